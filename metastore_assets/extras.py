@@ -16,6 +16,7 @@ PACKAGES = {
     "hive": ("pyiceberg", "thrift"),
     "hudi": ("fastavro", "hudi"),
     "iceberg": ("fastavro", "pyiceberg", "pyroaring"),
+    "lance": ("lance",),
     "sql": ("duckdb",),
     "spark": ("pandas", "py4j", "pyspark"),
 }

@@ -88,6 +88,7 @@ TABLE_FORMATS = PluginGroup(
         "files": "metastore_assets.formats.files:FORMAT",
         "hudi": "metastore_assets.formats.hudi:FORMAT",
         "iceberg": "metastore_assets.formats.iceberg:FORMAT",
+        "lance": "metastore_assets.formats.lance:FORMAT",
     },
 )
 """The table formats. Each is a `metastore_assets.formats.registration.FormatRegistration`."""

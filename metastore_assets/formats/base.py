@@ -152,6 +152,28 @@ def history_change_by_time(previous: SnapshotReference, current: SnapshotReferen
     return "rolled back" if current.committed_at < previous.committed_at else None
 
 
+def history_change_by_number(
+    numbers: tuple[int, int], previous: SnapshotReference, current: SnapshotReference
+) -> HistoryChange:
+    """Return "recreated" or "rolled back" if the version number of a table did not increase; otherwise None.
+
+    Version numbers only increase, and start again in a recreated table. Commit times decide between the two results:
+    after a rollback, the commit time is not later. If a time is missing, a lower version counts as a rollback, and an
+    equal version as no change.
+
+    Args:
+        numbers: the version numbers of both snapshots.
+        previous: a snapshot that was current before.
+        current: a later current snapshot.
+    """
+    before, now = numbers
+    if now > before:
+        return None
+    if previous.committed_at is None or current.committed_at is None:
+        return "rolled back" if now < before else None
+    return "recreated" if current.committed_at > previous.committed_at else "rolled back"
+
+
 @dataclass(frozen=True)
 class TypeReason:
     """A reason why a column of plain files does not have a certain type.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from metastore_assets.storage.location import Location
     from metastore_assets.tasks.runner import TaskRunner
 
-_DETECTION_ORDER = ("delta", "iceberg", "hudi")
+_DETECTION_ORDER = ("delta", "iceberg", "hudi", "lance")
 """Delta is first, because a Delta table may also have metadata of the other formats for their readers (UniForm,
 XTable)."""
 

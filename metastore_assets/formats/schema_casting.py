@@ -166,6 +166,32 @@ def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
     return indices
 
 
+def canonical_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type in which readers return a column: dictionaries, views and large types become plain types.
+
+    The extension type UUID is retained. Other extension types become their storage types, and bool8 becomes boolean.
+    """
+    if type_ == pa.bool8():
+        return pa.bool_()
+    if isinstance(type_, pa.BaseExtensionType):
+        return type_ if type_ == pa.uuid() else canonical_type(type_.storage_type)
+    if pa.types.is_dictionary(type_):
+        return canonical_type(type_.value_type)
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    if pa.types.is_decimal(type_) and type_.bit_width < 128:
+        return pa.decimal128(type_.precision, type_.scale)
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, canonical_type(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(canonical_type(type_.key_type), canonical_type(type_.item_type))
+    if pa.types.is_nested(type_) and type_.num_fields == 1:
+        return pa.list_(pa.field("element", canonical_type(type_.field(0).type)))
+    return type_
+
+
 def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) -> pa.Array:
     """Cast an array of a data file to a type of the table's schema.
 

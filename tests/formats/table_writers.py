@@ -19,7 +19,14 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.config import TableConfig
-from metastore_assets.formats import Fragment, Snapshot, TableFormat, encode_partition_key, open_table_format
+from metastore_assets.formats import (
+    UNPARTITIONED,
+    Fragment,
+    Snapshot,
+    TableFormat,
+    encode_partition_key,
+    open_table_format,
+)
 from tests.formats.delta.log_writer import commit, delete_rows, newest
 from tests.formats.oracle import read_rows
 
@@ -32,6 +39,8 @@ class Table(ABC):
     """A table with the columns id, text, day, partitioned by day; `rows` is what it should hold."""
 
     kind: str
+    partition_columns: ClassVar[tuple[str, ...]] = ("day",)
+    """Empty for a format without partitions."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,6 +67,14 @@ class Table(ABC):
 
     @abstractmethod
     def _delete(self, ids: Collection[int]) -> None: ...
+
+    def partition_key(self, day: str) -> str:
+        return encode_partition_key([("day", day)]) if self.partition_columns else UNPARTITIONED
+
+    def column_range(self, path: Path, index: int) -> tuple[int, int]:
+        """Start and size of the values of a column in a data file."""
+        column = pq.ParquetFile(path).metadata.row_group(0).column(index)
+        return column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
 
     def format(self) -> TableFormat:
         return open_table_format(TableConfig(name="t", uri=str(self.folder)))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import lance
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.orc
@@ -30,7 +31,6 @@ from metastore_assets.formats import (
     NoDiff,
     Snapshot,
     SnapshotDiff,
-    decode_partition_key,
     open_table_format,
 )
 from metastore_assets.formats.base import SnapshotStream
@@ -40,6 +40,7 @@ from tests.arrow_scalars import scalars_in
 from tests.formats.external import installed
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES, IcebergEqualityDeletes
+from tests.formats.lance.tables import LANCE_TABLES
 from tests.formats.oracle import read_rows
 from tests.formats.table_writers import (
     DAYS,
@@ -65,7 +66,7 @@ def _external_tables() -> tuple[type[Table], ...]:
         )
 
 
-_TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES, *_external_tables())
+_TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES, *LANCE_TABLES, *_external_tables())
 _SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string(), "day": pa.string()})
 _FIRST = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]
 
@@ -117,9 +118,7 @@ def test_fragments_have_the_live_rows_and_an_id_means_the_same_rows(kind: type[T
             contents = _contents(snapshot)
             assert sorted(row for rows in contents.values() for row in rows) == sorted(table.rows.values())
             for fragment in snapshot.fragments:
-                assert {row[2] for row in contents[fragment.id]} <= {
-                    dict(decode_partition_key(fragment.partition_key))["day"]
-                }
+                assert {table.partition_key(row[2]) for row in contents[fragment.id]} <= {fragment.partition_key}
                 assert fragment.row_count in (None, len(contents[fragment.id]))
                 assert history.setdefault(fragment.id, contents[fragment.id]) == contents[fragment.id]
             keys = [(fragment.partition_key, fragment.id) for fragment in snapshot.fragments]
@@ -149,15 +148,18 @@ def test_unchanged_fragments_have_the_same_id(table: Table) -> None:
     touched = {fragment.id for fragment, _ in table.fragments_of({100})}
     if isinstance(table, IcebergEqualityDeletes):
         # Which of a partition's files have a row that equals a deleted one, metadata do not tell.
-        touched |= {fragment.id for fragment in appended.fragments if fragment.partition_key == f"day={DAYS[0]}"}
+        touched |= {
+            fragment.id for fragment in appended.fragments if fragment.partition_key == table.partition_key(DAYS[0])
+        }
     table.delete({100})
     assert {fragment.id for fragment in appended.fragments} - touched <= {f.id for f in table.snapshot().fragments}
     table.append([(102, "new", DAYS[0])])
-    others = {f.id for f in table.snapshot().fragments if f.partition_key != f"day={DAYS[0]}"}
+    key = table.partition_key(DAYS[0])
+    others = {f.id for f in table.snapshot().fragments if f.partition_key != key}
     table.compact(DAYS[0])
     compacted = table.snapshot().fragments
-    assert others == {f.id for f in compacted if f.partition_key != f"day={DAYS[0]}"}
-    assert sum(f.partition_key == f"day={DAYS[0]}" for f in compacted) == 1
+    assert others == {f.id for f in compacted if f.partition_key != key}
+    assert sum(f.partition_key == key for f in compacted) == 1
 
 
 def test_changes_are_the_difference_of_two_snapshots(table: Table) -> None:
@@ -200,7 +202,7 @@ def test_a_stream_has_the_fragments_of_the_snapshot(table: Table) -> None:
 
 
 def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:
-    assert table.format().partition_columns() == table.snapshot().partition_columns == ("day",)
+    assert table.format().partition_columns() == table.snapshot().partition_columns == table.partition_columns
 
 
 def test_a_delete_gives_a_new_id(table: Table) -> None:
@@ -302,10 +304,9 @@ def test_a_read_touches_only_the_requested_column(table: Table) -> None:
     fragment = snapshot.fragments[0]
     path = Path(fragment.path)
     stat = path.stat()
-    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
-    start = column.dictionary_page_offset or column.data_page_offset
+    start, size = table.column_range(path, 1)
     data = bytearray(path.read_bytes())
-    data[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    data[start : start + size] = b"\xff" * size
     path.write_bytes(data)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     with fragment.source.open() as reader:
@@ -349,7 +350,13 @@ def test_planning_reads_no_file_with_a_native_reader(table: Table, monkeypatch: 
         return read(*arguments, **options)
 
     native = ((pq, "ParquetFile"), (pq, "ParquetReader"), (pq, "read_table"), (pq, "read_metadata"))
-    for module, name in (*native, (pyarrow.orc, "ORCFile"), (pyarrow.csv, "read_csv"), (fastavro, "block_reader")):
+    for module, name in (
+        *native,
+        (pyarrow.orc, "ORCFile"),
+        (pyarrow.csv, "read_csv"),
+        (fastavro, "block_reader"),
+        (lance, "dataset"),
+    ):
         monkeypatch.setattr(module, name, partial(noted, getattr(module, name)))
     snapshot = table.snapshot()
     for field in snapshot.schema:

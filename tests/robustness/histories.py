@@ -58,6 +58,8 @@ class History(ABC):
     """Names of methods that change the table."""
     partitions: ClassVar[Sequence[str | None]] = PARTITIONS
     """Values of `p`."""
+    partition_column: ClassVar[str | None] = "p"
+    """None for a format without partitions."""
     restores_schema: ClassVar[bool] = True
     """Whether a restored table also has the columns that it had."""
     kinds: ClassVar[Mapping[str, Kind]] = {}

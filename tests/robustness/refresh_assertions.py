@@ -17,6 +17,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.formats.base import NoDiff, SnapshotDiff, SnapshotReference, TableFormat
 from metastore_assets.formats.delta.table import DeltaFormat
 from metastore_assets.formats.iceberg.table import IcebergFormat
+from metastore_assets.formats.lance.table import LanceFormat
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
@@ -47,12 +48,12 @@ def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> Refre
 
 @contextmanager
 def differences_missing_at_random(seed: int) -> Iterator[None]:
-    """Make Delta and Iceberg tables report no difference for about every third plan. These plans compare all fragments.
+    """Make tables report no difference for about every third plan. These plans compare all fragments.
 
     The random numbers are not those of a history, so that its steps stay the same.
     """
     draw = random.Random(f"differences {seed}")
-    formats: list[type[TableFormat]] = [DeltaFormat, IcebergFormat]
+    formats: list[type[TableFormat]] = [DeltaFormat, IcebergFormat, LanceFormat]
     with ExitStack() as patches:
         for table_format in formats:
             changes = table_format.changes

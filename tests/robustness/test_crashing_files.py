@@ -23,7 +23,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, ProfileError, TableFormatError
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import FragmentReader, FragmentSource, Snapshot
-from metastore_assets.formats.files.union import canonical_type
+from metastore_assets.formats.schema_casting import canonical_type
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentProfiler, ProfilingContext
 from metastore_assets.pipeline.refresh import plan_refresh

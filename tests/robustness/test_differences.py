@@ -21,6 +21,7 @@ from tests.pipeline.file_lake import assert_same, everything
 from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.histories import History, shuffled
 from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.lance_tables import LanceTables
 from tests.robustness.refresh_assertions import refreshed, versions
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
 
-_KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite]
+_KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite, LanceTables]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
 from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.lance_tables import LanceTables
 from tests.robustness.refresh_assertions import assert_equals_scratch, differences_missing_at_random, refreshed
 from tests.robustness.statistics_assertions import assert_statistics
 
@@ -28,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
 
-_QUICK = [DeltaMapped, IcebergCopyOnWrite, PlainFiles]
+_QUICK = [DeltaMapped, IcebergCopyOnWrite, LanceTables, PlainFiles]
 _KINDS = [DeltaCopyOnWrite, *_QUICK]
 
 
@@ -69,7 +70,7 @@ def _follow(
         with differences_missing_at_random(100 * seed + len(history.states)):
             result = refreshed(config, spark)
         published = Metastore(config.root).table("t")
-        assert_statistics(published, history.live(), step)
+        assert_statistics(published, history.live(), step, history.partition_column)
         before, types = types, {row.column: row.type for row in published.statistics()}
         if all(types[name] == before[name] for name in types.keys() & before.keys()):
             assert result.fragments_profiled == len(now - all_fragments), step

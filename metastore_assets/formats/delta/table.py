@@ -34,6 +34,7 @@ from metastore_assets.formats.base import (
     SnapshotStream,
     TableFormat,
     UnstreamableError,
+    history_change_by_number,
     parse_state_time,
     state_not_found,
 )
@@ -92,17 +93,10 @@ class DeltaFormat(TableFormat):
             return SnapshotReference(str(version), self._times.recorded_time(version, identity))
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated" or "rolled back" if the version number did not increase; otherwise None.
-
-        Version numbers only increase, and start again at 0 in a recreated table. Commit times decide between the two
-        results: after a rollback, the commit time is not later. If a time is missing, a lower version counts as a
-        rollback, and an equal version as no change.
-        """
-        if not previous.id.isdecimal() or int(current.id) > int(previous.id):
+        """Return "recreated" or "rolled back" if the version number did not increase, else None."""
+        if not previous.id.isdecimal():
             return None
-        if previous.committed_at is None or current.committed_at is None:
-            return "rolled back" if int(current.id) < int(previous.id) else None
-        return "recreated" if current.committed_at > previous.committed_at else "rolled back"
+        return history_change_by_number((int(previous.id), int(current.id)), previous, current)
 
     def snapshot(self) -> Snapshot:
         """Return the snapshot of the version, from a replay of the log that begins at its last checkpoint."""

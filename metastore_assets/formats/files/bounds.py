@@ -20,7 +20,6 @@ from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.partitioning import typed_constant
 from metastore_assets.formats.files.schemas import TableSchema, file_identity
 from metastore_assets.formats.files.source import FilesFragmentSource
-from metastore_assets.formats.files.union import canonical_type
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.calendars import GREGORIAN_START, FileCalendar
 from metastore_assets.formats.readers.orc_tail import (
@@ -32,7 +31,7 @@ from metastore_assets.formats.readers.orc_tail import (
 )
 from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
 from metastore_assets.formats.readers.reader import fragment_errors
-from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
+from metastore_assets.formats.schema_casting import FieldMatcher, canonical_type, cast_to_schema
 from metastore_assets.statistics.declaration import Guarantee
 from metastore_assets.storage.location import Location
 from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result

@@ -17,12 +17,12 @@ from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.files.declared_types import DeclaredTypes, apply_declared_types
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
-from metastore_assets.formats.files.union import canonical_type, union_fields
+from metastore_assets.formats.files.union import union_fields
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.columns import check_distinct, check_types
 from metastore_assets.formats.readers.parquet import open_parquet, validate_row_count
 from metastore_assets.formats.readers.reader import fragment_errors
-from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, canonical_type
 from metastore_assets.storage.compression import Stream, open_decompressed
 from metastore_assets.storage.corrupt_input import UnsupportedError, with_redacted_message
 from metastore_assets.storage.location import Location

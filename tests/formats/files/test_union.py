@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.formats.files.union import canonical_type, wider_type
-from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
+from metastore_assets.formats.files.union import wider_type
+from metastore_assets.formats.schema_casting import FieldMatcher, canonical_type, cast_to_schema
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 _LEAVES: list[pa.DataType] = [

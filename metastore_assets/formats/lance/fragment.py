@@ -1,0 +1,143 @@
+"""The source of a fragment of a Lance table: data files with different columns, and a deletion file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.lance.native import fragment_metadata, lance_errors, open_dataset
+from metastore_assets.formats.lance.schema import arrow_fields, field_ids, has_nested_blob, is_blob
+from metastore_assets.formats.lance.versions import LanceVersion
+from metastore_assets.formats.readers.chunks import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.readers.columns import check_types
+from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatcher, canonical_type, cast_to_schema
+from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
+from metastore_assets.storage.io_counters import record_read
+from metastore_assets.storage.limits import FILE_ROWS
+from metastore_assets.storage.location import Location
+from metastore_assets.storage.object_store import OverwrittenError
+
+_READAHEAD = 2
+_EXTERNAL_BLOB = 3
+"""The kind of a blob whose content is at a URI, possibly outside of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class LanceFragmentSource:
+    """A fragment of a version that any process can open."""
+
+    version: LanceVersion
+    number: int
+    """Number of the fragment in the version."""
+    id: str
+    """Id of the fragment. What is opened must have the same one."""
+    path: str
+    """Path or URI of the first data file, for messages."""
+    files: tuple[tuple[Location, str], ...]
+    """Location and path of each data file, and of the deletion file."""
+
+    def stored_size(self) -> int:
+        """Return the size in bytes of the fragment's files in the storage. Raises OSError or MetastoreError."""
+        return sum(location.stat(path).size for location, path in self.files)
+
+    def open(self) -> FileFragmentReader:
+        """Open the fragment in its version. Raises FragmentError, also if the version was removed meanwhile."""
+        with fragment_errors(self.path, "the version", self.version.manifest_path), lance_errors():
+            dataset = open_dataset(self.version)
+            fragment = dataset.get_fragment(self.number)
+            bases = {number: (base.path, base.is_dataset_root) for number, base in dataset.base_paths().items()}
+            if fragment is None or fragment_metadata(fragment, bases).id != self.id:
+                raise OverwrittenError(f"{self.version.manifest_path} has been overwritten since it was listed")
+        with fragment_errors(self.path), lance_errors():
+            for location, path in self.files:
+                # pylance resolves links itself; this refuses links that lead out of a confined table.
+                if location.is_local:
+                    location.validate_file(path)
+                location.stat(path)
+            columns = LanceColumns(dataset, fragment)
+        return FileFragmentReader(columns, path=self.path, mapping=ColumnMapping(FieldMatcher(by_id=True), {}))
+
+
+class LanceColumns:
+    """The columns of an opened fragment, without its deleted rows."""
+
+    def __init__(self, dataset: Any, fragment: Any) -> None:
+        """Read the schema and the number of live rows. Raises ArrowInvalid or LimitError."""
+        self._dataset = dataset
+        self._fragment = fragment
+        stored_ids = {number for file in fragment.data_files() for number in file.fields}
+        schema, fields = dataset.schema, dataset.lance_schema.fields()
+        check_types(schema)
+        is_stored = [not stored_ids.isdisjoint(field_ids(field)) for field in fields]
+        columns = arrow_fields(schema, fields, PARQUET_FIELD_ID)
+        self._stored = [field for field, stored in zip(schema, is_stored, strict=True) if stored]
+        present = [field for field, stored in zip(columns, is_stored, strict=True) if stored]
+        self._present = present
+        self.fields: list[pa.Field] = [
+            *present,
+            *_dropped_fields(stored_ids, {n for f in fields for n in field_ids(f)}),
+        ]
+        self.row_count: int = fragment.count_rows()
+        check_limit(FILE_ROWS, self.row_count, "rows in one fragment")
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """Yield the live rows of the column at `index`, in chunks of about CHUNK_BYTES."""
+        stored, target = self._stored[index], self._present[index].type
+        options: dict[str, Any] = {"batch_size": CHUNK_ROWS, "batch_size_bytes": CHUNK_BYTES}
+        if has_nested_blob(stored.type) and not is_blob(stored):
+            raise UnsupportedError("it has blobs inside of other types, which have no reader")
+        if is_blob(stored):
+            options = {"batch_size": self._blob_rows(stored), "blob_handling": "all_binary"}
+        matcher = FieldMatcher()
+        for array in self._scan(stored, options):
+            if isinstance(array, pa.DictionaryArray) and not pa.types.is_nested(target):
+                yield array
+            else:
+                # The first cast matches fields by name, and the second adds the field ids to the type.
+                yield cast_to_schema(array, canonical_type(target), matcher).cast(target)
+
+    def close(self) -> None:
+        """Record what pylance has read."""
+        record_read(self._dataset.uri, self._dataset.io_stats_incremental().read_bytes)
+
+    def _scan(self, stored: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:
+        """Yield the live rows of a stored column. Raises UnsupportedError if pylance cannot select it by its name."""
+        with lance_errors():
+            try:
+                scanner = self._fragment.scanner(columns=[stored.name], batch_readahead=_READAHEAD, **options)
+                names = scanner.projected_schema.names
+            except ValueError as error:
+                raise _selection_error(stored) from error
+            if names != [stored.name]:
+                raise _selection_error(stored)
+            for batch in scanner.to_batches():
+                yield batch.column(0)
+
+    def _blob_rows(self, stored: pa.Field) -> int:
+        """Return how many blobs are read at once, so that the longest ones have about CHUNK_BYTES bytes together."""
+        longest = 1
+        for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
+            if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():
+                raise UnsupportedError("it has external blobs, whose content is not part of the table")
+            longest = max(longest, pc.max(blobs.field("size")).as_py() or 0)
+        return max(1, min(CHUNK_ROWS, CHUNK_BYTES // longest))
+
+
+def _selection_error(stored: pa.Field) -> UnsupportedError:
+    return UnsupportedError(f"pylance cannot select a column named {stored.name!r}; rename it")
+
+
+def _dropped_fields(stored_ids: set[int], known_ids: set[int]) -> list[pa.Field]:
+    """Return placeholders for the columns that the data files store, but that the schema no longer has.
+
+    Data files list only the ids of leaf fields, and a dropped struct has a lower id. Each id that may be a dropped
+    column has a placeholder.
+    """
+    dropped = [number for number in stored_ids - known_ids if number >= 0]
+    candidates = sorted(set(range(max(dropped) + 1)) - known_ids) if dropped else []
+    return [pa.field("", pa.null(), metadata={PARQUET_FIELD_ID: str(number)}) for number in candidates]

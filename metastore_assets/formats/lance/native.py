@@ -1,0 +1,187 @@
+"""Everything that is read through pylance. Only child processes and Spark's workers call it.
+
+pylance is native code: a corrupt file may end its process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.base import FIELD_ID
+from metastore_assets.formats.lance.schema import arrow_fields
+from metastore_assets.formats.lance.versions import LanceVersion
+from metastore_assets.formats.metadata_json import as_integer, as_text
+from metastore_assets.storage.corrupt_input import UnsupportedError
+from metastore_assets.storage.io_counters import record_read
+
+_CACHED_DATASETS = 4
+_PANIC = "pyo3_runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFile:
+    """A file of a fragment, relative to the folder of the version's branch or to another folder."""
+
+    base: tuple[str, bool] | None
+    """The recorded other folder, and whether it is the folder of a Lance table; None for the folder of the branch."""
+    path: str
+    """The path in the folder of a table, such as `data/x.lance`. It is without `data/` if the folder is no table."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentMetadata:
+    """What a manifest records about one fragment."""
+
+    number: int
+    """The fragment's number in the table. An append of the same rows has another one."""
+    id: str
+    """Digest of the data files and the deletion file."""
+    files: tuple[BaseFile, ...]
+    """The data files, then the deletion file."""
+    bytes: int | None
+    """Size of the data files in bytes; None if it is not recorded."""
+    row_count: int | None
+    """Number of live rows; None if it is not recorded."""
+
+
+@dataclass(frozen=True)
+class VersionContent:
+    """A version with all of its fragments."""
+
+    committed_at: datetime
+    schema: pa.Schema
+    """The columns in canonical types, with field ids."""
+    fragments: tuple[FragmentMetadata, ...]
+
+
+@dataclass(frozen=True)
+class VersionDifference:
+    """What a version has and an earlier version of the table does not have, and the reverse."""
+
+    earlier_committed_at: datetime
+    earlier_schema: pa.Schema
+    current: VersionContent
+    """The version, with only the fragments that the earlier version does not have."""
+    removed: tuple[FragmentMetadata, ...]
+    """The fragments that only the earlier version has."""
+
+
+def read_commit_time(version: LanceVersion) -> datetime:
+    """Return the time at which a version was committed, in UTC."""
+    with lance_errors():
+        return _commit_time(open_dataset(version))
+
+
+def read_version_at(versions: Sequence[LanceVersion], moment: datetime) -> int | None:
+    """Return the number of the newest version that was committed at a time or before it; None if all are later."""
+    with lance_errors():
+        times = {one.number: _commit_time(open_dataset(one)) for one in versions}
+    return max((number for number, time in times.items() if time <= moment), default=None)
+
+
+def read_version(version: LanceVersion) -> VersionContent:
+    """Return a version with its fragments, from its manifest."""
+    with lance_errors():
+        dataset = open_dataset(version)
+        schema = pa.schema(arrow_fields(dataset.schema, dataset.lance_schema.fields(), FIELD_ID))
+        bases = {number: (base.path, base.is_dataset_root) for number, base in dataset.base_paths().items()}
+        fragments = tuple(fragment_metadata(fragment, bases) for fragment in dataset.get_fragments())
+        return VersionContent(_commit_time(dataset), schema, fragments)
+
+
+def read_difference(earlier: LanceVersion, version: LanceVersion) -> VersionDifference:
+    """Return the difference of two versions, from both manifests."""
+    before, now = read_version(earlier), read_version(version)
+    ids_before, ids_now = ({fragment.id for fragment in content.fragments} for content in (before, now))
+    added = tuple(fragment for fragment in now.fragments if fragment.id not in ids_before)
+    removed = tuple(fragment for fragment in before.fragments if fragment.id not in ids_now)
+    return VersionDifference(
+        before.committed_at, before.schema, VersionContent(now.committed_at, now.schema, added), removed
+    )
+
+
+def open_dataset(version: LanceVersion) -> Any:
+    """Return pylance's dataset of a version. Some are cached, because workers open many fragments of one version."""
+    version.location.check(version.manifest)
+    return _open_dataset(version)
+
+
+@lru_cache(maxsize=_CACHED_DATASETS)
+def _open_dataset(version: LanceVersion) -> Any:
+    import lance  # importing it takes a second
+
+    location = version.location
+    record_read(version.manifest_path, version.manifest.size)
+    return lance.dataset(location.uri, version=version.number, storage_options=dict(location.options) or None)
+
+
+def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> FragmentMetadata:
+    """Return what the manifest records about a fragment.
+
+    Args:
+        fragment: pylance's fragment.
+        bases: recorded folder of each base, and whether it is the folder of a table, by number.
+
+    Raises:
+        UnsupportedError: the fragment has overlay files, which replace values of data files.
+        LookupError, ValueError: the record is invalid.
+    """
+    recorded = fragment.metadata.to_json()
+    if recorded["overlays"]:
+        raise UnsupportedError("a fragment has overlay files, which have no reader")
+    files = [_data_file(one, bases) for one in recorded["files"]]
+    sizes = [one["file_size_bytes"] for one in recorded["files"]]
+    deletion, deleted_rows = recorded["deletion_file"], 0
+    if deletion is not None:
+        base = None if deletion["base_id"] is None else bases[deletion["base_id"]]
+        files.append(BaseFile(base, as_text(fragment.deletion_file(), "the path of the deletion file")))
+        deleted_rows = deletion["num_deleted_rows"]
+    rows = recorded["physical_rows"]
+    known_rows = rows is not None and deleted_rows is not None and deleted_rows <= rows
+    identity = [
+        [[one["fields"], one["column_indices"], one["file_size_bytes"]] for one in recorded["files"]],
+        [[file.base, file.path] for file in files],
+        rows,
+        deleted_rows,
+    ]
+    return FragmentMetadata(
+        recorded["id"],
+        hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32],
+        tuple(files),
+        sum(sizes) if None not in sizes else None,
+        rows - deleted_rows if known_rows else None,
+    )
+
+
+def _data_file(stored: Mapping[str, Any], bases: Mapping[int, tuple[str, bool]]) -> BaseFile:
+    path = as_text(stored["path"], "the path of a data file")
+    if stored["base_id"] is None:
+        return BaseFile(None, f"data/{path}")
+    base = bases[as_integer(stored["base_id"], "the base of a data file")]
+    return BaseFile(base, f"data/{path}" if base[1] else path)
+
+
+def _commit_time(dataset: Any) -> datetime:
+    """Return the commit time of an opened version. pylance returns it without a zone, in local time."""
+    time: datetime = dataset.get_version()["timestamp"]
+    return time.astimezone(UTC)
+
+
+@contextmanager
+def lance_errors() -> Iterator[None]:
+    """Turn a panic of pylance's Rust code, which is no Exception, into ArrowInvalid."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__module__ != _PANIC:
+            raise
+        raise pa.ArrowInvalid(str(error)) from error

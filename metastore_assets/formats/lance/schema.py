@@ -1,0 +1,64 @@
+"""The schema of a Lance table in Arrow, with the field ids of the manifest at every depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.schema_casting import canonical_type
+
+_BLOB = b"lance-encoding:blob"
+_BLOB_EXTENSION = "lance.blob.v2"
+
+
+def arrow_fields(schema: pa.Schema, fields: Sequence[Any], key: bytes) -> list[pa.Field]:
+    """Return the columns of a table in canonical types, with the field ids of columns and of fields of structs.
+
+    Args:
+        schema: the columns in the types that Lance stores.
+        fields: the same columns as pylance's `LanceField`, which have the ids.
+        key: the metadata key of the ids: FIELD_ID for the table's schema, PARQUET_FIELD_ID for the columns of a file.
+    """
+    return [_field(stored, field, key) for stored, field in zip(schema, fields, strict=True)]
+
+
+def field_ids(field: Any) -> Iterator[int]:
+    """Yield the id of a `LanceField`, and the ids of all fields inside it."""
+    yield field.id()
+    for child in field.children():
+        yield from field_ids(child)
+
+
+def is_blob(field: pa.Field) -> bool:
+    """Return True if a stored field is a blob: its values are not in the pages of the column."""
+    return _BLOB in (field.metadata or {}) or getattr(field.type, "extension_name", "") == _BLOB_EXTENSION
+
+
+def has_nested_blob(type_: pa.DataType) -> bool:
+    """Return True if a stored type has a blob inside."""
+    children = [type_.field(index) for index in range(type_.num_fields)]
+    return any(is_blob(child) or has_nested_blob(child.type) for child in children)
+
+
+def _field(stored: pa.Field, field: Any, key: bytes) -> pa.Field:
+    """Return a field in its canonical type. It is nullable, because a column can be added without values."""
+    type_ = pa.binary() if is_blob(stored) else _type(stored.type, field.children(), key)
+    return pa.field(stored.name, type_, metadata={key: str(field.id())})
+
+
+def _type(stored: pa.DataType, children: Sequence[Any], key: bytes) -> pa.DataType:
+    """Return a canonical type with field ids. `children` are the fields inside it, as pylance lists them."""
+    if pa.types.is_date64(stored):
+        return pa.date32()
+    if isinstance(stored, pa.BaseExtensionType) or not pa.types.is_nested(stored):
+        return canonical_type(stored)
+    if pa.types.is_struct(stored):
+        return pa.struct([_field(child, field, key) for child, field in zip(stored, children, strict=True)])
+    if pa.types.is_map(stored):
+        # The only child of a map is a struct of key and value.
+        item = children[0].children()[1]
+        return pa.map_(canonical_type(stored.key_type), _type(stored.item_type, item.children(), key))
+    below = children[0].children() if children else ()  # A list of fixed size may have no child.
+    return pa.list_(pa.field("element", _type(stored.field(0).type, below, key)))

@@ -1,0 +1,442 @@
+"""Lance tables against pylance's own reader: every kind of commit, columns, branches, tags and times."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.arrow import bfloat16_array
+from lance.blob import Blob, blob_array, blob_field
+from lance.fragment import DataFile, LanceFragment
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import (
+    FragmentError,
+    SnapshotNotFoundError,
+    TableFormatError,
+    TableNotFoundError,
+)
+from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, SnapshotDiff, TableFormat, open_table_format
+from metastore_assets.formats.base import SnapshotReference
+from metastore_assets.formats.lance.native import fragment_metadata
+from metastore_assets.formats.schema_casting import identity
+from metastore_assets.storage.corrupt_input import UnsupportedError
+from tests.formats.oracle import read_rows
+from tests.formats.test_contract import assert_is_difference
+
+_ROWS = pa.table(
+    {
+        "id": pa.array(range(6), pa.int64()),
+        "text": [f"t{number}" for number in range(6)],
+        "point": [{"x": number, "tags": [str(number), None]} for number in range(6)],
+        "vector": pa.array([[number, 0.5] for number in range(6)], pa.list_(pa.float32(), 2)),
+    }
+)
+
+
+def _open(folder: Path, **options: Any) -> TableFormat:
+    return open_table_format(TableConfig(name="t", uri=str(folder), **options), MetadataCache(ignore_process=True))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, _frozen(item)) for key, item in value.items())
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else repr(value)
+
+
+def _assert_equals_lance(folder: Path, dataset: Any, **options: Any) -> Snapshot:
+    """Check that a snapshot has the rows and columns that pylance reads."""
+    snapshot = _open(folder, **options).snapshot()
+    expected = dataset.to_table()
+    assert snapshot.schema.names == expected.schema.names
+    rows = Counter(map(_frozen, read_rows(snapshot)))
+    assert rows == Counter(_frozen(tuple(row.values())) for row in expected.to_pylist())
+    assert sum(fragment.row_count or 0 for fragment in snapshot.fragments) == expected.num_rows
+    return snapshot
+
+
+def _append(dataset: Any, folder: Path) -> None:
+    rows = _ROWS.set_column(
+        0, "id", pa.array(range(dataset.count_rows() + 100, dataset.count_rows() + 106), pa.int64())
+    )
+    lance.write_dataset(
+        rows.select(dataset.schema.names) if "id" in dataset.schema.names else rows, folder, mode="append"
+    )
+
+
+def _merge(dataset: Any) -> None:
+    rows = _ROWS.slice(2, 3).set_column(0, "id", pa.array([2, 3, 900], pa.int64()))
+    dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+
+_COMMITS: dict[str, Callable[[Any, Path], object]] = {
+    "append": _append,
+    "overwrite": lambda dataset, folder: lance.write_dataset(_ROWS.slice(0, 3), folder, mode="overwrite"),
+    "delete": lambda dataset, folder: dataset.delete("id % 3 = 1"),
+    "update": lambda dataset, folder: dataset.update({"text": "'new'"}, where="id > 3"),
+    "merge insert": lambda dataset, folder: _merge(dataset),
+    "compaction": lambda dataset, folder: dataset.optimize.compact_files(materialize_deletions_threshold=0),
+    "restore": lambda dataset, folder: dataset.checkout_version(1).restore(),
+    "index": lambda dataset, folder: dataset.create_scalar_index("id", "BTREE"),
+    "configuration": lambda dataset, folder: dataset.update_config({"a": "b"}),
+}
+
+
+@pytest.mark.parametrize("file_version", ["legacy", "2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("stable_row_ids", [False, True])
+def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
+    tmp_path: Path, file_version: str, stable_row_ids: bool
+) -> None:
+    """In random order; what `changes` reports is the difference of both snapshots, or there is a reason."""
+    folder = tmp_path / "t"
+    lance.write_dataset(
+        _ROWS, folder, data_storage_version=file_version, enable_stable_row_ids=stable_row_ids, max_rows_per_file=4
+    )
+    order = random.Random(f"{file_version}{stable_row_ids}").sample(sorted(_COMMITS), k=len(_COMMITS))
+    snapshots = [_assert_equals_lance(folder, lance.dataset(folder))]
+    contents: dict[str, list[Any]] = {}
+    for name in [*order, *order]:
+        if file_version == "legacy" and name in ("index", "merge insert"):
+            continue
+        _COMMITS[name](lance.dataset(folder), folder)
+        snapshot = _assert_equals_lance(folder, lance.dataset(folder))
+        for fragment in snapshot.fragments:
+            rows = sorted(map(_frozen, read_rows(snapshot, [fragment])))
+            assert contents.setdefault(fragment.id, rows) == rows, name
+        for before in (snapshots[-1], snapshots[0]):
+            diff = _open(folder).changes(before.reference)
+            assert isinstance(diff, SnapshotDiff), (name, diff)
+            assert diff.current.reference == snapshot.reference
+            assert_is_difference(diff, before, snapshot)
+            assert diff.replaced is not None
+        snapshots.append(snapshot)
+
+
+def test_a_commit_without_rows_keeps_the_fragments(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    dataset = lance.write_dataset(_ROWS, folder)
+    before = _open(folder).snapshot()
+    dataset.create_scalar_index("id", "BTREE")
+    diff = _open(folder).changes(before.reference)
+    assert isinstance(diff, SnapshotDiff)
+    assert (diff.added, diff.removed, diff.current.id) == ((), frozenset(), "2")
+
+
+def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
+    """A column is identified by its field id: a rename keeps it, a new type gets another one."""
+    folder = tmp_path / "t"
+    dataset = lance.write_dataset(_ROWS, folder, max_rows_per_file=4)
+    first = _assert_equals_lance(folder, dataset)
+    ids = {field.name: identity(field) for field in first.schema}
+    dataset.alter_columns({"path": "id", "name": "number"}, {"path": "point.x", "name": "z"})
+    renamed = _assert_equals_lance(folder, dataset)
+    assert {identity(field) for field in renamed.schema} == set(ids.values())
+    assert [fragment.id for fragment in renamed.fragments] == [fragment.id for fragment in first.fragments]
+    assert identity(renamed.schema.field("point").type.field(0)) == identity(first.schema.field("point").type.field(0))
+    dataset.add_columns({"twice": "number * 2"})
+    _assert_equals_lance(folder, dataset)
+    dataset.alter_columns({"path": "number", "data_type": pa.int32()})
+    cast = _assert_equals_lance(folder, dataset)
+    assert cast.schema.field("number").type == pa.int32()
+    assert identity(cast.schema.field("number")) != ids["id"]
+    dataset.drop_columns(["point.tags", "text"])
+    dropped = _assert_equals_lance(folder, dataset)
+    assert [fragment.id for fragment in dropped.fragments] == [fragment.id for fragment in cast.fragments]
+    assert isinstance(_open(folder).changes(cast.reference), NoDiff)
+
+
+def test_a_column_without_stored_values_is_null(tmp_path: Path) -> None:
+    """It is not among the stored columns, so that nothing is read for it; ids of the fragments stay."""
+    folder = tmp_path / "t"
+    dataset = lance.write_dataset(_ROWS, folder)
+    before = _open(folder).snapshot()
+    dataset.add_columns(pa.schema([pa.field("added", pa.string())]))
+    after = _assert_equals_lance(folder, dataset)
+    assert [fragment.id for fragment in after.fragments] == [fragment.id for fragment in before.fragments]
+    with after.fragments[0].source.open() as reader:
+        assert reader.stored_columns == {identity(field) for field in before.schema}
+
+
+def test_a_dropped_struct_counts_as_stored(tmp_path: Path) -> None:
+    """Data files have only the ids of leaf fields. A restored struct must not be taken for missing, which is null."""
+    folder = tmp_path / "t"
+    dataset = lance.write_dataset(_ROWS, folder)
+    struct = identity(_open(folder).snapshot().schema.field("point"))
+    dataset.drop_columns(["point"])
+    with _open(folder).snapshot().fragments[0].source.open() as reader:
+        assert struct in reader.stored_columns
+
+
+_D = Decimal
+_VALUES: dict[str, pa.Array] = {
+    "int8": pa.array([1, None, -128], pa.int8()),
+    "uint64": pa.array([2**64 - 1, None, 0], pa.uint64()),
+    "float16": pa.array([1.5, None, float("nan")], pa.float16()),
+    "float32": pa.array([float("nan"), None, -0.0], pa.float32()),
+    "decimal": pa.array([_D("1.10"), None, _D("-2.00")], pa.decimal128(10, 2)),
+    "decimal256": pa.array([_D("1.10"), None, _D("-2.00")], pa.decimal256(50, 2)),
+    "date": pa.array([datetime.date(1, 1, 1), None, datetime.date(9999, 12, 31)], pa.date32()),
+    "date64": pa.array([datetime.date(1, 1, 1), None, datetime.date(9999, 12, 31)], pa.date64()),
+    "seconds": pa.array([1, None, -(2**33)], pa.timestamp("s")),
+    "nanos": pa.array([1, None, 2**62], pa.timestamp("ns", "Europe/Berlin")),
+    "time32": pa.array([1, None, 86399], pa.time32("s")),
+    "time64": pa.array([1, None, 3], pa.time64("ns")),
+    "duration": pa.array([1, None, -3], pa.duration("us")),
+    "boolean": pa.array([True, None, False]),
+    "binary": pa.array([b"a", None, b""]),
+    "fixed": pa.array([b"ab", None, b"\x00\xff"], pa.binary(2)),
+    "large_string": pa.array(["a", None, ""], pa.large_string()),
+    "large_binary": pa.array([b"a", None, b""], pa.large_binary()),
+    "dictionary": pa.array(["x", None, "y"]).dictionary_encode(),
+    "vector": pa.array([[1, 2], None, [3, None]], pa.list_(pa.float32(), 2)),
+    "matrix": pa.array([[[1, 2], [3, 4]]] * 3, pa.list_(pa.list_(pa.int32(), 2), 2)),
+    "list": pa.array([[1, None], None, []]),
+    "large_list": pa.array([[1, None], None, []], pa.large_list(pa.int64())),
+    "struct": pa.array([{"a": 1, "b": {"c": "x"}}, None, {"a": None, "b": None}]),
+    "structs": pa.array([[{"a": 1}], None, [None, {"a": None}]]),
+    "map": pa.array([[("a", {"x": 1})], None, []], pa.map_(pa.string(), pa.struct([("x", pa.int64())]))),
+    "null": pa.nulls(3),
+    "uuid": pa.array([b"0123456789abcdef", None, b"fedcba9876543210"], pa.uuid()),
+    "json": pa.array(['{"a":1}', None, "[]"], pa.json_()),
+    "view": pa.array(["a", None, ""], pa.string_view()),
+    "a b": pa.array([1, 2, 3]),
+    "A B": pa.array([4, 5, 6]),
+    'q"x + 1': pa.array([7, 8, 9]),
+    "é😀": pa.array([7, 8, 9]),
+}
+
+
+@pytest.mark.parametrize("name", _VALUES)
+def test_columns_of_every_type(tmp_path: Path, name: str) -> None:
+    lance.write_dataset(pa.table({name: _VALUES[name], "n": [1, 2, 3]}), tmp_path / "t", data_storage_version="2.2")
+    snapshot = _open(tmp_path / "t").snapshot()
+    rows = [row[0] for row in read_rows(snapshot)]
+    assert repr(rows) == repr(_VALUES[name].to_pylist())
+
+
+def test_columns_that_pylance_cannot_select_are_refused(tmp_path: Path) -> None:
+    """The others are read."""
+    folder = tmp_path / "t"
+    lance.write_dataset(pa.table({"back`tick": [1], "*": [2], "n": [3]}), folder, data_storage_version="2.0")
+    snapshot = _open(folder).snapshot()
+    with snapshot.fragments[0].source.open() as reader:
+        assert [chunk.to_pylist() for chunk in reader.read(snapshot.schema.field("n"))] == [[3]]
+        for name in ("back`tick", "*"):
+            with pytest.raises(FragmentError, match="cannot select a column named") as caught:
+                list(reader.read(snapshot.schema.field(name)))
+            assert caught.value.unsupported
+
+
+@pytest.mark.parametrize("file_version", ["2.0", "2.1", "2.2"])
+def test_blobs_are_read_as_bytes(tmp_path: Path, file_version: str) -> None:
+    folder = tmp_path / "t"
+    values = [b"x" * 10, None, b"", b"y" * 100_000, b"z" * 5_000_000]
+    field = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    array = pa.array(values, pa.large_binary())
+    if file_version == "2.2":
+        field, array = blob_field("blob"), blob_array(values)
+    table = pa.table([array, pa.array(range(5))], schema=pa.schema([field, pa.field("n", pa.int64())]))
+    dataset = lance.write_dataset(table, folder, data_storage_version=file_version)
+    dataset.delete("n = 2")
+    snapshot = _open(folder).snapshot()
+    assert snapshot.schema.field("blob").type == pa.binary()
+    assert [row[0] for row in read_rows(snapshot)] == [values[0], None, *values[3:]]
+
+
+def test_external_blobs_are_refused(tmp_path: Path) -> None:
+    """Their content is at any address that a writer of the table named, such as a file of this machine."""
+    (tmp_path / "secret").write_bytes(b"password")
+    array = blob_array([Blob(uri=f"file://{tmp_path / 'secret'}")])
+    lance.write_dataset(
+        pa.table([array], schema=pa.schema([blob_field("blob")])),
+        tmp_path / "t",
+        data_storage_version="2.2",
+        allow_external_blob_outside_bases=True,
+    )
+    snapshot = _open(tmp_path / "t").snapshot()
+    with snapshot.fragments[0].source.open() as reader, pytest.raises(FragmentError, match="external blobs") as caught:
+        list(reader.read(snapshot.schema.field("blob")))
+    assert caught.value.unsupported
+
+
+def test_bfloat16_is_read_as_its_bytes(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"b": bfloat16_array([1.5, None])}), tmp_path / "t")
+    snapshot = _open(tmp_path / "t").snapshot()
+    assert snapshot.schema.field("b").type == pa.binary(2)
+    assert read_rows(snapshot) == [(b"\xc0?",), (None,)]
+
+
+def test_overlays_are_refused(tmp_path: Path) -> None:
+    """They replace cells of a fragment, and pylance 14 opens no table that has them."""
+    folder = tmp_path / "t"
+    dataset = lance.write_dataset(pa.table({"a": [1, 2, 3]}), folder, data_storage_version="2.1")
+    (file,) = LanceFragment.create(folder, pa.table({"a": [20]}), fragment_id=0, data_storage_version="2.1").files
+    overlay = lance.LanceOperation.DataOverlayFile(DataFile.create(dataset, file.path), [1])
+    operation = lance.LanceOperation.DataOverlay([lance.LanceOperation.DataOverlayGroup(0, [overlay])])
+    dataset = lance.LanceDataset.commit(folder, operation, read_version=1)
+    assert dataset.to_table()["a"].to_pylist() == [1, 20, 3]
+    with pytest.raises(TableFormatError, match="cannot be read by this version of Lance"):
+        _open(folder).snapshot()
+    with pytest.raises(UnsupportedError, match="overlay files"):
+        fragment_metadata(dataset.get_fragments()[0], {})
+
+
+def test_states_are_named_by_tag_branch_version_and_time(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    dataset = lance.write_dataset(_ROWS, folder)
+    dataset.delete("id = 0")
+    dataset.tags.create("release", 1)
+    dataset.tags.create("2", 1)
+    dataset.tags.create("é", 1)
+    branch = dataset.create_branch("team/test")
+    branch = lance.write_dataset(_ROWS, branch, mode="append")
+    branch.delete("id = 1")
+    branch.tags.create("of-branch", ("team/test", 3))
+    _append(dataset, folder)
+    assert lance.dataset(folder).version == 3
+    for at, version in {"release": 1, "2": 1, "é": 1, "1": 1, "main:2": 2, "main": 3, "3": 3}.items():
+        assert _assert_equals_lance(folder, dataset.checkout_version(version), at=at).id == str(version)
+    assert _assert_equals_lance(folder, branch, at="team/test").id == "team/test:4"
+    assert _assert_equals_lance(folder, branch.checkout_version(3), at="team/test:3").id == "team/test:3"
+    assert _open(folder, at="of-branch").current().id == "team/test:3"
+    second = dataset.checkout_version(2).get_version()["timestamp"].astimezone(datetime.UTC)
+    assert _open(folder, at=second.isoformat()).current() == SnapshotReference("2", second)
+    before = (second - datetime.timedelta(days=1)).isoformat()
+    for missing in ("9", "nothing", "team/test:9", "..", "team/../..", before, "a b", ""):
+        with pytest.raises(SnapshotNotFoundError, match="no state"):
+            _open(folder, at=missing).snapshot_id()
+
+
+def test_a_branch_has_differences_of_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    branch = lance.write_dataset(_ROWS, folder).create_branch("b")
+    on_main, before = _open(folder).snapshot(), _open(folder, at="b").snapshot()
+    branch.delete("id = 1")
+    diff = _open(folder, at="b").changes(before.reference)
+    assert isinstance(diff, SnapshotDiff)
+    assert_is_difference(diff, before, _open(folder, at="b").snapshot())
+    assert isinstance(_open(folder, at="b").changes(on_main.reference), NoDiff)
+
+
+def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    dataset = lance.write_dataset(_ROWS, folder)
+    first = _open(folder).snapshot()
+    dataset.delete("id = 1")
+    dataset.cleanup_old_versions(datetime.timedelta(0))
+    diff = _open(folder).changes(first.reference)
+    assert isinstance(diff, NoDiff)
+    assert "no longer has version 1" in diff.reason
+    with pytest.raises(FragmentError) as caught:
+        read_rows(first)
+    assert caught.value.missing
+
+
+def test_a_recreated_table_is_noticed(tmp_path: Path) -> None:
+    """Its versions have the same numbers. Nothing of the dropped table is mixed with it, also in one process."""
+    folder = tmp_path / "t"
+    lance.write_dataset(_ROWS, folder)
+    lance.dataset(folder).delete("id = 1")
+    first = _open(folder).snapshot()
+    source = pickle.loads(pickle.dumps(first.fragments[0].source))
+    assert read_rows(first)
+    lance.LanceDataset.drop(folder)
+    lance.write_dataset(_ROWS.slice(2), folder)
+    lance.dataset(folder).delete("id = 3")
+    again = _assert_equals_lance(folder, lance.dataset(folder))
+    assert again.id == first.id
+    assert _open(folder).history_change(first.reference, again.reference) == "recreated"
+    diff = _open(folder).changes(first.reference)
+    assert isinstance(diff, NoDiff)
+    with pytest.raises(FragmentError) as caught:
+        source.open()
+    assert caught.value.missing
+
+
+def test_history_changes(tmp_path: Path) -> None:
+    times = [datetime.datetime(2024, 1, day, tzinfo=datetime.UTC) for day in (1, 2)]
+    table = _open(tmp_path, format="lance")
+
+    def change(before: str, now: str, *, later: bool = True) -> str | None:
+        first, second = times if later else reversed(times)
+        return table.history_change(SnapshotReference(before, first), SnapshotReference(now, second))
+
+    assert change("1", "2") is None
+    assert change("2", "1") == "recreated"
+    assert change("2", "1", later=False) == "rolled back"
+    assert change("b:2", "3") is None
+    assert change("b:2", "b:1") == "recreated"
+    assert change("{not a version}", "3") is None
+
+
+def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path: Path) -> None:
+    """Where the configuration allows them."""
+    source = lance.write_dataset(_ROWS, tmp_path / "source")
+    source.delete("id = 1")
+    clone = source.shallow_clone(tmp_path / "clone", 2)
+    clone.delete("id = 2")
+    _assert_equals_lance(tmp_path / "clone", clone)
+    with pytest.raises(TableFormatError, match="restrict_to_table_root"):
+        _open(tmp_path / "clone", restrict_to_table_root=True).snapshot()
+    with pytest.raises(TableFormatError, match="without path_mapping"):
+        _open(tmp_path / "clone", path_mapping={str(tmp_path / "source"): str(tmp_path / "moved")}).snapshot()
+
+
+def test_links_out_of_a_confined_table_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    lance.write_dataset(_ROWS, folder)
+    snapshot = _open(folder, restrict_to_table_root=True).snapshot()
+    assert read_rows(snapshot)
+    path = Path(snapshot.fragments[0].path)
+    path.rename(tmp_path / "elsewhere.lance")
+    path.symlink_to(tmp_path / "elsewhere.lance")
+    with pytest.raises(FragmentError, match="restrict_to_table_root"):
+        snapshot.fragments[0].source.open()
+
+
+def test_empty_tables(tmp_path: Path) -> None:
+    dataset = lance.write_dataset(_ROWS.slice(0, 0), tmp_path / "t")
+    assert _assert_equals_lance(tmp_path / "t", dataset).fragments == ()
+    lance.write_dataset(_ROWS, tmp_path / "t", mode="append").delete("true")
+    assert _assert_equals_lance(tmp_path / "t", lance.dataset(tmp_path / "t")).fragments == ()
+
+
+def test_a_folder_without_versions_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError, match="no Lance table"):
+        _open(tmp_path, format="lance").snapshot()
+    (tmp_path / "_versions").mkdir()
+    (tmp_path / "_versions" / "1.manifest").write_bytes(b"no manifest")
+    with pytest.raises(TableFormatError, match="cannot be read as a Lance table"):
+        _open(tmp_path, format="lance").snapshot()
+
+
+def test_partitions_cannot_be_selected(tmp_path: Path) -> None:
+    lance.write_dataset(_ROWS, tmp_path / "t")
+    with pytest.raises(TableFormatError, match="have no partitions"):
+        _open(tmp_path / "t", partitions={"day": ["2024-*"]}).snapshot()
+
+
+def test_files_of_a_table_are_not_read_as_plain_files(tmp_path: Path) -> None:
+    lance.write_dataset(_ROWS, tmp_path / "t")
+    for folder in (tmp_path, tmp_path / "t", tmp_path / "t" / "data"):
+        with pytest.raises(TableFormatError, match="Lance"):
+            _open(folder, format="files").snapshot()
+
+
+def test_a_cached_commit_time_needs_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sensor asks again and again: it then starts no child process."""
+    folder = tmp_path / "t"
+    lance.write_dataset(_ROWS, folder)
+    table = _open(folder)
+    first = table.current()
+    monkeypatch.setattr("metastore_assets.formats.lance.table.run_isolated", None)
+    assert table.current() == first
