@@ -21,6 +21,7 @@ from metastore_assets.store.objects import ObjectStore
 from tests.conftest import REPOSITORY
 from tests.formats.hudi.tables import HudiCopyOnWrite
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
+from tests.formats.lance.tables import LanceTable
 from tests.lookup.publishing import publish
 
 _WITHOUT = """
@@ -121,9 +122,18 @@ def _hudi(folder: Path) -> None:
     HudiCopyOnWrite(folder).append([(1, "x", "a")])
 
 
+def _lance(folder: Path) -> None:
+    LanceTable(folder).append([(1, "x", "a")])
+
+
 @pytest.mark.parametrize(
     ("write", "what", "extra"),
-    [(_delta, "Delta table", "delta"), (_iceberg, "Iceberg table", "iceberg"), (_hudi, "Hudi table", "hudi")],
+    [
+        (_delta, "Delta table", "delta"),
+        (_iceberg, "Iceberg table", "iceberg"),
+        (_hudi, "Hudi table", "hudi"),
+        (_lance, "Lance table", "lance"),
+    ],
 )
 def test_a_format_without_its_packages_says_which_extra(tmp_path: Path, write: Any, what: str, extra: str) -> None:
     write(tmp_path / "t")
@@ -163,7 +173,7 @@ def test_extras_are_declared() -> None:
                 for inner in entry.partition("[")[2].rstrip("]").split(","):
                     result |= names(inner)
             else:
-                result.add(re.split(r"[\[<>=]", entry)[0])
+                result.add(re.split(r"[\[<>=]", entry)[0].replace("pylance", "lance"))
         return result
 
     assert all(set(packages) <= names(extra) for extra, packages in PACKAGES.items())

@@ -25,6 +25,7 @@ HEAVY = (
     "deltalake",
     "duckdb",
     "hudi",
+    "lance",
     "numpy",
     "obstore",
     "pandas",

@@ -230,7 +230,7 @@ class TableConfig(SharedTableConfig):
     identifier: str | None = Field(default=None, alias="table")
     """Database and table name in the catalog, separated by dots: `db.sales`."""
     format: str | None = None
-    """`delta`, `files`, `hudi`, `iceberg`, or a format that an installed package registers. Default: as the catalog
+    """`delta`, `files`, `hudi`, `iceberg`, `lance`, or a format that an installed package registers. Default: as the catalog
     lists it, or as detected from the files at `uri`."""
     at: str | None = None
     """The snapshot: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time in ISO

@@ -20,6 +20,7 @@ from metastore_assets.pipeline import engine
 from tests.cli.run_command import answer, error_of, run
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES
+from tests.formats.lance.tables import LANCE_TABLES
 from tests.formats.table_writers import TABLES, Table
 
 _ROWS = [(number, f"text {number % 3}", f"2024-01-0{1 + number % 2}") for number in range(40)]
@@ -46,7 +47,9 @@ def _rows(count: int = 100) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("kind", [*TABLES, *ICEBERG_TABLES, *HUDI_TABLES], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [*TABLES, *ICEBERG_TABLES, *HUDI_TABLES, *LANCE_TABLES], ids=lambda kind: kind.__name__
+)
 def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
     (folder / "lake").mkdir()
     table = kind(folder / "lake" / "t")

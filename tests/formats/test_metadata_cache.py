@@ -21,9 +21,10 @@ from metastore_assets.formats.files.csv.reader import CsvReader
 from metastore_assets.formats.files.json.reader import JsonReader
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES
+from tests.formats.lance.tables import LANCE_TABLES
 from tests.formats.table_writers import DAYS, TABLES, CsvFiles, JsonFiles, ParquetFiles, Table
 
-_TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES)
+_TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES, *LANCE_TABLES)
 _FIRST = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]
 _STEPS = st.one_of(
     st.tuples(st.just("append"), st.sets(st.sampled_from(DAYS), min_size=1)),

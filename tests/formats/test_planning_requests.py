@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+import lance
 import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -137,6 +138,17 @@ class HudiOfLayout2(Hudi):
     kind = HudiMergeOnRead
 
 
+class Lance(Lake):
+    bytes_per_known = 300
+    has_differences = True
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder, self.uri, self.count = folder, uri, 0
+
+    def _grow(self, number: int) -> None:
+        lance.write_dataset(pa.table({"id": [number]}), self.folder, mode="append")
+
+
 @pytest.fixture
 def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
     with counted(s3_options["aws_endpoint"]) as observed:
@@ -146,7 +158,7 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 @pytest.mark.parametrize("sizes", [(4, 12), pytest.param((100, 1000), marks=pytest.mark.long)], ids=str)
 @pytest.mark.parametrize(
     "kind",
-    [HiveNamed, Csv, Json, Mixed, Delta, DeltaAt, Iceberg, Hudi, HudiOfLayout2],
+    [HiveNamed, Csv, Json, Mixed, Delta, DeltaAt, Iceberg, Hudi, HudiOfLayout2, Lance],
     ids=lambda kind: kind.__name__,
 )
 def test_a_new_file_among_cached_ones(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import lance
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.orc as orc
@@ -221,8 +222,16 @@ class HudiWithLogs(Hudi):
     hudi_class = HudiMergeOnRead
 
 
+class Lance(Lake):
+    def write(self, number: int) -> None:
+        lance.write_dataset(rows(8 * number, self.names), self.folder, mode="append")
+
+    def change(self) -> None:
+        lance.dataset(self.folder).delete(f"email = '{TEXT} 3'")
+
+
 LAKES: list[type[Lake]] = [
-    *(Parquet, Orc, Csv, CsvWithoutHeader, Json, Avro, Delta, Iceberg, OldIceberg, Hudi, HudiWithLogs)
+    *(Parquet, Orc, Csv, CsvWithoutHeader, Json, Avro, Delta, Iceberg, OldIceberg, Hudi, HudiWithLogs, Lance)
 ]
 
 

@@ -15,7 +15,19 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 METASTORE = [str(Path(sys.executable).with_name("metastore"))]
 INSTALLED = (
-    *("boto3", "click", "deltalake", "duckdb", "fastavro", "google", "grpc", "hudi", "metastore_assets", "numpy"),
+    *(
+        "boto3",
+        "click",
+        "deltalake",
+        "duckdb",
+        "fastavro",
+        "google",
+        "grpc",
+        "hudi",
+        "lance",
+        "metastore_assets",
+        "numpy",
+    ),
     *("obstore", "pandas", "polars", "py4j", "pyarrow", "pydantic", "pyspark", "rich", "sqlglot", "typing_extensions"),
     *("yaml", "zstandard"),
 )

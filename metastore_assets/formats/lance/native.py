@@ -19,7 +19,6 @@ import pyarrow as pa
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.lance.schema import arrow_fields
 from metastore_assets.formats.lance.versions import LanceVersion
-from metastore_assets.formats.metadata_json import as_integer, as_text
 from metastore_assets.storage.corrupt_input import UnsupportedError
 from metastore_assets.storage.io_counters import record_read
 
@@ -135,38 +134,33 @@ def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> F
         UnsupportedError: the fragment has overlay files, which replace values of data files.
         LookupError, ValueError: the record is invalid.
     """
-    recorded = fragment.metadata.to_json()
-    if recorded["overlays"]:
+    recorded = fragment.metadata
+    if recorded.overlays:
         raise UnsupportedError("a fragment has overlay files, which have no reader")
-    files = [_data_file(one, bases) for one in recorded["files"]]
-    sizes = [one["file_size_bytes"] for one in recorded["files"]]
-    deletion, deleted_rows = recorded["deletion_file"], 0
+    stored = [(file.fields, file.column_indices, file.file_size_bytes) for file in recorded.files]
+    files = [_data_file(file, bases) for file in recorded.files]
+    sizes = [size for _, _, size in stored]
+    rows, deletion, deleted_rows = recorded.physical_rows, recorded.deletion_file, 0
     if deletion is not None:
-        base = None if deletion["base_id"] is None else bases[deletion["base_id"]]
-        files.append(BaseFile(base, as_text(fragment.deletion_file(), "the path of the deletion file")))
-        deleted_rows = deletion["num_deleted_rows"]
-    rows = recorded["physical_rows"]
-    known_rows = rows is not None and deleted_rows is not None and deleted_rows <= rows
-    identity = [
-        [[one["fields"], one["column_indices"], one["file_size_bytes"]] for one in recorded["files"]],
-        [[file.base, file.path] for file in files],
-        rows,
-        deleted_rows,
-    ]
+        base = None if deletion.base_id is None else bases[deletion.base_id]
+        files.append(BaseFile(base, deletion.path(recorded.id)))
+        deleted_rows = deletion.num_deleted_rows
+    has_row_count = rows is not None and deleted_rows is not None and deleted_rows <= rows
+    identity = [stored, [(file.base, file.path) for file in files], rows, deleted_rows]
     return FragmentMetadata(
-        recorded["id"],
+        recorded.id,
         hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32],
         tuple(files),
         sum(sizes) if None not in sizes else None,
-        rows - deleted_rows if known_rows else None,
+        rows - deleted_rows if has_row_count else None,
     )
 
 
-def _data_file(stored: Mapping[str, Any], bases: Mapping[int, tuple[str, bool]]) -> BaseFile:
-    path = as_text(stored["path"], "the path of a data file")
-    if stored["base_id"] is None:
+def _data_file(file: Any, bases: Mapping[int, tuple[str, bool]]) -> BaseFile:
+    path = str(file.path)
+    if file.base_id is None:
         return BaseFile(None, f"data/{path}")
-    base = bases[as_integer(stored["base_id"], "the base of a data file")]
+    base = bases[file.base_id]
     return BaseFile(base, f"data/{path}" if base[1] else path)
 
 

@@ -124,10 +124,10 @@ def resolve_version(
         if int(digits) in candidates:
             return candidates[int(digits)]
     if (moment := parse_state_time(at)) is not None:
-        number = version_at(versions, moment)
-        if number is None:
+        newest_number = version_at(versions, moment)
+        if newest_number is None:
             raise state_not_found(location.uri, at, "its stored versions are later", versions)
-        return versions[number]
+        return versions[newest_number]
     choices = "a tag, a branch, a version or a time may be named, of which there are"
     raise state_not_found(location.uri, at, choices, [*_refs(location, _TAGS), *_refs(location, _BRANCHES), *versions])
 
