@@ -230,8 +230,8 @@ class TableConfig(SharedTableConfig):
     identifier: str | None = Field(default=None, alias="table")
     """Database and table name in the catalog, separated by dots: `db.sales`."""
     format: str | None = None
-    """`delta`, `files`, `hudi`, `iceberg`, `lance`, or a format that an installed package registers. Default: as the catalog
-    lists it, or as detected from the files at `uri`."""
+    """`delta`, `files`, `hudi`, `iceberg`, `lance`, or a format that an installed package registers. Default: as the
+    catalog lists it, or as detected from the files at `uri`."""
     at: str | None = None
     """The snapshot: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time in ISO
     8601, which selects the newest snapshot committed up to then. Default: the newest."""
