@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         ValueFrequency,
     )
     from metastore_assets.lookup.selectivity import Estimate
+    from metastore_assets.lookup.summaries import VersionSummary
     from metastore_assets.lookup.table import ScanRequest, Table
     from metastore_assets.lookup.versions import VersionReference
     from metastore_assets.metastore import Metastore, open_table
@@ -150,6 +151,7 @@ __all__ = [
     "VersionConflictError",
     "VersionNotFoundError",
     "VersionReference",
+    "VersionSummary",
     "__version__",
     "build_commit_sensor",
     "build_metastore_assets",
@@ -232,6 +234,7 @@ _PUBLIC_NAMES = {
     "VersionConflictError": "errors",
     "VersionNotFoundError": "errors",
     "VersionReference": "lookup.versions",
+    "VersionSummary": "lookup.summaries",
     "build_commit_sensor": "assets.project",
     "build_metastore_assets": "assets.project",
     "build_metastore_definitions": "assets.project",

@@ -5,8 +5,10 @@ The root is the folder with all stored state. A version is the published statist
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from metastore_assets.lookup.results import ResultSet
+from metastore_assets.lookup.summaries import VersionSummary, summarize
 from metastore_assets.lookup.table import Scanner, Table
 from metastore_assets.lookup.versions import VersionReference, list_tables, list_versions, open_version
 from metastore_assets.store.objects import ObjectStore
@@ -43,13 +45,21 @@ class Metastore:
     def __repr__(self) -> str:
         return f"Metastore({self._store.uri()!r})"
 
-    def tables(self) -> list[str]:
-        """Return the names of the tables with a published version, sorted."""
-        return list_tables(self._store)
+    def tables(self) -> ResultSet[VersionSummary]:
+        """Return the newest version of each table that has one, sorted by the table's name."""
+        return summarize(lambda name: open_version(self._store, name)[1], self.table_names())
 
-    def versions(self, name: str) -> list[int]:
-        """Return the numbers of a table's published versions, ascending. Empty for an unknown table."""
-        return list_versions(self._store, name)
+    def table_names(self) -> Sequence[str]:
+        """Return the names of the tables with a published version, sorted. It reads no version, as `tables` does."""
+        return tuple(list_tables(self._store))
+
+    def versions(self, name: str) -> ResultSet[VersionSummary]:
+        """Return a table's published versions, the oldest first. Empty for an unknown table."""
+        return summarize(lambda number: open_version(self._store, name, number)[1], self.version_numbers(name))
+
+    def version_numbers(self, name: str) -> Sequence[int]:
+        """Return the numbers of a table's published versions, ascending. It reads no version, as `versions` does."""
+        return tuple(list_versions(self._store, name))
 
     def table(self, name: str, *, version: VersionReference | None = None) -> Table:
         """Return a table as of a version. Later versions do not change its answers.

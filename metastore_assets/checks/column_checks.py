@@ -210,7 +210,8 @@ class Range(BoundedCheck):
         return Finding("unknown", observed, "bound" if has_bounds else "absent", advice)
 
     def describe(self) -> str:
-        return f"values {describe_bounds(self.minimum, self.maximum)}"
+        bounds = (None if bound is None else _describe_column_value(bound) for bound in (self.minimum, self.maximum))
+        return f"values {describe_bounds(*bounds)}"
 
     def excess(self, measures: Mapping[str, float]) -> float:
         return self.excess_of(measures.get("minimum"), measures.get("maximum"))
@@ -359,15 +360,16 @@ class AcceptedValues(Check):
 
     def describe(self) -> str:
         shown = ", ".join(
-            shorten(_describe_accepted(value), _MAX_EXPECTED_CELLS) for value in self.values[:_MAX_EXPECTED_VALUES]
+            shorten(_describe_column_value(value), _MAX_EXPECTED_CELLS) for value in self.values[:_MAX_EXPECTED_VALUES]
         )
         more = len(self.values) - _MAX_EXPECTED_VALUES
         return f"only {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-def _describe_accepted(value: object) -> str:
-    """Return an accepted value as text: integers without grouped digits, because they may be codes."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else describe_value(value)
+def _describe_column_value(value: object) -> str:
+    """Return a configured value of a column as text: numbers as written, because they may be codes or years."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else describe_value(value)
 
 
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:

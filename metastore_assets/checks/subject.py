@@ -173,7 +173,7 @@ def find_column_name(table: Table, field_id: str) -> str | None:
 def _earlier_version(metastore: Metastore, table: Table, baseline: Baseline) -> Table:
     """Return the version of a table that a baseline selects. Raises NotStoredError if there is none."""
     version = table.version
-    numbers = [number for number in metastore.versions(version.table) if number < version.number]
+    numbers = [number for number in metastore.version_numbers(version.table) if number < version.number]
     if isinstance(baseline, int):
         if baseline >= version.number:
             raise NotStoredError(f"version {baseline} is not before version {version.number}")

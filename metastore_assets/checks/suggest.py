@@ -130,7 +130,7 @@ def _history(table: Table, context: CheckContext) -> list[Table]:
     """Return the last versions up to this one, ascending, one per snapshot."""
     by_snapshot: dict[tuple[str, datetime | None], Table] = {}
     version = table.version
-    numbers = [number for number in context.metastore.versions(version.table) if number < version.number]
+    numbers = [number for number in context.metastore.version_numbers(version.table) if number < version.number]
     for number in numbers[-_MAX_VERSIONS:]:
         try:
             earlier = context.metastore.table(version.table, version=number)

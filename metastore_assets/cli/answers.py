@@ -1,12 +1,9 @@
-"""JSON documents that several commands write, and parallel requests to a store that Ctrl-C can end."""
+"""JSON documents that several commands write."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.errors import NotStoredError
@@ -16,18 +13,12 @@ from metastore_assets.lookup.json import columns_json, show_json
 from metastore_assets.values.json import integer_json, time_json
 
 if TYPE_CHECKING:
+    from metastore_assets.lookup.summaries import VersionSummary
     from metastore_assets.statistics.column import ColumnStatistics
-    from metastore_assets.store.manifest import Version
 
 Json = dict[str, Any]
 Detail = Literal["summary", "selected", "full"]
 """The columns for which `show` reads singleton counts and entropy: none, those that the user named, or all."""
-_THREADS = 16
-"""The number of parallel requests; they mostly wait for the store."""
-_WAIT_SECONDS = 0.2
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def show_answer(
@@ -81,50 +72,15 @@ def read_shapes(
     return shapes
 
 
-def version_to_json(version: Version) -> Json:
+def version_to_json(version: VersionSummary) -> Json:
     """Return number, snapshot, times and sizes of a version as the JSON object that `tables` and `versions` list."""
     return {
-        "version": version.number,
+        "version": version.version,
         "snapshot": version.snapshot,
         "committed_at": time_json(version.committed_at),
         "published_at": time_json(version.published_at),
         "row_count": integer_json(version.row_count),
         "bytes": integer_json(version.bytes),
-        "partitions": len(version.partitions),
-        "fragments": version.fragment_count,
+        "partitions": version.partitions,
+        "fragments": version.fragments,
     }
-
-
-def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Return `[function(item) for item in items]`, computed on several threads.
-
-    The threads are daemons: pool threads would keep an interrupted command alive until the store responds. Raises the
-    error of the first item that failed.
-    """
-    tasks = [(Future[R](), item) for item in items]
-    queue: SimpleQueue[tuple[Future[R], T]] = SimpleQueue()
-    for task in tasks:
-        queue.put(task)
-
-    def work() -> None:
-        """Take items from the queue and compute their results until the queue is empty."""
-        while True:
-            try:
-                future, item = queue.get_nowait()
-            except Empty:
-                return
-            try:
-                future.set_result(function(item))
-            except Exception as error:  # noqa: BLE001 (the caller raises it again)
-                future.set_exception(error)
-
-    for _ in range(min(_THREADS, len(tasks))):
-        threading.Thread(target=work, daemon=True).start()
-    return [_wait_for(future) for future, _ in tasks]
-
-
-def _wait_for(future: Future[R]) -> R:
-    # An endless wait might not notice a signal; see `install_signal_handlers`.
-    while not future.done():
-        wait([future], _WAIT_SECONDS)
-    return future.result()

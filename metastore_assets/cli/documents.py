@@ -22,6 +22,8 @@ Number = float | str | None
 Value = Any
 """A value of a column, in the form that docs/reference/output.md lists."""
 Guarantee = Literal["exact", "bound", "estimate", "absent"]
+SuggestedCheck = str | dict[str, Any]
+"""A check as in the configuration: its kind, or its kind as a key with the settings, and keys such as `severity`."""
 CheckStatus = Literal["passed", "failed", "unknown"]
 
 
@@ -237,15 +239,27 @@ class PartitionFrequencyDocument(Document):
     frequency: Integer
 
 
-class HistoryRow(Document):
-    """The statistics of a column in a version, in the answer of `history NAME COLUMN`."""
+class UserValue(Document):
+    """The value of a user-defined statistic in a version."""
 
-    model_config = ConfigDict(extra="allow")
+    value: Value
+    guarantee: Guarantee
+
+
+class HistoryRow(StatisticsDocument):
+    """The statistics of a column in a version, in the answer of `history NAME COLUMN`."""
 
     version: int
     snapshot: str
+    committed_at: str | None
     published_at: str
     row_count: Integer
+    bytes: Integer
+    partitions: int
+    fragments: int
+    field_id: str
+    """Identifies the column across renames."""
+    user_defined: dict[str, UserValue]  # type: ignore[assignment]
 
 
 class StatisticPoint(Document):
@@ -468,6 +482,18 @@ class CheckedPartitions(Document):
     first: list[CheckedPartition]
 
 
+Measure = Literal[
+    "age_seconds", "change", "distance", "distinct", "failed", "files", "matching_share", "maximum", "maximum_length",
+    "minimum", "minimum_length", "null_share", "nulls", "partitions", "passed", "rows", "unknown", "values",
+]  # fmt: skip
+
+
+class ColumnChecks(Document):
+    """Suggested checks of a column."""
+
+    checks: list[SuggestedCheck]
+
+
 class CheckResultDocument(Document):
     """The result of one check."""
 
@@ -480,7 +506,8 @@ class CheckResultDocument(Document):
     observed: str
     guarantee: str | None
     advice: str | None
-    measures: dict[str, Any]
+    measures: dict[Measure, Number]
+    """The numbers that the check compared. Which ones there are depends on the check."""
     partitions: CheckedPartitions | None = Field(default=None)
     """Absent if the check has no results of partitions."""
 
@@ -503,8 +530,8 @@ class SuggestedChecks(Document):
 
     table: str
     version: int
-    checks: list[Any]
-    columns: dict[str, Any]
+    checks: list[SuggestedCheck]
+    columns: dict[str, ColumnChecks]
     yaml: str
 
 
@@ -543,9 +570,12 @@ class VerificationDocument(Document):
 class LawViolation(Document):
     """The data that violates a law."""
 
-    model_config = ConfigDict(extra="allow")
-
     law: str
+    type_class: str
+    data: list[str]
+    """The values of each set of rows, as text."""
+    expected: str
+    observed: str
 
 
 class StatisticLaws(Document):
@@ -688,12 +718,27 @@ class Refreshed(Document):
 
 
 class StageDocument(Document):
-    """A stage of a plan. Its other keys depend on the stage."""
-
-    model_config = ConfigDict(extra="allow")
+    """A stage of a plan. Each stage has `stage` and `summary`, and the other keys that describe its work."""
 
     stage: str
     summary: str
+    rule: str = Field(default="")
+    """How the work is decided that is not known before profiling."""
+    fragments: int = Field(default=0)
+    bytes: int = Field(default=0)
+    reused: int = Field(default=0)
+    """The number of fragments with a stored profile, which are not read."""
+    columns: list[str] = Field(default=[])
+    filtered_columns: list[str] = Field(default=[])
+    """Columns with value filters."""
+    partitions: list[str] = Field(default=[])
+    total: int = Field(default=0)
+    """The number of partitions of the snapshot."""
+    changed_by: list[str] = Field(default=[])
+    """The names of earlier stages that may add or remove partitions."""
+    version: int = Field(default=0)
+    previous: int = Field(default=0)
+    """The number of the version before; 0 if there is none."""
 
 
 class RefreshPlan(Document):
@@ -712,8 +757,10 @@ class RefreshPlan(Document):
     changed_partitions: list[str]
     removed_partitions: list[str]
     type_changes: list[TypeChangeDocument]
-    read_again: dict[str, Any]
-    may_read_again: dict[str, Any]
+    read_again: dict[str, dict[str, int]]
+    """By column, the numbers of fragments without a stored output, by the name of the output."""
+    may_read_again: dict[str, int]
+    """By column, the number of fragments that may have to be read for its repeated values."""
     bytes_to_read: Integer
     stages: list[StageDocument]
 

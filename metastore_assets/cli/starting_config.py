@@ -49,6 +49,7 @@ _IDENTIFIERS = frozenset({"id", "uuid", "guid", "key"})
 _TEXTS = frozenset(
     ["comment", "comments", "description", "note", "notes", "body", "message", "text", "content", "remark", "remarks"]
 )
+_NONE: Mapping[str, Any] = {}
 _PLAIN_SCALAR = re.compile(r"[A-Za-z./~][\w./~-]*(://[\w./~-]*)?")
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 
@@ -212,13 +213,14 @@ def _names(column: str, words: frozenset[str]) -> bool:
     return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
 
 
-def format_config(root: str, tables: Sequence[FoundTable], file: Path) -> str:
+def format_config(root: str, tables: Sequence[FoundTable], file: Path, catalogs: Mapping[str, Any] = _NONE) -> str:
     """Return the text of a configuration with some tables.
 
     Args:
         root: The folder or URI of the stored state, as the user wrote it.
         tables: The tables.
         file: The path of the configuration. Tables below its folder get relative paths.
+        catalogs: The settings of catalogs, by name.
     """
     first = tables[0].config.name
     steps = {
@@ -242,8 +244,12 @@ def format_config(root: str, tables: Sequence[FoundTable], file: Path) -> str:
         "# The number of versions of each table that stay readable when `metastore expire` runs.",
         "keep_versions: 100",
         "",
-        "tables:",
     ]
+    if catalogs:
+        lines += ["# Catalogs that name tables. Write secrets as ${VARIABLE}.", "catalogs:"]
+        lines += [f"  {_scalar(name)}: {_quoted_mapping(settings)}" for name, settings in catalogs.items()]
+        lines.append("")
+    lines.append("tables:")
     for table in tables:
         lines += [*_table_lines(table, file.parent), ""]
     return "\n".join(lines[:-1]) + "\n"
@@ -259,8 +265,7 @@ def _table_lines(table: FoundTable, folder: Path) -> list[str]:
     lines = [
         f"  # {', '.join(facts)}.",
         f"  - name: {_scalar(table.config.name)}",
-        f"    uri: {_scalar(_relative(table.config.uri, folder))}",
-        f"    format: {_scalar(table.format)}",
+        *_source_lines(table, folder),
     ]
     lines += [
         f"    {key}: {_flow(value)}"
@@ -283,6 +288,15 @@ def _table_lines(table: FoundTable, folder: Path) -> list[str]:
     return lines
 
 
+def _source_lines(table: FoundTable, folder: Path) -> list[str]:
+    """Return where the table is: its name in a catalog, which also decides the format, or its location."""
+    config = table.config
+    if config.catalog is not None:
+        name = str(getattr(config.catalog, "name", config.catalog))
+        return [f"    catalog: {_scalar(name)}", f"    table: {_scalar(str(config.identifier))}"]
+    return [f"    uri: {_scalar(_relative(config.uri, folder))}", f"    format: {_scalar(table.format)}"]
+
+
 def _relative(uri: str, folder: Path) -> str:
     """Return a local path below a folder as `./path`, and any other location unchanged."""
     if "://" in uri:
@@ -296,6 +310,11 @@ def _relative(uri: str, folder: Path) -> str:
 def _flow(mapping: Mapping[str, Any]) -> str:
     """Return a mapping as YAML in one line. Values that are not texts keep their types."""
     return json.dumps(mapping, ensure_ascii=False).replace("${", "$${")
+
+
+def _quoted_mapping(mapping: Mapping[str, Any]) -> str:
+    """Return a mapping as YAML in one line. References to variables stay references."""
+    return json.dumps(mapping, ensure_ascii=False)
 
 
 def _scalar(value: str) -> str:

@@ -76,7 +76,8 @@ def _charts(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> list[Marku
 
 
 def _caption(rows: ResultSet[Any]) -> str:
-    return f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}, {_version(rows.as_of)}" + (
+    version = "" if rows.as_of is None else f", {_version(rows.as_of)}"
+    return f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}{version}" + (
         "" if rows.guarantee in (None, "exact") else f", {rows.guarantee}"
     )
 

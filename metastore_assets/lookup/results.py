@@ -179,7 +179,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
     def __init__(
         self,
         rows: Sequence[T_co],
-        as_of: AsOf,
+        as_of: AsOf | None,
         table: pa.Schema | Callable[[], pa.Table],
         *,
         guarantee: Guarantee | None = "exact",
@@ -189,7 +189,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
         Args:
             rows: The rows.
-            as_of: The version that the answer is true for.
+            as_of: The version that the answer is true for; None if each row names its own.
             table: A function that returns the rows as a table. If each column contains the field of the same name,
                 the table's schema is enough.
             guarantee: The guarantee of all rows; None if each row has its own.
@@ -199,6 +199,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         self._to_table = table
         self._shapes = shapes
         self.as_of = as_of
+        """The version that the answer is true for; None if each row names its own."""
         self.guarantee: Guarantee | None = guarantee
         """The guarantee of all rows; None if each row has its own."""
 
@@ -236,7 +237,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         return rows_html(self, [] if self._shapes is None else self._shapes())
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table. The schema's metadata has the version and the snapshot."""
+        """Return the rows as an Arrow table. The schema's metadata has the version and the snapshot of `as_of`."""
         return self._table
 
     def to_polars(self) -> pl.DataFrame:
@@ -261,6 +262,8 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
     @lock_free_cached_property
     def _table(self) -> pa.Table:
         table = _build_table(self._rows, self._to_table) if isinstance(self._to_table, pa.Schema) else self._to_table()
+        if self.as_of is None:
+            return table
         metadata = {"metastore.version": str(self.as_of.version), "metastore.snapshot": self.as_of.snapshot}
         return table.replace_schema_metadata(metadata)
 

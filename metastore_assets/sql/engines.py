@@ -57,8 +57,8 @@ def query(
     try:
         with query_connection(unrestricted=unrestricted) as session:
             named = _named_tables(session.parse(text))
-            tables = metastore.tables()
-            for schema, name in sorted(named):
+            tables = metastore.table_names()
+            for schema, name in sorted({(schema.lower(), name.lower()) for schema, name in named}):
                 matches = [] if schema or name in VIEWS else [table for table in tables if table.lower() == name]
                 if matches:
                     lookup = metastore.table(matches[0])
@@ -68,32 +68,34 @@ def query(
                     _define(session.connection, metastore, tables, schema, name)
             return session.run(text).to_arrow_table()
     except QueryError as error:
-        names = {schema or name for schema, name in named} - {table.lower() for table in tables}
-        for name in sorted(names - VIEWS.keys()):
-            if find_table is not None and _is_configured(name, find_table):
-                hint = f"table {name!r} has no published version; run `metastore refresh {name}`"
+        known = {table.lower() for table in tables} | VIEWS.keys()
+        for written in sorted({schema or name for schema, name in named}):
+            if find_table is None or written.lower() in known:
+                continue
+            if (configured := _configured_name(written, find_table)) is not None:
+                hint = f"table {configured!r} has no published version; run `metastore refresh {configured}`"
                 raise QueryError(f"{error}; {hint}") from error
+            if f"Table with name {written} does not exist" in str(error):
+                # DuckDB suggests its own system tables.
+                alternatives = close_names(written, [*tables, *VIEWS], "; there are: {}")
+                raise QueryError(f"there is no table {written!r}{alternatives}") from error
         raise
 
 
-def _is_configured(name: str, find_table: Callable[[str], TableConfig]) -> bool:
+def _configured_name(name: str, find_table: Callable[[str], TableConfig]) -> str | None:
+    """Return the name of the configured table; None if there is none."""
     try:
-        find_table(name)
+        return find_table(name).name
     except ConfigError:
-        return False
-    return True
+        return None
 
 
 def _named_tables(tree: Any) -> set[tuple[str, str]]:
-    """Return (schema, name) of each table that a query reads, in lower case.
+    """Return (schema, name) of each table that a query reads, as it is written.
 
     The schema is empty if the query gives none.
     """
-    return {
-        (node["schema_name"].lower(), node["table_name"].lower())
-        for node in walk(tree)
-        if node.get("type") == "BASE_TABLE"
-    }
+    return {(node["schema_name"], node["table_name"]) for node in walk(tree) if node.get("type") == "BASE_TABLE"}
 
 
 def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: str, *, hides: bool) -> None:
@@ -162,7 +164,7 @@ def spark_views(
     unknown = sorted(set(views) - VIEWS.keys())
     if unknown:
         raise ValueError(f"there is no view {unknown[0]!r}" + close_names(unknown[0], list(VIEWS), "; there are: {}"))
-    tables = metastore.tables()
+    tables = metastore.table_names()
     names = []
     for name in views:
         rows = read_view(name, metastore, tables).read_all()

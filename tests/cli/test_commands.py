@@ -258,9 +258,30 @@ def test_accepted_integers_have_no_grouped_digits() -> None:
     assert check.describe() == "only 1000, 90210, a  b"
 
 
+def test_bounds_of_values_are_shown_as_written() -> None:
+    """A bound may be a year. Bounds of row counts are grouped, as all counts are."""
+    from metastore_assets.checks.column_checks import Range
+    from metastore_assets.checks.table_checks import RowCount
+
+    assert Range.model_validate({"minimum": 1990, "maximum": 12345.0625}).describe() == "values from 1990 to 12345.0625"
+    assert RowCount.model_validate({"minimum": 1990}).describe() == "at least 1,990 rows"
+
+
 @pytest.mark.parametrize("query", ["select * from fresh", "select * from fresh.statistics"])
 def test_sql_says_that_a_configured_table_has_no_version(query: str, published: Path) -> None:
     result = run("sql", query, config=published)
     assert result.exit_code == 3
     assert "able 'fresh' has no published version; run `metastore refresh fresh`" in result.stderr
     assert "refresh" not in run("sql", "select * from nowhere", config=published).stderr
+
+
+def test_sql_suggests_tables_and_views(published: Path) -> None:
+    misspelt = run("sql", "select * from statistcs", config=published)
+    assert misspelt.stderr == "error: there is no table 'statistcs'; did you mean 'statistics'?\n"
+
+
+@pytest.mark.parametrize("written", ["Fresh", "fresh", "FRESH"])
+def test_sql_names_a_configured_table_with_capitals(written: str, tmp_path: Path) -> None:
+    (tmp_path / "metastore.yaml").write_text("root: root\ntables: [{name: Fresh, uri: fresh}]\n")
+    result = run("sql", f"select * from {written}", config=tmp_path / "metastore.yaml")
+    assert "able 'Fresh' has no published version; run `metastore refresh Fresh`" in result.stderr

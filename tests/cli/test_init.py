@@ -12,12 +12,14 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
 
 from metastore_assets.cli import starting_config
 from metastore_assets.config import TableConfig, load_config
 from metastore_assets.config.file import CONFIG_VARIABLE
 from metastore_assets.pipeline import engine
 from tests.cli.run_command import answer, error_of, run
+from tests.databases.iceberg_lake import Lake
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES
 from tests.formats.lance.tables import LANCE_TABLES
@@ -162,3 +164,33 @@ def test_many_columns_are_suggested_by_name(tmp_path: Path, monkeypatch: pytest.
     pq.write_table(pa.table({f"c{at}": [1] for at in range(5)} | {"email": ["a"]}), tmp_path / "t" / "1.parquet")
     result = starting_config.find_table(TableConfig(name="t", uri=str(tmp_path / "t")), str(tmp_path))
     assert (result.profiled, [one.column for one in result.suggestions]) == (False, ["email"])
+
+
+def test_a_table_in_a_catalog(folder: Path) -> None:
+    """The file has the settings as they were written, also references to variables."""
+    with SqlCatalog("lake", uri=f"sqlite:///{folder / 'lake.db'}", warehouse=str(folder / "warehouse")) as catalog:
+        catalog.create_namespace("sales")
+        Lake(folder, catalog).add("orders")
+    settings = "lake={type: sql, uri: 'sqlite:///${LAKE:-lake.db}'}"
+    (described,) = answer("init", "catalog://lake/sales.orders", "--catalog", settings)["tables"]
+    assert (described["table"], described["format"]) == ("sales_orders", "iceberg")
+    written = yaml.safe_load((folder / "metastore.yaml").read_text())
+    assert written["catalogs"] == {"lake": {"type": "sql", "uri": "sqlite:///${LAKE:-lake.db}"}}
+    assert written["tables"] == [{"name": "sales_orders", "catalog": "lake", "table": "sales.orders"}]
+    assert answer("refresh", "--all")["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["catalog://lake/sales.orders"], "the catalog 'lake' has no settings: add --catalog 'lake={type: …}'"),
+        (["catalog://lake", "--catalog", "lake={type: sql}"], "names no table: write catalog://CATALOG/DATABASE.TABLE"),
+        (["catalog://lake/a.b", "--catalog", "lake=3"], "error: catalog://lake/a.b: catalogs.lake = 3: must be"),
+        (["catalog://lake/a.b", "--catalog", "lake={"], "'{' is no YAML"),
+        (["catalog://lake/a.b", "--catalog", "lake"], "has no `=`"),
+    ],
+)
+def test_errors_about_catalogs_say_what_to_write(folder: Path, arguments: list[str], message: str) -> None:
+    result = run("init", *arguments)
+    assert message in " ".join(result.stderr.split())
+    assert not (folder / "metastore.yaml").exists()

@@ -108,7 +108,7 @@ assert set(metastore_assets.__all__) <= set(dir(metastore_assets))
 assert metastore_assets.__version__[0].isdigit()
 assert not heavy & set(sys.modules)
 from metastore_assets import Metastore, open_table
-assert Metastore("nowhere").tables() == []
+assert Metastore("nowhere").table_names() == ()
 assert callable(open_table)
 assert not {"pyspark", "dagster", "obstore", "deltalake", "duckdb"} & set(sys.modules)
 try:

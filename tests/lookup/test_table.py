@@ -362,14 +362,21 @@ def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest
     options = request.getfixturevalue("s3_options") if store.is_remote else {}
     metastore = Metastore(store.uri(), storage_options=options)
     assert metastore.tables() == []
+    assert metastore.tables().to_arrow().num_rows == 0
     with pytest.raises(VersionNotFoundError, match="'orders'"):
         metastore.table("orders")
     for name in ("orders", "lineitem"):
         VersionStore(store, name).publish(replace(version(1), table=name))
     store.write("no table/file", b"")
-    assert metastore.tables() == ["lineitem", "orders"]
-    assert metastore.versions("orders") == [1]
-    assert metastore.versions("none") == []
+    assert metastore.table_names() == ("lineitem", "orders")
+    assert metastore.version_numbers("orders") == (1,)
+    assert (metastore.versions("none"), metastore.version_numbers("none")) == ([], ())
+    tables = metastore.tables()
+    assert [(row.table, row.version) for row in tables] == [("lineitem", 1), ("orders", 1)]
+    assert [tables[1]] == metastore.versions("orders")
+    assert tables.to_arrow().column("published_at").to_pylist() == [row.published_at for row in tables]
+    assert tables.to_polars()["row_count"].to_list() == [metastore.table("orders").count().value] * 2
+    assert repr(tables).startswith("2 rows\n")
     assert metastore.table("orders").version.table == "orders"
     with pytest.raises(VersionNotFoundError, match=r"'order'.*'orders'"):
         metastore.table("order")

@@ -120,7 +120,7 @@ def test_files_and_root_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket:
     assert newest.count().value == 200
     assert sum(count for _, count in newest.top("group")) == newest.statistics(["group"])[0].value_count
     assert sum(one.frequency for one in newest.histogram("id", bins=10)) == newest.statistics(["id"])[0].value_count
-    assert Metastore(config.root, storage_options=config.storage_options).versions("t") == [1, 2]
+    assert Metastore(config.root, storage_options=config.storage_options).version_numbers("t") == (1, 2)
 
 
 @pytest.mark.long

@@ -171,7 +171,7 @@ def test_spark_has_the_same(metastore: Metastore, spark: SparkSession) -> None:
     assert created == [f"metastore_{name}" for name in VIEWS]
     for name in VIEWS:
         theirs = spark.table(f"metastore_{name}").toArrow()
-        ours = read_view(name, metastore, metastore.tables()).read_all()
+        ours = read_view(name, metastore, metastore.table_names()).read_all()
         assert theirs.num_rows == ours.num_rows, name
         assert theirs.column_names == ours.column_names, name
     condition = "table_name = 'orders' and column_name = 's'"

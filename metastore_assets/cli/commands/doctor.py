@@ -55,7 +55,6 @@ def doctor(invocation: Invocation, names: tuple[str, ...], deep: bool, as_json: 
 
 def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *, deep: bool) -> Iterator[DoctorFinding]:
     """Yield a finding for each check. Without a valid configuration, root and tables are skipped."""
-    from metastore_assets.cli.answers import parallel_map
     from metastore_assets.cli.diagnosis.access import check_root, check_table
     from metastore_assets.cli.diagnosis.environment import (
         check_dagster,
@@ -64,6 +63,7 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
         check_python,
         check_spark,
     )
+    from metastore_assets.lookup.summaries import parallel_map
 
     allow_pandas()  # Otherwise it would be reported as missing.
     yield check_python()

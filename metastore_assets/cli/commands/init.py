@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ from metastore_assets.cli.files import write_atomically
 from metastore_assets.cli.options import (
     absolute_location,
     output_options,
+    parse_pair,
     reader_option,
     schema_option,
     uris_argument,
@@ -24,8 +25,11 @@ from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from metastore_assets.cli.starting_config import FoundTable
 
+_CATALOG = "catalog://"
 _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?$", re.IGNORECASE)
 
 
@@ -38,6 +42,15 @@ _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?
     metavar="URI",
     help="Where the statistics will be stored: a folder relative to the file, or a URI such as s3://bucket/metastore.",
 )
+@click.option(
+    "--catalog",
+    "catalogs",
+    metavar="NAME=SETTINGS",
+    multiple=True,
+    callback=lambda context, option, texts: dict(map(_parse_catalog, texts)),
+    help="The settings of a catalog in YAML, as under `catalogs` of the configuration: 'prod={type: glue, "
+    "glue.region: eu-central-1}'. May be repeated. Tables are named catalog://prod/sales.orders.",
+)
 @reader_option
 @schema_option
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
@@ -47,12 +60,13 @@ def init(
     invocation: Invocation,
     uris: tuple[str, ...],
     root: str,
+    catalogs: Mapping[str, Any],
     options: Mapping[str, Any],
     schema: Mapping[str, str],
     force: bool,
     as_json: bool,
 ) -> int:
-    """Write a configuration with the tables at some locations.
+    """Write a configuration with the tables at some locations, or in catalogs.
 
     Detects the format of each table, and suggests what to store of its columns: from the values of a small table, from
     the schema of a large one. Comments explain every line. Writes the file that --config names, by default
@@ -64,38 +78,84 @@ def init(
     file = config_path(invocation.config)
     if not force and os.path.lexists(file):
         raise MetastoreError(f"{file} exists: add --force to replace it, or name another file with --config")
-    tables = _find_tables(invocation, uris, {"options": options, "schema": schema})
+    settings = {key: value for key, value in (("options", options), ("schema", schema)) if value}
+    names: set[str] = set()
+    entries = [_entry(uri, catalogs, names) | settings for uri in uris]
+    tables = _find_tables(invocation, dict(zip(uris, entries, strict=True)), {"root": root, "catalogs": catalogs}, file)
     if tables is None:
         return ERROR
-    content = format_config(root, tables, file)
+    content = format_config(root, tables, file, catalogs)
     write_atomically(file, content, replace=force, advice="name another file with --config")
     result = {"file": str(file), "root": root, "tables": [table.to_json() for table in tables]}
     answer(result, lambda page: _draw(page, result), as_json=as_json)
     return SUCCESS
 
 
-def _find_tables(invocation: Invocation, uris: Sequence[str], settings: Mapping[str, Any]) -> list[FoundTable] | None:
-    """Return the tables at some locations; None if one cannot be read, after reporting each error."""
-    from metastore_assets.cli.starting_config import find_table
-    from metastore_assets.config import TableConfig
-    from metastore_assets.pipeline.outcome import Progress
+def _parse_catalog(text: str) -> tuple[str, Any]:
+    """Return the name and the settings of an option `NAME=SETTINGS`. Raises BadParameter."""
+    import yaml
+
+    name, settings = parse_pair(text)
+    try:
+        return name, yaml.safe_load(settings)
+    except yaml.YAMLError:
+        raise click.BadParameter(f"{settings!r} is no YAML: write 'NAME={{type: …, key: value}}'") from None
+
+
+def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """Return the entry of a table in the configuration, with a name that is not in `names`, and add that name.
+
+    Raises UsageError if the location names no table, or a catalog without settings.
+    """
+    from metastore_assets.config.file import table_name_for
     from metastore_assets.profiling import table_name
+
+    catalog, _, identifier = uri.removeprefix(_CATALOG).partition("/")
+    if uri.startswith(_CATALOG):
+        if not catalog or not identifier:
+            raise click.UsageError(f"{uri} names no table: write {_CATALOG}CATALOG/DATABASE.TABLE")
+        if catalog not in (*catalogs, "default"):
+            raise click.UsageError(f"the catalog {catalog!r} has no settings: add --catalog '{catalog}={{type: …}}'")
+        name = _distinct_name(table_name_for(identifier), names)
+        entry: dict[str, Any] = {"name": name, "catalog": catalog, "table": identifier}
+    else:
+        name = _distinct_name(table_name(_EXTENSION.sub("", uri)), names)
+        entry = {"name": name, "uri": absolute_location(uri)}
+    names.add(name)
+    return entry
+
+
+def _find_tables(
+    invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
+) -> list[FoundTable] | None:
+    """Return the tables of some entries; None if one cannot be read, after reporting each error.
+
+    Args:
+        invocation: The invocation, for reports of errors.
+        entries: The entries by location as the user wrote it.
+        settings: Root and catalogs of the configuration.
+        file: The path of the configuration.
+    """
+    from metastore_assets.cli.starting_config import find_table
+    from metastore_assets.config.file import normalize_mapping
+    from metastore_assets.config.loading import parse_config
+    from metastore_assets.pipeline.outcome import Progress
     from metastore_assets.storage.temporary_folders import TemporaryFolder
 
     tables: list[FoundTable] = []
-    names: set[str] = set()
     failures = 0
     with TemporaryFolder("init") as folder, show_progress() as watcher:
-        for number, uri in enumerate(uris):
-            name = _distinct_name(table_name(_EXTENSION.sub("", uri)), names)
-            names.add(name)
+        for number, (uri, entry) in enumerate(entries.items()):
             try:
-                watcher(Progress(name, "plan"))
-                config = TableConfig(name=name, uri=absolute_location(uri), **settings)
+                watcher(Progress(entry["name"], "plan"))
+                raw = normalize_mapping({**settings, "tables": [dict(entry)]})
+                (config,) = parse_config(raw, file).resolve().tables
                 tables.append(find_table(config, f"{folder}/{number}"))
             except Exception as error:  # noqa: BLE001 (the other tables are tried too, so that all errors are reported)
                 raise_interrupt(error)
                 watcher.hide()
+                if isinstance(error, ConfigError):  # It begins with the file, which does not exist yet.
+                    error = ConfigError(str(error).removeprefix(f"{file}: "))
                 report_error(error, invocation, uri if isinstance(error, ConfigError) else "")
                 failures += 1
         watcher.hide()

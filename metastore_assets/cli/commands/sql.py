@@ -17,6 +17,8 @@ from metastore_assets.report import text
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from metastore_assets.config import MetastoreConfig, TableConfig
+
 _LISTED_ROWS = 1_000
 """The maximum number of rows that a page shows."""
 
@@ -58,7 +60,7 @@ def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: boo
 
     config = load_config(invocation)
     result = query(
-        open_metastore(config), statement, unrestricted=unrestricted, find_table=partial(find_table_config, config)
+        open_metastore(config), statement, unrestricted=unrestricted, find_table=partial(_find_table, config)
     )
     # A JSON object has each key once, but a result may have two columns of one name.
     names = result.column_names
@@ -66,6 +68,12 @@ def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: boo
     rows = _rows_to_json(result)
     document = [dict(zip(keys, row, strict=True)) for row in rows]
     answer(document, lambda page: _draw(page, result, rows), as_json=as_json)
+
+
+def _find_table(config: MetastoreConfig, name: str) -> TableConfig:
+    """Return the table of that name. As in SQL, case makes no difference. Raises ConfigError."""
+    matches = [table.name for table in config.tables if table.name.lower() == name.lower()]
+    return find_table_config(config, matches[0] if len(matches) == 1 else name)
 
 
 def _rows_to_json(result: pa.Table) -> list[list[Any]]:

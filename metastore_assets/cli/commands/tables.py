@@ -41,7 +41,8 @@ def tables(invocation: Invocation, as_json: bool) -> None:
 
 def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
     """Return a JSON object for each table, with its newest version; the values of a missing version are None."""
-    from metastore_assets.cli.answers import parallel_map, version_to_json
+    from metastore_assets.cli.answers import version_to_json
+    from metastore_assets.lookup.summaries import VersionSummary, parallel_map
     from metastore_assets.messages import redact
     from metastore_assets.metastore import Metastore
 
@@ -52,7 +53,7 @@ def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
             version = metastore.table(table.name).version
         except VersionNotFoundError:
             version = None
-        facts = {} if version is None else version_to_json(version)
+        facts = {} if version is None else version_to_json(VersionSummary.of(version))
         return {
             "table": table.name,
             "uri": redact(table.uri),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,12 +11,7 @@ from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, open_metastore, open_version
 from metastore_assets.cli.options import name_argument, output_options
 from metastore_assets.cli.output import Answer, GridColumn, Page, answer
-from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.report import text
-
-if TYPE_CHECKING:
-    from metastore_assets.metastore import Metastore
-    from metastore_assets.store.manifest import Version
 
 
 @click.command()
@@ -26,26 +20,12 @@ if TYPE_CHECKING:
 @click.pass_obj
 def versions(invocation: Invocation, name: str, as_json: bool) -> None:
     """List the published versions of a table, the newest first."""
+    from metastore_assets.cli.answers import version_to_json
+
     config = load_config(invocation)
-    newest = open_version(config, name).version
-    rows = _list_versions(open_metastore(config), name, newest)
+    name = open_version(config, name).version.table  # Raises if there is no version.
+    rows = [version_to_json(version) for version in reversed(open_metastore(config).versions(name))]
     answer(rows, lambda page: _draw(page, rows), as_json=as_json)
-
-
-def _list_versions(metastore: Metastore, name: str, newest: Version) -> list[dict[str, Any]]:
-    """Return a JSON object for each version that is not newer than `newest`, in descending order."""
-    from metastore_assets.cli.answers import parallel_map, version_to_json
-
-    numbers = [number for number in metastore.versions(name) if number < newest.number]
-
-    def read(number: int) -> dict[str, Any] | None:
-        try:
-            return version_to_json(metastore.table(name, version=number).version)
-        except VersionNotFoundError:
-            return None  # It expired after it was listed.
-
-    older = parallel_map(read, reversed(numbers))
-    return [version_to_json(newest), *(row for row in older if row is not None)]
 
 
 def _draw(page: Page, rows: Sequence[Answer]) -> None:
