@@ -739,6 +739,8 @@ class StageDocument(Document):
     version: int = Field(default=0)
     previous: int = Field(default=0)
     """The number of the version before; 0 if there is none."""
+    targets: list[str] = Field(default=[])
+    """The names of the targets of `exports`."""
 
 
 class RefreshPlan(Document):
