@@ -93,5 +93,10 @@ TABLE_FORMATS = PluginGroup(
 )
 """The table formats. Each is a `metastore_assets.formats.registration.FormatRegistration`."""
 
-EXPORT_TARGETS = PluginGroup("metastore_assets.exports", {})
+EXPORT_TARGETS = PluginGroup(
+    "metastore_assets.exports",
+    {
+        "iceberg": "metastore_assets.exports.iceberg:IcebergTarget",
+    },
+)
 """The kinds of export targets. Each is a subclass of `metastore_assets.exports.base.ExportTarget`."""

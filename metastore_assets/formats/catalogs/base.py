@@ -101,6 +101,11 @@ class Catalog(Protocol):
         """
 
 
+def catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
+    """Return pyiceberg's properties for files, from the storage options of a table."""
+    return {name: options[option] for name, option in _TABLE_OPTIONS.items() if option in options}
+
+
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
     """Return the options to open the storage of tables, from the properties of their catalog.
 

@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.extras import extra
-from metastore_assets.formats.catalogs.base import Catalog, CatalogEntry, ListedTable
+from metastore_assets.formats.catalogs.base import Catalog, CatalogEntry, ListedTable, catalog_properties
 from metastore_assets.messages import remember_secret, remove_secrets
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 _SQLITE = "sqlite:///"
 _SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
@@ -54,6 +58,33 @@ def load_catalog_entry(table: TableConfig) -> CatalogEntry:
     what = f"table {table.identifier!r}"
     with _catalog_errors(table.catalog, what):
         return _checked_client(table.catalog, what).load_entry(database, name)
+
+
+@contextmanager
+def open_pyiceberg_table(table: TableConfig) -> Iterator[Table]:
+    """Yield pyiceberg's object of an Iceberg table in a catalog, through which files and metadata can be written.
+
+    Unlike the reader of the format, it follows locations as the catalog and the metadata record them. Errors of the
+    block become errors of the catalog.
+
+    Raises:
+        ConfigError: the configuration has no such catalog.
+        TableNotFoundError, TableFormatError, MissingPackageError: as `load_catalog_entry`.
+    """
+    if not isinstance(table.catalog, CatalogConfig) or table.identifier is None:
+        raise ConfigError(f"table {table.name!r}: `catalogs` has no catalog {table.catalog!r}")
+    what = f"table {table.identifier!r}"
+    with _catalog_errors(table.catalog, what):
+        _checked_client(table.catalog, what)  # checks that packages and SQLite files exist
+        from metastore_assets.formats.catalogs.iceberg import open_catalog
+
+        properties = {
+            "type": table.catalog.type,
+            **catalog_properties(table.storage_options),
+            **table.catalog.properties,
+        }
+        with open_catalog(table.catalog.name, properties) as catalog:
+            yield catalog.load_table(tuple(table.identifier.split(".")))
 
 
 def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:

@@ -95,9 +95,17 @@ class IcebergCatalogClient:
         )
 
     def _catalog(self) -> Catalog:
-        _check_working_folder(self._name)
         implementation = f"{LocatingFileIO.__module__}.{LocatingFileIO.__qualname__}"
-        return load_catalog(self._name, **self._properties, **{"py-io-impl": implementation})
+        return open_catalog(self._name, self._properties | {"py-io-impl": implementation})
+
+
+def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """Return pyiceberg's client of a catalog.
+
+    Raises ConfigError if pyiceberg would apply a configuration file in the working folder.
+    """
+    _check_working_folder(name)
+    return load_catalog(name, **properties)
 
 
 def _check_working_folder(catalog: str) -> None:

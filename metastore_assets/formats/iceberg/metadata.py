@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,15 @@ class IcebergSnapshot:
     """Whether the manifest list is encrypted."""
 
 
+CHANGED_FILE_PROPERTY = "metastore-assets.changed-file"
+"""Property of a statistics file of ours: the location of the metadata file on which it was registered."""
+CHANGED_AT_PROPERTY = "metastore-assets.changed-at"
+"""Property of a statistics file of ours: the time of the last change in that metadata file, in milliseconds."""
+
+
+_MILLISECONDS = re.compile(r"[0-9]{1,18}")
+
+
 @dataclass(frozen=True)
 class TableMetadata:
     """The parts of a metadata file that are needed to read the table."""
@@ -60,6 +69,7 @@ class TableMetadata:
     format_version: int
     location: str
     last_updated_ms: int
+    """The time of the last change, without registrations of our exports."""
     schemas: Mapping[int, Mapping[str, Any]]
     """All recorded schemas as JSON, by schema id."""
     current_schema_id: int
@@ -119,7 +129,7 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
     return TableMetadata(
         format_version=version,
         location=raw["location"],
-        last_updated_ms=raw["last-updated-ms"],
+        last_updated_ms=last_changed_ms(raw),
         schemas=schemas,
         current_schema_id=current_schema_id,
         specs=specs or {0: _parse_spec(raw.get("partition-spec") or ())},
@@ -131,6 +141,38 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
         properties={key: str(value) for key, value in (raw.get("properties") or {}).items()},
         uuid=str(raw.get("table-uuid") or ""),
     )
+
+
+def last_changed_ms(raw: Mapping[str, Any]) -> int:
+    """Return the time of the last change of the table, in milliseconds, without those that only registered our exports.
+
+    Registering a statistics file is a change of the metadata. If it counted, each export would be followed by a
+    refresh, whose version would be exported again. Our exports record which metadata file they changed, and the time of
+    the last change before (`exports.iceberg`).
+
+    Args:
+        raw: The content of the metadata file.
+    """
+    updated: int = raw["last-updated-ms"]
+    log = raw.get("metadata-log")
+    if not isinstance(log, list) or not log or not isinstance(log[-1], dict):
+        return updated
+    replaced = log[-1].get("metadata-file")
+    for properties in _statistics_properties(raw):
+        recorded = properties.get(CHANGED_AT_PROPERTY)
+        if replaced and properties.get(CHANGED_FILE_PROPERTY) == replaced and _MILLISECONDS.fullmatch(str(recorded)):
+            return min(updated, int(str(recorded)))
+    return updated
+
+
+def _statistics_properties(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the properties of each blob of the statistics files. An invalid entry has none: statistics are optional."""
+    files = raw.get("statistics")
+    for file in files if isinstance(files, list) else ():
+        blobs = file.get("blob-metadata") if isinstance(file, dict) else None
+        for blob in blobs if isinstance(blobs, list) else ():
+            if isinstance(blob, dict) and isinstance(blob.get("properties"), dict):
+                yield blob["properties"]
 
 
 def _parse_spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:

@@ -1,0 +1,63 @@
+"""Puffin files, which contain blobs and a footer that describes them (Iceberg's Puffin specification, version 1).
+
+pyiceberg reads such files and does not write them. The footer is not compressed, because pyiceberg reads no others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_MAGIC = b"PFA1"
+_NO_FLAGS = bytes(4)
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A blob about one field of a table."""
+
+    type: str
+    field_id: int
+    content: bytes
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PuffinFile:
+    """The content of a Puffin file."""
+
+    content: bytes
+    footer_size: int
+    """Size in bytes of the footer, from its first magic number to the end of the file."""
+
+
+def encode_puffin(
+    blobs: Sequence[Blob], snapshot_id: int, sequence_number: int, properties: Mapping[str, str]
+) -> PuffinFile:
+    """Return a Puffin file.
+
+    Args:
+        blobs: The blobs, which are not compressed.
+        snapshot_id: The snapshot that all blobs describe.
+        sequence_number: The sequence number of that snapshot.
+        properties: Properties of the file.
+    """
+    content, described = bytearray(_MAGIC), list[dict[str, Any]]()
+    for blob in blobs:
+        described.append(
+            {
+                "type": blob.type,
+                "fields": [blob.field_id],
+                "snapshot-id": snapshot_id,
+                "sequence-number": sequence_number,
+                "offset": len(content),
+                "length": len(blob.content),
+                "properties": dict(blob.properties),
+            }
+        )
+        content += blob.content
+    payload = json.dumps({"blobs": described, "properties": dict(properties)}, ensure_ascii=False).encode()
+    footer = _MAGIC + payload + len(payload).to_bytes(4, "little") + _NO_FLAGS + _MAGIC
+    return PuffinFile(bytes(content) + footer, len(footer))

@@ -1,0 +1,129 @@
+"""Theta sketches of values in Iceberg's single-value serialization (appendix D of the table specification).
+
+Values are serialized as their column is typed: an `int` has 4 bytes and a `long` has 8. A statistic receives values of
+the canonical type of their class, which is 64 bits wide for both. So there is a statistic for each width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.statistics.murmur3 import Words, hash_strings, hash_words
+from metastore_assets.statistics.theta import EMPTY_SKETCH, build_sketch, estimate_sketch, merge_sketches
+from metastore_assets.statistics.user_defined.interface import MergeableStatistic
+from metastore_assets.values.leaf_columns import plain_type
+from metastore_assets.values.physical import positive_zeros, storage
+
+_NANOSECONDS = 1000
+"""Canonical times of day are in nanoseconds, and Iceberg's are in microseconds."""
+
+
+class ThetaSketch(MergeableStatistic):
+    """The theta sketch of a column whose type has the width of its canonical type."""
+
+    name = "iceberg_theta_sketch"
+    revision = "1"
+    types = ("any",)
+    state = pa.binary()
+    result = pa.float64()
+    guarantee = "estimate"
+    is_reported = False
+    narrow = False
+    """Whether numbers have 4 bytes instead of 8."""
+
+    def initial(self) -> bytes:
+        """Return the sketch of no values."""
+        return EMPTY_SKETCH
+
+    def update(self, state: bytes, values: pa.Array, counts: pa.Int64Array) -> bytes:
+        """Return the sketch with more values."""
+        return merge_sketches([state, build_sketch(hash_single_values(values, narrow=self.narrow))])
+
+    def merge(self, one: bytes, other: bytes) -> bytes:
+        """Return the sketch of the union."""
+        return merge_sketches([one, other])
+
+    def finalize(self, state: bytes) -> float:
+        """Return the estimated number of distinct values."""
+        return estimate_sketch(state)
+
+
+class NarrowThetaSketch(ThetaSketch):
+    """The theta sketch of a column of type `int` or `float`, whose values have 4 bytes."""
+
+    name = "iceberg_narrow_theta_sketch"
+    narrow = True
+
+
+def is_narrow(type: pa.DataType) -> bool:
+    """Return whether values of a column's type have 4 bytes, and those of its canonical type 8."""
+    plain = plain_type(type)
+    return bool(t.is_float32(plain) or (t.is_integer(plain) and plain.bit_width <= 32))
+
+
+def sketch_of(arrays: Iterable[pa.Array], *, narrow: bool) -> bytes:
+    """Return the sketch of all values of some arrays; see `hash_single_values`."""
+    total = EMPTY_SKETCH
+    for values in arrays:
+        total = merge_sketches([total, build_sketch(hash_single_values(values, narrow=narrow))])
+    return total
+
+
+def hash_single_values(values: pa.Array, *, narrow: bool) -> Words:
+    """Return the hashes of values as DataSketches computes them: 63 bits of MurmurHash3 with its default seed.
+
+    Empty strings have no hash, because DataSketches ignores them.
+
+    Args:
+        values: Values of the canonical type of their class, without nulls. NaN is one value, and so are both zeros.
+        narrow: Whether numbers are serialized with 4 bytes.
+    """
+    type_ = values.type
+    if t.is_decimal(type_):
+        hashes = hash_strings(*_minimal_decimals(values))
+    elif t.is_boolean(type_):
+        hashes = hash_words(values.cast(pa.uint8()).to_numpy().astype(np.uint64), 1)
+    elif t.is_floating(type_):
+        floats = positive_zeros(values.to_numpy())
+        floats[np.isnan(floats)] = np.nan  # one bit pattern, that of Java
+        words = floats.astype(np.float32).view(np.uint32) if narrow else floats.view(np.uint64)
+        hashes = hash_words(words.astype(np.uint64), 4 if narrow else 8)
+    elif t.is_integer(type_) or t.is_temporal(type_):
+        hashes = _hash_integers(values, narrow=narrow)
+    else:
+        strings = storage(values)
+        offsets = np.frombuffer(strings.buffers()[1], np.int64, len(strings) + 1, 8 * strings.offset)
+        data = np.frombuffer(strings.buffers()[2] or b"", np.uint8)
+        hashes = hash_strings(data, offsets)[np.diff(offsets) > 0]
+    return hashes >> np.uint64(1)
+
+
+def _hash_integers(values: pa.Array, *, narrow: bool) -> Words:
+    """Return the hashes of integers, dates (4 bytes), times and timestamps (8 bytes)."""
+    if t.is_date(values.type):
+        return hash_words(values.view(pa.int32()).to_numpy().view(np.uint32).astype(np.uint64), 4)
+    integers = values.view(pa.int64()).to_numpy() if t.is_temporal(values.type) else values.to_numpy()
+    if t.is_time(values.type):
+        integers = integers // _NANOSECONDS
+    if narrow:
+        return hash_words(integers.astype(np.int32).view(np.uint32).astype(np.uint64), 4)
+    return hash_words(integers.view(np.uint64), 8)
+
+
+def _minimal_decimals(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the unscaled values in the least number of bytes of two's complement, big-endian, and their offsets."""
+    buffer, start = values.buffers()[1], 16 * values.offset
+    rows = np.frombuffer(buffer, np.uint8, 16 * len(values), start).reshape(-1, 16)[:, ::-1]
+    negative = rows[:, :1] >= 0x80
+    # A byte can be left out if it repeats the sign, and the next byte has that sign too.
+    is_sign = rows == np.where(negative, np.uint8(0xFF), np.uint8(0))
+    has_sign = (rows[:, 1:] >= 0x80) == negative
+    skipped = np.logical_and.accumulate(is_sign[:, :-1] & has_sign, axis=1).sum(axis=1)
+    kept = np.arange(16) >= skipped[:, None]
+    offsets = np.concatenate([[0], np.cumsum(16 - skipped)]).astype(np.int64)
+    return rows[kept], offsets

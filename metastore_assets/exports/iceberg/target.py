@@ -1,0 +1,316 @@
+"""The target `iceberg`: statistics files of an Iceberg table, registered for their snapshot through the catalog."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from metastore_assets.errors import ExportError
+from metastore_assets.exports.base import (
+    ExportedColumn,
+    ExportedVersion,
+    ExportMark,
+    ExportOptions,
+    ExportTarget,
+    WrittenExport,
+)
+from metastore_assets.exports.iceberg.partition_file import encode_partition_statistics
+from metastore_assets.exports.iceberg.puffin import Blob, encode_puffin
+from metastore_assets.extras import extra
+from metastore_assets.formats.catalogs.client import open_pyiceberg_table
+from metastore_assets.formats.iceberg.metadata import CHANGED_AT_PROPERTY, CHANGED_FILE_PROPERTY, last_changed_ms
+from metastore_assets.messages import join_names
+from metastore_assets.statistics.theta import estimate_sketch
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
+
+THETA = "apache-datasketches-theta-v1"
+"""Type of a blob with a theta sketch."""
+NDV = "ndv"
+"""Property of a blob: the number of distinct values."""
+_PARTITION_FILE = "metastore-assets-partition-stats-"
+"""Prefix of the names of our partition statistics files, which have no properties."""
+_SKETCHES = "metastore_assets.exports.iceberg.sketches"
+_ATTEMPTS = 3
+
+
+class IcebergOptions(ExportOptions):
+    """The settings of a target of kind `iceberg`."""
+
+    partition_statistics: bool = False
+    """Whether the partition statistics file of the specification is written too. Each export then reads all manifests
+    of the snapshot."""
+
+
+@dataclass(frozen=True)
+class _SketchedColumn:
+    """A column with its sketch, and the number of distinct values to report."""
+
+    path: str
+    field_id: int
+    sketch: bytes
+    distinct: int
+
+
+class IcebergTarget(ExportTarget):
+    """A Puffin file with a theta sketch of each column, and optionally a partition statistics file."""
+
+    kind = "iceberg"
+    title = "the Iceberg catalog"
+    options_model = IcebergOptions
+    options: IcebergOptions
+    sketch_reference: ClassVar[str] = f"{_SKETCHES}:ThetaSketch"
+    narrow_reference: ClassVar[str] = f"{_SKETCHES}:NarrowThetaSketch"
+
+    @classmethod
+    def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
+        """Return the theta sketch of the type's width."""
+        from metastore_assets.exports.iceberg.sketches import is_narrow
+
+        return (cls.narrow_reference if is_narrow(type) else cls.sketch_reference,)
+
+    def write(self, version: ExportedVersion) -> WrittenExport:
+        """Write the files of a version's snapshot, and register them in place of ours. See `ExportTarget.write`."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        columns, notes = _sketched_columns(version)
+        if not columns:
+            self.remove()
+            return WrittenExport(0, 0, (*notes, "no column has values that are exported"))
+        for attempt in range(_ATTEMPTS):
+            with self._open() as table:
+                try:
+                    size = self._write_files(table, version, columns, notes)
+                except CommitFailedException:
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+                else:
+                    break
+        return WrittenExport(size, len(columns), tuple(dict.fromkeys(notes)))
+
+    def status(self) -> ExportMark | None:
+        """Return the mark of the newest version of which the table has a statistics file."""
+        with self._open() as table:
+            marks = [mark for file in table.metadata.statistics if (mark := _mark(file)) is not None]
+        return max(marks, key=lambda mark: mark.version, default=None)
+
+    def remove(self) -> bool:
+        """Remove our statistics files of all snapshots, from the catalog and from the storage."""
+        from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveStatisticsUpdate
+
+        with self._open() as table:
+            ours = [file for file in table.metadata.statistics if _mark(file) is not None]
+            partition_files = [file for file in table.metadata.partition_statistics if _is_ours(file)]
+            updates = [
+                *(RemoveStatisticsUpdate.model_validate({"snapshot-id": file.snapshot_id}) for file in ours),
+                *(
+                    RemovePartitionStatisticsUpdate.model_validate({"snapshot-id": file.snapshot_id})
+                    for file in partition_files
+                ),
+            ]
+            if not updates:
+                return False
+            _commit(table, updates)
+            _delete(table, [*ours, *partition_files])
+        return True
+
+    def read_back(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the property `ndv` and the bytes of the sketch of each column, for the newest version."""
+        from pyiceberg.table.puffin import PuffinFile
+
+        mark = self.status()
+        with self._open() as table:
+            (file,) = (file for file in table.metadata.statistics if mark is not None and _mark(file) == mark)
+            with table.io.new_input(file.statistics_path).open() as stream:
+                puffin = PuffinFile(stream.read())
+            return {
+                table.schema().find_column_name(blob.fields[0]) or str(blob.fields[0]): {
+                    NDV: int(blob.properties[NDV]),
+                    "sketch": puffin.get_blob_payload(blob),
+                }
+                for blob in puffin.footer.blobs
+            }
+
+    @contextmanager
+    def _open(self) -> Iterator[Table]:
+        """Yield pyiceberg's object of the table. Raises ExportError if the table is not in a catalog."""
+        if self.table.catalog is None or self.table.identifier is None:
+            raise ExportError(
+                f"table {self.table.name!r} is configured by its location, and statistics files of Iceberg are "
+                "registered through a catalog: configure the table by `catalog` and `table`"
+            )
+        with extra("iceberg", "the export to Iceberg"), open_pyiceberg_table(self.table) as table:
+            yield table
+
+    def _write_files(
+        self, table: Table, version: ExportedVersion, columns: Sequence[_SketchedColumn], notes: list[str]
+    ) -> int:
+        """Write the files, register them, and delete the files that they replace.
+
+        Args:
+            table: The table, as loaded from the catalog.
+            version: The version.
+            columns: The columns with their sketches.
+            notes: What is left out. Omissions are appended.
+
+        Returns:
+            The number of bytes that were written.
+        """
+        from pyiceberg.table.statistics import StatisticsFile
+        from pyiceberg.table.update import SetStatisticsUpdate
+
+        number = version.version.snapshot
+        snapshot = table.snapshot_by_id(int(number)) if number.isdecimal() else None
+        if snapshot is None:
+            what = f"no snapshot {number} any more" if number else "no snapshot yet"
+            raise ExportError(f"table {self.table.name!r} has {what}: the next refresh exports the current one")
+        stored = [file for file in table.metadata.statistics if file.snapshot_id == snapshot.snapshot_id]
+        if any(_mark(file) is None for file in stored) and not self.options.replace:
+            raise ExportError(
+                f"table {self.table.name!r}: something else registered statistics for the snapshot {number}: set "
+                "`replace: true` in the settings of the export to overwrite them"
+            )
+        properties = {**version.mark.to_properties(), **_change_properties(table)}
+        blobs = [
+            Blob(THETA, column.field_id, column.sketch, {NDV: str(column.distinct), **properties}) for column in columns
+        ]
+        puffin = encode_puffin(
+            blobs, snapshot.snapshot_id, snapshot.sequence_number or 0, {"created-by": _created_by()}
+        )
+        path = table.location_provider().new_metadata_location(f"{number}-{uuid.uuid4()}.stats")
+        _write(table, path, puffin.content)
+        described = StatisticsFile.model_validate(
+            {
+                "snapshot-id": snapshot.snapshot_id,
+                "statistics-path": path,
+                "file-size-in-bytes": len(puffin.content),
+                "file-footer-size-in-bytes": puffin.footer_size,
+                "blob-metadata": [
+                    {
+                        "type": blob.type,
+                        "snapshot-id": snapshot.snapshot_id,
+                        "sequence-number": snapshot.sequence_number or 0,
+                        "fields": [blob.field_id],
+                        "properties": blob.properties,
+                    }
+                    for blob in blobs
+                ],
+            }
+        )
+        size, updates = len(puffin.content), list[Any]()
+        updates.append(SetStatisticsUpdate.model_validate({"statistics": described}))
+        replaced: list[Any] = [file for file in stored if _mark(file) is not None]
+        if self.options.partition_statistics:
+            content = encode_partition_statistics(table, snapshot.snapshot_id)
+            if isinstance(content, str):
+                notes.append(f"no partition statistics file: {content}")
+            else:
+                update = _write_partition_file(table, snapshot.snapshot_id, content)
+                size += len(content)
+                updates.append(update)
+                replaced += [
+                    file
+                    for file in table.metadata.partition_statistics
+                    if file.snapshot_id == snapshot.snapshot_id and _is_ours(file)
+                ]
+        _commit(table, updates)
+        _delete(table, replaced)
+        return size
+
+
+def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any:
+    """Write a partition statistics file. Return the update that registers it."""
+    from pyiceberg.table.update import SetPartitionStatisticsUpdate
+
+    path = table.location_provider().new_metadata_location(f"{_PARTITION_FILE}{snapshot_id}-{uuid.uuid4()}.parquet")
+    _write(table, path, content)
+    described = {"snapshot-id": snapshot_id, "statistics-path": path, "file-size-in-bytes": len(content)}
+    return SetPartitionStatisticsUpdate.model_validate({"partition-statistics": described})
+
+
+def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
+    """Return the columns with their sketches, and a note about columns that lack one.
+
+    Hidden columns, columns in lists and maps, and columns without values of their own (structs) have no sketch.
+    """
+    states = {
+        **version.states(IcebergTarget.sketch_reference),
+        **version.states(IcebergTarget.narrow_reference),
+    }
+    sketched, missing = [], []
+    for column in version.columns():
+        row = column.statistics
+        if column.is_hidden or column.leaf.repeated or row.type_class is None:
+            continue
+        sketch = _sketch(version, column, states)
+        if sketch is None:
+            missing.append(column.path)
+            continue
+        is_exact = row.distinct_count_guarantee == "exact" and row.distinct_count is not None
+        distinct = row.distinct_count if is_exact else round(estimate_sketch(sketch))
+        # The identities of the columns around a column come first.
+        field_id = int(column.leaf.field_id.rpartition(".")[2])
+        sketched.append(_SketchedColumn(column.path, field_id, sketch, distinct or 0))
+    if not missing:
+        return sketched, []
+    return sketched, [f"no sketch of {join_names(missing)}: the next refresh reads these columns and exports again"]
+
+
+def _sketch(version: ExportedVersion, column: ExportedColumn, states: Mapping[str, bytes]) -> bytes | None:
+    """Return the sketch of a column, from its value counts or its state; None if the version has neither."""
+    from metastore_assets.exports.iceberg.sketches import is_narrow, sketch_of
+
+    if column.is_enumerated or not column.statistics.value_count:
+        values = (
+            (piece.values for piece in version.lookup.value_counts.pieces(column.path))
+            if column.statistics.value_count
+            else ()
+        )
+        return sketch_of(values, narrow=is_narrow(column.leaf.type))
+    return states.get(column.path)
+
+
+def _mark(file: StatisticsFile) -> ExportMark | None:
+    """Return the mark of a statistics file; None if it is not ours."""
+    return next((mark for blob in file.blob_metadata if (mark := ExportMark.from_properties(blob.properties))), None)
+
+
+def _is_ours(file: PartitionStatisticsFile) -> bool:
+    return file.statistics_path.rpartition("/")[2].startswith(_PARTITION_FILE)
+
+
+def _change_properties(table: Table) -> dict[str, str]:
+    """Return the properties by which the table's format recognises the registration; see `last_changed_ms`."""
+    metadata = table.metadata.model_dump(
+        mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}
+    )
+    return {CHANGED_FILE_PROPERTY: table.metadata_location, CHANGED_AT_PROPERTY: str(last_changed_ms(metadata))}
+
+
+def _commit(table: Table, updates: Sequence[Any]) -> None:
+    from pyiceberg.table.update import AssertTableUUID
+
+    table.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), tuple(updates))
+
+
+def _write(table: Table, path: str, content: bytes) -> None:
+    with table.io.new_output(path).create() as stream:
+        stream.write(content)
+
+
+def _delete(table: Table, files: Sequence[StatisticsFile | PartitionStatisticsFile]) -> None:
+    for file in files:
+        table.io.delete(file.statistics_path)
+
+
+def _created_by() -> str:
+    from importlib.metadata import version
+
+    return f"metastore-assets {version('metastore-assets')}"

@@ -1,0 +1,310 @@
+"""Export to Iceberg: what pyiceberg, pyarrow and `datasketches` find in the files that are registered."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import datasketches
+import mmh3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.conversions import to_bytes
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IcebergType, LongType, NestedField, StringType
+
+from metastore_assets.exports.iceberg import target as iceberg_target
+from metastore_assets.exports.iceberg.sketches import hash_single_values
+from metastore_assets.formats import MetadataCache, open_table_format
+from metastore_assets.pipeline.refresh import is_current, plan_refresh
+from metastore_assets.statistics import theta
+from metastore_assets.store.versions import versions_of
+from metastore_assets.values.physical import canonical
+from metastore_assets.values.types import type_class
+from tests.exports.iceberg_lake import IcebergLake
+
+REALTABLES = Path("/work/shared/realtables/iceberg/impala_with_puffin_stats")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[IcebergLake]:
+    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=str(tmp_path / "lake")) as catalog:
+        catalog.create_namespace("sales")
+        yield IcebergLake(tmp_path, catalog)
+
+
+def hashes_of(values: Iterable[Any], type_: IcebergType) -> list[int]:
+    """The hashes of values by pyiceberg's serialization and mmh3; the least ones if there are many."""
+    serialized = {to_bytes(type_, value) for value in values if value is not None}
+    hashes = {mmh3.hash64(each, 9001, signed=False)[0] >> 1 for each in serialized if each}
+    return sorted(hashes)[: theta.NOMINAL_ENTRIES]
+
+
+def retained(sketch: bytes) -> list[int]:
+    return sorted(datasketches.compact_theta_sketch.deserialize(sketch))
+
+
+def all_types() -> pa.Table:
+    """Columns of Iceberg's types, with nulls, repeated values and values at the ends of their ranges."""
+    moment = dt.datetime(2024, 2, 29, 12, 30, 15, 123456)
+    columns: dict[str, tuple[list[Any], pa.DataType]] = {
+        "boolean": ([True, False, None, True], pa.bool_()),
+        "int": ([1, -1, None, 2**31 - 1], pa.int32()),
+        "long": ([1, -1, None, -(2**63)], pa.int64()),
+        "float": ([1.5, -2.25, None, 3.0e38], pa.float32()),
+        "double": ([1.5, float("inf"), None, 1e300], pa.float64()),
+        "date": ([dt.date(1969, 12, 31), dt.date(2024, 1, 1), None, dt.date(9999, 12, 31)], pa.date32()),
+        "time": ([dt.time(0, 0), dt.time(23, 59, 59, 999999), None, dt.time(1)], pa.time64("us")),
+        "timestamp": ([moment, dt.datetime(1900, 1, 1), None, moment], pa.timestamp("us")),
+        "timestamptz": ([moment.replace(tzinfo=dt.UTC), None, None, None], pa.timestamp("us", "UTC")),
+        "string": (["a", "ä" * 100, None, ""], pa.string()),
+        "binary": ([b"\0", b"x" * 16, None, b"y" * 33], pa.binary()),
+        "fixed": ([b"abcd", b"\0\0\0\0", None, b"abcd"], pa.binary(4)),
+        "small": ([Decimal("0.00"), Decimal("-1.28"), Decimal("1.28"), None], pa.decimal128(9, 2)),
+        "large": (
+            [Decimal("9" * 28 + "." + "9" * 10), Decimal("-1"), Decimal("-0.0000000256"), None],
+            pa.decimal128(38, 10),
+        ),
+    }
+    return pa.table({name: pa.array(values, type_) for name, (values, type_) in columns.items()})
+
+
+@pytest.mark.parametrize("frequencies", ["all", "off"])
+def test_sketches_have_the_hashes_of_single_values(lake: IcebergLake, frequencies: str) -> None:
+    """From value counts and from states, of every type. `ndv` is exact if the distinct count is; else the sketch's."""
+    lake.settings["columns"] = {"default": {"frequencies": frequencies}}
+    rows = all_types()
+    table = lake.create(rows)
+    (export,) = lake.refresh().exports
+    assert (export.state, export.columns, export.error, export.notes) == ("written", rows.num_columns, None, ())
+    exported = lake.target.read_back()
+    for field in table.schema().fields:
+        values = rows[field.name].to_pylist()
+        assert retained(exported[field.name]["sketch"]) == hashes_of(values, field.field_type), field.name
+        # A sketch leaves out empty values, as DataSketches does.
+        distinct = {value for value in values if value is not None and (frequencies == "all" or value != "")}
+        assert exported[field.name]["ndv"] == len(distinct), field.name
+
+
+def test_a_uuid_is_its_bytes() -> None:
+    value = uuid.UUID(int=2**100 + 7)
+    array = pa.array([value.bytes], pa.binary(16)).cast(pa.uuid())
+    assert hash_single_values(array, narrow=False).tolist() == [mmh3.hash64(value.bytes, 9001, signed=False)[0] >> 1]
+
+
+def test_zeros_and_nan_are_one_value_each() -> None:
+    values = pa.array([0.0, -0.0, float("nan")])
+    hashes = hash_single_values(values, narrow=False).tolist()
+    assert hashes[0] == hashes[1]
+    java_nan = bytes.fromhex("000000000000f87f")
+    assert hashes[2] == mmh3.hash64(java_nan, 9001, signed=False)[0] >> 1
+
+
+@pytest.mark.skipif(not REALTABLES.exists(), reason="the shared real tables are not there")
+def test_hashes_are_those_of_trino() -> None:
+    """A table that Impala wrote and Trino analysed: the same hashes for the same values, and the same bytes."""
+    (puffin_file,) = REALTABLES.glob("metadata/*.stats")
+    (data_file,) = REALTABLES.glob("data/*.parq")
+    puffin, rows = PuffinFile(puffin_file.read_bytes()), pq.read_table(data_file)
+    assert len(puffin.footer.blobs) == rows.num_columns
+    for blob in puffin.footer.blobs:
+        column = rows.column(blob.fields[0] - 1).combine_chunks()
+        narrow = column.type == pa.int32()
+        values = canonical(column.drop_null(), type_class(column.type))
+        hashes = hash_single_values(values, narrow=narrow)
+        assert sorted(set(hashes.tolist())) == retained(puffin.get_blob_payload(blob))
+        assert theta.build_sketch(hashes) == puffin.get_blob_payload(blob)
+
+
+def test_a_registration_is_no_commit(lake: IcebergLake) -> None:
+    """After an export the version is still current: a refresh publishes and exports nothing. A schema change counts."""
+    lake.create(pa.table({"id": [1, 2, 3]}))
+    assert lake.refresh().published
+    before = open_table_format(lake.config.tables[0], MetadataCache()).current()
+    versions = versions_of(lake.config, "orders")
+    version = versions.latest()
+    assert version is not None
+    assert is_current(lake.config, lake.config.tables[0], version)
+    again = lake.refresh()
+    assert (again.published, again.exports[0].state) == (False, "current")
+    lake.settings["exports"] = {"iceberg": {"columns": ["id"]}}
+    assert lake.refresh().exports[0].state == "written", "another option"
+    assert open_table_format(lake.config.tables[0], MetadataCache()).current() == before
+    with lake.table.update_schema() as update:
+        update.add_column("more", StringType())
+    assert open_table_format(lake.config.tables[0], MetadataCache()).current() != before
+    assert lake.refresh().published
+    assert not lake.refresh().published, "also if the schema is newer than the snapshot"
+
+
+def test_readers_find_the_statistics_of_each_snapshot(lake: IcebergLake) -> None:
+    """Trino, Impala and Spark read `ndv` in the metadata. Statistics of earlier snapshots stay as long as these."""
+    lake.create(pa.table({"id": [1, 2, 3]}))
+    lake.refresh()
+    lake.table.append(pa.table({"id": [3, 4]}))
+    lake.refresh()
+    files = {file.snapshot_id: file for file in lake.table.metadata.statistics}
+    ndv = []
+    for snapshot in lake.table.snapshots():
+        file = files[snapshot.snapshot_id]
+        (blob,) = file.blob_metadata
+        assert (blob.type, blob.fields) == ("apache-datasketches-theta-v1", [1])
+        ndv.append((blob.properties or {})["ndv"])
+        assert Path(file.statistics_path).stat().st_size == file.file_size_in_bytes
+        footer = Path(file.statistics_path).read_bytes()[-file.file_footer_size_in_bytes :]
+        assert footer.startswith(b"PFA1")
+    assert ndv == ["3", "4"]
+    union = datasketches.theta_union()
+    for file in files.values():
+        puffin = PuffinFile(Path(file.statistics_path).read_bytes())
+        union.update(datasketches.compact_theta_sketch.deserialize(puffin.get_blob_payload(puffin.footer.blobs[0])))
+    assert union.get_result().get_estimate() == 4
+
+
+def test_hidden_columns_and_lists_have_no_sketch(lake: IcebergLake) -> None:
+    rows = pa.table({"id": [1], "secret": ["token-4711"], "tags": [["a"]], "place": [{"city": "x", "zip": 1}]})
+    lake.settings["columns"] = {"secret": {"values": "hidden"}}
+    lake.create(rows)
+    lake.refresh()
+    assert sorted(lake.target.read_back()) == ["id", "place.city", "place.zip"]
+    secret = mmh3.hash64(b"token-4711", 9001, signed=False)[0] >> 1
+    for path in (lake.folder / "lake").rglob("*.stats"):
+        assert secret.to_bytes(8, "little") not in path.read_bytes()
+
+
+def test_a_table_at_a_path_is_refused(lake: IcebergLake, tmp_path: Path) -> None:
+    table = lake.create(pa.table({"id": [1]}))
+    lake.settings = {"uri": table.location(), "exports": ["iceberg"], "catalog": None, "table": None}
+    (export,) = lake.refresh().exports
+    assert export.state == "failed"
+    assert "configure the table by `catalog` and `table`" in str(export.error)
+
+
+def test_statistics_of_others_stay_unless_they_are_to_be_replaced(lake: IcebergLake) -> None:
+    lake.create(pa.table({"id": [1, 2]}))
+    lake.refresh()
+    (file,) = lake.table.metadata.statistics
+    blobs = [blob.model_copy(update={"properties": {"ndv": "9"}}) for blob in file.blob_metadata]
+    foreign = file.model_copy(update={"blob_metadata": blobs})
+    with lake.table.update_statistics() as update:
+        update.set_statistics(foreign)
+    assert lake.target.status() is None
+    failed = lake.refresh().exports[0]
+    assert failed.state == "failed"
+    assert "set `replace: true`" in str(failed.error)
+    assert not lake.target.remove()
+    lake.settings["exports"] = {"iceberg": {"replace": True}}
+    assert lake.refresh().exports[0].state == "written"
+
+
+def create_partitioned(lake: IcebergLake) -> Table:
+    """An empty table that is partitioned by `day`."""
+    schema = Schema(NestedField(1, "day", StringType()), NestedField(2, "id", LongType()))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "day"))
+    return lake.catalog.create_table("sales.orders", schema, partition_spec=spec)
+
+
+def test_removing_deletes_files_and_registrations(lake: IcebergLake) -> None:
+    lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
+    table = create_partitioned(lake)
+    table.append(pa.table({"day": ["b", "a", None, "a"], "id": [1, 2, 3, 4]}))
+    lake.refresh()
+    lake.settings["exports"]["iceberg"]["columns"] = ["id"]
+    lake.refresh()
+    metadata = lake.folder / "lake" / "sales" / "orders" / "metadata"
+    assert (len(list(metadata.glob("*.stats"))), len(list(metadata.glob("*.parquet")))) == (1, 1)
+    assert lake.target.remove()
+    assert not lake.table.metadata.statistics
+    assert not lake.table.metadata.partition_statistics
+    assert not [*metadata.glob("*.stats"), *metadata.glob("*.parquet")]
+    assert not lake.target.remove()
+
+
+def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> None:
+    """Sorted by partition, nulls first, with the field ids of the specification."""
+    lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
+    table = create_partitioned(lake)
+    table.append(pa.table({"day": ["b", "a", None, "a"], "id": [1, 2, 3, 4]}))
+    table.append(pa.table({"day": ["a"], "id": [5]}))
+    (export,) = lake.refresh().exports
+    assert (export.state, export.notes) == ("written", ())
+    (file,) = lake.table.metadata.partition_statistics
+    assert file.file_size_in_bytes == Path(file.statistics_path).stat().st_size
+    rows = pq.read_table(file.statistics_path)
+    ids = [int(field.metadata[b"PARQUET:field_id"]) for field in rows.schema]
+    assert ids == list(range(1, 13))
+    counts = ("data_record_count", "data_file_count", "total_record_count")
+    found = [(row["partition"]["day"], *(row[name] for name in counts)) for row in rows.to_pylist()]
+    assert found == [(None, 1, 1, 1), ("a", 3, 2, 3), ("b", 1, 1, 1)]
+    sizes = {path.stat().st_size for path in (lake.folder / "lake").rglob("data/day=b/*.parquet")}
+    assert {rows["total_data_file_size_in_bytes"][2].as_py()} == sizes
+
+
+def test_a_missing_state_is_named_until_the_next_refresh(lake: IcebergLake) -> None:
+    """A new target: `metastore export` alone writes what is stored; a refresh reads the other columns once."""
+    exports = lake.settings.pop("exports")
+    lake.settings["columns"] = {"note": {"frequencies": "off"}}
+    lake.create(pa.table({"id": [1, 2], "note": ["a", "b"]}))
+    lake.refresh()
+    lake.settings["exports"] = exports
+    plan = plan_refresh(lake.config, lake.config.tables[0])
+    assert plan.to_json()["read_again"] == {"note": {f"{iceberg_target.IcebergTarget.sketch_reference}@1": 1}}
+    assert lake.refresh().exports[0].columns == 2
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_sketches_follow_random_histories(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """After each commit, sketches from states and from value counts are those of the rows, computed from scratch."""
+    folder = tmp_path_factory.mktemp("history")
+    with (
+        patch.object(theta, "NOMINAL_ENTRIES", 16),
+        SqlCatalog("lake", uri=f"sqlite:///{folder}/lake.db", warehouse=str(folder / "lake")) as catalog,
+    ):
+        catalog.create_namespace("sales")
+        lake = IcebergLake(folder, catalog)
+        lake.settings["columns"] = {"state": {"frequencies": "off"}}
+        numbers = st.lists(st.one_of(st.none(), st.integers(-40, 40)), min_size=1, max_size=30)
+
+        def rows() -> pa.Table:
+            values = pa.array(data.draw(numbers), pa.int64())
+            return pa.table({"state": values, "listed": values})
+
+        lake.create(rows())
+        for _ in range(data.draw(st.integers(1, 3))):
+            kind = data.draw(st.sampled_from(["append", "delete", "overwrite"]))
+            if kind == "append":
+                lake.table.append(rows())
+            elif kind == "overwrite":
+                lake.table.overwrite(rows())
+            else:
+                lake.table.delete(f"state < {data.draw(st.integers(-40, 40))}")
+            (export,) = lake.refresh().exports
+            assert export.error is None
+            content = lake.table.scan().to_arrow()
+            exported = lake.target.read_back()
+            for name in ("state", "listed"):
+                expected = hashes_of(content[name].to_pylist(), LongType())
+                assert retained(exported[name]["sketch"]) == expected
+                if len(expected) < 16:
+                    assert exported[name]["ndv"] == len(expected)
+
+
+def test_an_empty_table_has_nothing_to_export(lake: IcebergLake) -> None:
+    lake.catalog.create_table("sales.orders", pa.schema([("id", pa.int64())]))
+    (export,) = lake.refresh().exports
+    assert export.state == "failed"
+    assert "no snapshot yet" in str(export.error)
