@@ -47,7 +47,7 @@ def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> Refre
 
 
 @contextmanager
-def differences_missing_at_random(seed: int) -> Iterator[None]:
+def differences_missing_at_random(seed: int | str) -> Iterator[None]:
     """Make tables report no difference for about every third plan. These plans compare all fragments.
 
     The random numbers are not those of a history, so that its steps stay the same.

@@ -16,7 +16,14 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.file_lake import Lake, assert_same, everything, rows
-from tests.robustness.refresh_assertions import assert_equals_scratch, find_stray_files, no_spark, refreshed, versions
+from tests.robustness.refresh_assertions import (
+    assert_equals_scratch,
+    differences_missing_at_random,
+    find_stray_files,
+    no_spark,
+    refreshed,
+    versions,
+)
 from tests.robustness.refresh_processes import Drivers
 
 if TYPE_CHECKING:
@@ -73,6 +80,30 @@ def test_the_loser_of_a_race_plans_again(spark: SparkSession, tmp_path: Path) ->
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
+def test_rivals_may_compare_all_fragments(tmp_path: Path, seed: int) -> None:
+    """The refresh that loses a race, its rival and its next attempt may each compare all fragments."""
+    lake = Lake(tmp_path)
+    config = lake.config().model_copy(update={"engine": "auto"})
+
+    def commit() -> None:
+        write_deltalake(str(lake.uri), rows(lake.draw, 9), partition_by=["group"], mode="append")
+
+    def overtake() -> None:
+        DeltaTable(lake.uri).delete("\"group\" = 'a' and id % 2 = 0")
+        assert refreshed(config, no_spark).version == 2  # type: ignore[arg-type]
+        commit()
+
+    commit()
+    refreshed(config, no_spark)  # type: ignore[arg-type]
+    commit()
+    with differences_missing_at_random(seed):
+        result = refreshed(config, no_spark, progress=once("publish", overtake))  # type: ignore[arg-type]
+    assert (result.version, result.published) == (3, True)
+    assert_equals_scratch(config, no_spark, tmp_path)  # type: ignore[arg-type]
+    assert find_stray_files(config) == set()
+
+
 def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: SparkSession, tmp_path: Path) -> None:
     """What `--full` was asked for is done, whoever publishes in between; and it is not done twice."""
     lake = Lake(tmp_path)
@@ -103,7 +134,9 @@ def test_hand_picked_partitions_that_lose_a_race_are_still_read_again(spark: Spa
         lake.append(1)
         refreshed(lake.config(), spark)
 
-    result = refreshed(lake.config(), spark, partitions=["part=0"], progress=once("publish", overtake))
+    result = refreshed(
+        lake.config(), spark, request=RefreshRequest(partitions=("part=0",)), progress=once("publish", overtake)
+    )
     assert (result.version, result.published, result.fragments_profiled) == (3, True, 1)
     assert result.partitions_changed == ("part=0",)
     assert_equals_scratch(lake.config(), spark, tmp_path)
