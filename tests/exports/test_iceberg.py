@@ -28,13 +28,17 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 
 from metastore_assets.exports.iceberg import target as iceberg_target
 from metastore_assets.exports.iceberg.sketches import hash_single_values
+from metastore_assets.exports.writing import write_exports
 from metastore_assets.formats import MetadataCache, open_table_format
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import is_current, plan_refresh
 from metastore_assets.statistics import theta
 from metastore_assets.store.versions import versions_of
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import type_class
 from tests.exports.iceberg_lake import IcebergLake
+from tests.robustness.refresh_assertions import no_spark
 
 REALTABLES = Path("/work/shared/realtables/iceberg/impala_with_puffin_stats")
 
@@ -183,6 +187,30 @@ def test_hidden_columns_and_lists_have_no_sketch(lake: IcebergLake) -> None:
     secret = mmh3.hash64(b"token-4711", 9001, signed=False)[0] >> 1
     for path in (lake.folder / "lake").rglob("*.stats"):
         assert secret.to_bytes(8, "little") not in path.read_bytes()
+
+
+def test_a_purge_removes_sketches_of_a_column_that_was_shown_before(lake: IcebergLake) -> None:
+    """Of all snapshots. A hash of a value tells whoever guesses it."""
+    lake.create(pa.table({"id": [1], "secret": ["token-4711"]}))
+    lake.refresh()
+    lake.table.append(pa.table({"id": [2], "secret": ["token-4712"]}))
+    lake.refresh()
+    hashes = [mmh3.hash64(text, 9001, signed=False)[0] >> 1 for text in (b"token-4711", b"token-4712")]
+
+    def files_with_hashes() -> list[Path]:
+        files = [path for path in lake.folder.rglob("*") if path.is_file() and path.suffix != ".db"]
+        return [path for path in files if any(each.to_bytes(8, "little") in path.read_bytes() for each in hashes)]
+
+    assert len(files_with_hashes()) >= 2
+    lake.settings["columns"] = {"secret": {"values": "hidden"}}
+    lake.refresh()
+    config, versions = lake.config, versions_of(lake.config, "orders")
+    purged = purge(Engine.of(config, no_spark), versions, versions.newest())
+    version = versions.read(purged.published)
+    write_exports(config.tables[0], versions.objects, version, rewrite=True)
+    assert files_with_hashes() == []
+    assert list(lake.target.read_back()) == ["id"]
+    assert len(lake.table.metadata.statistics) == 1
 
 
 def test_a_table_at_a_path_is_refused(lake: IcebergLake, tmp_path: Path) -> None:
