@@ -305,7 +305,7 @@ class Drawer:
 
     def node(self, name: str, depth: int = 0) -> Node:
         """A column of any type, with at most three levels below it."""
-        draw, key = self.draw, self._next()
+        draw, key = self.draw, self.next_key()
         form = draw.choice(["leaf"] * 5 + ["struct"] * 3 + ["list", "map"]) if depth < 3 else "leaf"
         if form == "leaf":
             return Node(key, name, draw.choice(self.kinds))
@@ -316,7 +316,7 @@ class Drawer:
             return Node(key, name, None, form, [self.node("element", depth + 1)])
         keys = [kind for kind in self.kinds if kind.family in ("number", "text", "date", "local", "bytes")]
         return Node(
-            key, name, None, form, [Node(self._next(), "key", draw.choice(keys)), self.node("value", depth + 1)]
+            key, name, None, form, [Node(self.next_key(), "key", draw.choice(keys)), self.node("value", depth + 1)]
         )
 
     def some_names(self, count: int) -> list[str]:
@@ -325,8 +325,9 @@ class Drawer:
 
     def leaf(self, name: str, kind: Kind) -> Node:
         """A column of a given type."""
-        return Node(self._next(), name, kind)
+        return Node(self.next_key(), name, kind)
 
-    def _next(self) -> int:
+    def next_key(self) -> int:
+        """A number that no column has."""
         self.numbered += 1
         return self.numbered

@@ -41,7 +41,7 @@ from tests.fuzz.expectations import (
 )
 from tests.fuzz.policies import Policies, drawn_policies
 from tests.fuzz.predicates import Predicate, PredicateDrawer, point
-from tests.fuzz.tables import TABLES, FuzzTable, State
+from tests.fuzz.tables import FuzzTable, State, table_class
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run_session(seed: int, report: Report, *, versions: int = 4, predicates: int
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         draw = random.Random(seed)
-        table = TABLES[seed % len(TABLES)](Path(folder), draw)
+        table = table_class(seed)(Path(folder), draw)
         session = Session(seed, table, report)
         for _ in range(versions):
             if not session.step(predicates):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 import fastavro
+import lance
 import polars as pl
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -180,6 +181,17 @@ def _by_duckdb(options: str) -> Callable[[Path, pa.Table], object]:
     return write
 
 
+def _lance(file_version: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        for number in range(2):
+            rows = RICH.take(list(range(number * 20, number * 20 + 20)))
+            lance.write_dataset(rows, folder, mode="append", data_storage_version=file_version)
+        lance.dataset(folder).delete("id in (1, 3, 25)")
+        lance.dataset(folder).tags.create("release", 2)
+
+    return write
+
+
 TABLES: Mapping[str, Callable[[Path], None]] = {
     "delta": _delta,
     "delta v2": _delta_v2,
@@ -192,6 +204,7 @@ TABLES: Mapping[str, Callable[[Path], None]] = {
     **{f"iceberg {codec}": _recoded(codec) for codec in ("null", "snappy", "zstandard", "bzip2", "xz", "lz4")},
     "hudi": _with_deletes(HudiCopyOnWrite),
     "hudi logs": _with_deletes(HudiMergeOnRead),
+    **{f"lance {version}": _lance(version) for version in ("2.0", "2.1", "2.2")},
     "parquet": _files("{}.parquet", _parquet(compression="snappy")),
     "parquet plain": _files("{}.parquet", _parquet(compression="none", use_dictionary=False, store_schema=False)),
     "parquet sums": _files("{}.parquet", _parquet(write_page_checksum=True, data_page_version="2.0")),
@@ -237,6 +250,9 @@ TARGETS: Mapping[str, Target] = {
     "hudi timeline": Target("hudi logs", ".hoodie/timeline/*commit"),
     "hudi log": Target("hudi logs", "day=*/.*.log.*"),
     "hudi base with logs": Target("hudi logs", "day=*/*.parquet"),
+    "lance manifest": Target("lance 2.1", "_versions/*.manifest"),
+    "lance deletions": Target("lance 2.1", "_deletions/*"),
+    **{f"lance {version} data": Target(f"lance {version}", "data/*.lance") for version in ("2.0", "2.1", "2.2")},
     **{name: Target(name, "*.*") for name in TABLES if name.startswith(("parquet", "orc", "avro", "csv", "json"))},
 }
 
