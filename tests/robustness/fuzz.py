@@ -117,11 +117,14 @@ class Outcome:
     peak: int = 0
     """Bytes of memory."""
 
-    def wrong(self, folder: Path) -> str | None:
-        """What is not as it should be, whatever the table's rows are."""
+    def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
+        """What is not as it should be, whatever the table's rows are.
+
+        The memory that it took counts if `is_frugal`.
+        """
         if self.raised or self.died:
             return self.raised or self.died
-        if self.peak > _MOST_PEAK:
+        if is_frugal and self.peak > _MOST_PEAK:
             return f"it took {self.peak:,} bytes of memory"
         if self.refused is not None:
             if str(folder) not in self.refused:

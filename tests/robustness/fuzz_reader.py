@@ -23,7 +23,7 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import Fragment, open_table_format
-from metastore_assets.formats.lance.native import _open_dataset
+from metastore_assets.formats.lance import native
 from metastore_assets.pipeline.fragments import FragmentFailure, ProfilingContext, profile_bundle
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.store.objects import ObjectStore
@@ -59,7 +59,8 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
 
 def _fragment(context: ProfilingContext | None, schema: pa.Schema, fragment: Fragment) -> FragmentFailure | list[str]:
     """A digest of each row."""
-    _open_dataset.cache_clear()  # pylance would not read a mutated file again.
+    native._open_dataset.cache_clear()  # pylance would not read a mutated file again.
+    native.STALL_SECONDS = 15
     if context is not None:
         (outcome,) = profile_bundle(context, [fragment])
         if isinstance(outcome, FragmentFailure):

@@ -53,6 +53,8 @@ class Target:
     table: str
     files: str
     """A pattern."""
+    is_frugal: bool = True
+    """Whether the reader checks lengths before it allocates memory."""
     sealed: bool = False
     """Under a checksum as a whole: a mistake is noticed, or does not matter. Elsewhere it may change what is told."""
 
@@ -252,7 +254,10 @@ TARGETS: Mapping[str, Target] = {
     "hudi base with logs": Target("hudi logs", "day=*/*.parquet"),
     "lance manifest": Target("lance 2.1", "_versions/*.manifest"),
     "lance deletions": Target("lance 2.1", "_deletions/*"),
-    **{f"lance {version} data": Target(f"lance {version}", "data/*.lance") for version in ("2.0", "2.1", "2.2")},
+    **{
+        f"lance {version} data": Target(f"lance {version}", "data/*.lance", is_frugal=False)
+        for version in ("2.0", "2.1", "2.2")
+    },
     **{name: Target(name, "*.*") for name in TABLES if name.startswith(("parquet", "orc", "avro", "csv", "json"))},
 }
 

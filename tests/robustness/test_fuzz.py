@@ -81,7 +81,7 @@ def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: in
 
         with changed(path, change):
             outcome = reader.read(config, profile=bool(profiled) and seed % profiled == 0)
-        fault = outcome.wrong(folder)
+        fault = outcome.wrong(folder, is_frugal=target.is_frugal)
         if fault is None and target.sealed and outcome.rows not in (None, truth.rows):
             fault = "other rows than before"
         if fault is not None:

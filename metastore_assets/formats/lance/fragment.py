@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.lance.native import fragment_metadata, lance_errors, open_dataset
+from metastore_assets.formats.lance.native import call_or_fail, fragment_metadata, lance_errors, open_dataset
 from metastore_assets.formats.lance.schema import arrow_fields, field_ids, has_nested_blob, is_blob
 from metastore_assets.formats.lance.versions import LanceVersion
 from metastore_assets.formats.readers.chunks import CHUNK_BYTES, CHUNK_ROWS
@@ -115,7 +115,8 @@ class LanceColumns:
                 raise _selection_error(stored) from error
             if names != [stored.name]:
                 raise _selection_error(stored)
-            for batch in scanner.to_batches():
+            batches = iter(scanner.to_batches())
+            while (batch := call_or_fail(lambda: next(batches, None))) is not None:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:

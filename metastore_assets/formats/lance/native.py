@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +26,9 @@ from metastore_assets.storage.io_counters import record_read
 
 _CACHED_DATASETS = 4
 _PANIC = "pyo3_runtime"
+STALL_SECONDS = 300
+"""Seconds within which pylance must return the next batch. A batch has about 32 MiB."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,29 @@ def _commit_time(dataset: Any) -> datetime:
     """Return the commit time of an opened version. pylance returns it without a zone, in local time."""
     time: datetime = dataset.get_version()["timestamp"]
     return time.astimezone(UTC)
+
+
+def call_or_fail(function: Callable[[], T]) -> T:
+    """Return the result of a call of pylance, which waits without end for some corrupt data files.
+
+    Raises ArrowInvalid after STALL_SECONDS. The call then goes on in its thread, which ends with the process.
+    """
+    outcomes: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
+
+    def call() -> None:
+        try:
+            outcomes.put((True, function()))
+        except BaseException as error:  # noqa: BLE001 (it is raised below)
+            outcomes.put((False, error))
+
+    Thread(target=call, daemon=True).start()
+    try:
+        succeeded, outcome = outcomes.get(timeout=STALL_SECONDS)
+    except Empty:
+        raise pa.ArrowInvalid(f"pylance has not answered for {STALL_SECONDS} seconds") from None
+    if not succeeded:
+        raise outcome
+    return outcome
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import lance
@@ -27,7 +28,7 @@ from metastore_assets.errors import (
 )
 from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, SnapshotDiff, TableFormat, open_table_format
 from metastore_assets.formats.base import SnapshotReference
-from metastore_assets.formats.lance.native import fragment_metadata
+from metastore_assets.formats.lance import native
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.storage.corrupt_input import UnsupportedError
 from tests.formats.oracle import read_rows
@@ -287,7 +288,7 @@ def test_overlays_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TableFormatError, match="cannot be read by this version of Lance"):
         _open(folder).snapshot()
     with pytest.raises(UnsupportedError, match="overlay files"):
-        fragment_metadata(dataset.get_fragments()[0], {})
+        native.fragment_metadata(dataset.get_fragments()[0], {})
 
 
 def test_states_are_named_by_tag_branch_version_and_time(tmp_path: Path) -> None:
@@ -408,6 +409,18 @@ def test_empty_tables(tmp_path: Path) -> None:
     assert _assert_equals_lance(tmp_path / "t", dataset).fragments == ()
     lance.write_dataset(_ROWS, tmp_path / "t", mode="append").delete("true")
     assert _assert_equals_lance(tmp_path / "t", lance.dataset(tmp_path / "t")).fragments == ()
+
+
+def test_a_call_that_does_not_return_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For some corrupt data files pylance waits without end."""
+    monkeypatch.setattr(native, "STALL_SECONDS", 0.05)
+    waiting = Event()
+    with pytest.raises(pa.ArrowInvalid, match=r"has not answered for 0\.05 seconds"):
+        native.call_or_fail(waiting.wait)
+    waiting.set()
+    assert native.call_or_fail(lambda: 7) == 7
+    with pytest.raises(KeyError):
+        native.call_or_fail(lambda: {}["missing"])
 
 
 def test_a_folder_without_versions_is_no_table(tmp_path: Path) -> None:
