@@ -47,30 +47,7 @@ class Interrupted(Exception):
 
 
 class MetastoreGroup(click.Group):
-    """A click group whose commands report a failure as one line on stderr and an exit status.
-
-    Its help lists the commands in sections.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._sections: dict[str, list[str]] = {}
-
-    def add_command_to_section(self, title: str, command: click.Command) -> None:
-        """Add a command, and list it in a section of the help. Sections and commands are listed in the order added."""
-        self.add_command(command)
-        self._sections.setdefault(title, []).append(command.name or "")
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections of commands into the help; without sections, one list of all commands."""
-        if not self._sections:
-            super().format_commands(ctx, formatter)
-        width = max((len(name) for names in self._sections.values() for name in names), default=0)
-        limit = formatter.width - 6 - width
-        for title, names in self._sections.items():
-            with formatter.section(title):
-                rows = [(name.ljust(width), self.commands[name].get_short_help_str(limit)) for name in names]
-                formatter.write_dl(rows)
+    """A click group whose commands report a failure as one line on stderr and an exit status."""
 
     def main(
         self,

@@ -5,7 +5,6 @@ The configuration imports this module when a process starts, so it imports only 
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
@@ -30,4 +29,6 @@ def matches_any_pattern(text: str, patterns: Iterable[str], *, ignore_case: bool
 
 def escape_wildcards(text: str) -> str:
     """Return a pattern that matches the text itself and nothing else."""
-    return glob.escape(text)
+    from glob import escape
+
+    return escape(text)

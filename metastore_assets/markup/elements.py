@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ def quote_blanks(text: str) -> str:
 
 def to_html(part: Part) -> str:
     """Return a part as HTML. Plain text is escaped, and its unprintable characters become visible escapes."""
+    from html import escape  # imported here, because it builds a table of entities at its import
+
     return part.html if isinstance(part, Markup) else escape(make_printable(part))
 
 
@@ -54,7 +55,7 @@ def tag(name: str, *parts: Part, **attributes: str | int | float | None) -> Mark
             `class` and `data-sort`.
     """
     attribute_text = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(make_printable(str(value)))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{to_html(str(value))}"'
         for key, value in attributes.items()
         if value is not None
     )

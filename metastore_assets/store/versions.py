@@ -42,7 +42,6 @@ from metastore_assets.store.entries import (
     version_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
-from metastore_assets.store.expire import ExpiryCounts, Retention, expire
 from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
 from metastore_assets.store.manifest import FragmentEntry, MetadataCacheEntry, Version, repeated_fragment_error
 from metastore_assets.store.objects import ObjectStore
@@ -57,11 +56,11 @@ from metastore_assets.store.pending import (
     was_saved_since_purge,
 )
 from metastore_assets.store.segments import SegmentFiles
-from metastore_assets.store.shared_files import count_references
 from metastore_assets.store.version_document import OlderFormatError, encode_version, load_version, stored_entries
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
+    from metastore_assets.store.expire import ExpiryCounts
 
 STAGED = "staged"
 """The folder of staged versions, see `store.staged_versions`."""
@@ -176,6 +175,9 @@ class VersionStore:
             for kind in KINDS
             if kind not in (SHARED_FILES, METADATA_CACHE)
         }
+        # Readers of versions do not need the modules that only publishing and expiry use.
+        from metastore_assets.store.shared_files import count_references
+
         counts, garbage = count_references(version, base, changes, base_entries.get(SHARED_FILES))
         changes[SHARED_FILES.name] = counts
         entries = {name: write_entries(self.objects, each) for name, each in changes.items()}
@@ -283,6 +285,8 @@ class VersionStore:
         Raises:
             StoreError: A retained version cannot be read. No unreferenced file is deleted.
         """
+        from metastore_assets.store.expire import Retention, expire
+
         if keep < 1:
             raise ValueError("keep must be at least 1: the newest version always stays")
         pending = list_pending_files(self.objects)

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import click
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
@@ -21,6 +22,13 @@ from metastore_assets.cli.documents import DOCUMENTS
 BADLY_JOINED = re.compile(r"[\w)'`…][.,;:]\s*[.;](\s|$)|[\w)'`…][.,;:]{2}(\s|$)|[?!]\s*[.;](\s|$)|[\w)'`][.,:;]$|\.\)")
 """What no message has: `..`, `.;`, `. .`, `?;`, and a full stop at the end, which the others do not have."""
 PROGRAM = [sys.executable, "-m", "metastore_assets"]
+
+
+def all_commands() -> Mapping[str, click.Command]:
+    """Return all commands by name."""
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in commands.items() if command is not None}
 
 
 def run(*arguments: str, config: Path | None = None) -> Result:

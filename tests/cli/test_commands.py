@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.cli.commands import cli
 from metastore_assets.cli.commands.histogram import _draw as draw_histogram
 from metastore_assets.cli.commands.refresh import draw_refresh
 from metastore_assets.cli.output import Page
@@ -16,7 +15,7 @@ from metastore_assets.cli.statistics_table import draw_statistics
 from metastore_assets.config import CONFIG_VARIABLE
 from metastore_assets.report import text
 from tests.cli.conftest import COUNT
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import all_commands, answer, error_of, run
 
 
 def test_show_has_the_shape_of_the_specification(published: Path) -> None:
@@ -215,7 +214,7 @@ def test_the_configuration_file_is_resolved(published: Path, monkeypatch: pytest
     assert run("tables").exit_code == 0
 
 
-@pytest.mark.parametrize("command", sorted(cli.commands.keys() - {"spark-server", "schema"}))
+@pytest.mark.parametrize("command", sorted(all_commands().keys() - {"spark-server", "schema"}))
 def test_every_command_has_help_and_json(command: str) -> None:
     shown = run(command, "--help").stdout
     assert "--json" in shown

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.cli import failures
-from metastore_assets.cli.commands import cli
-from tests.cli.run_command import PROGRAM, run
+from tests.cli.run_command import PROGRAM, all_commands, run
 
 _ARGUMENTS = {
     "backfill": "orders --dry-run",
@@ -47,7 +46,7 @@ _OWN_TESTS = {"spark-server", "doctor", "schema"}
 
 
 def test_every_command_is_tested() -> None:
-    assert set(_ARGUMENTS) == cli.commands.keys() - _OWN_TESTS
+    assert set(_ARGUMENTS) == all_commands().keys() - _OWN_TESTS
 
 
 @pytest.mark.parametrize("command", sorted(_ARGUMENTS))

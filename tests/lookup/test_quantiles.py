@@ -132,17 +132,30 @@ def assert_answers(table: Table, name: str, values: list[Any], requested: list[A
         assert table.frequency_between(name, -math.inf, math.nan, partition=partition).value == n + nans
 
 
-@pytest.mark.parametrize("name", [name for name in STORED if STORED[name].type_class not in ("string", "binary")])
-def test_json_values_are_accepted_as_arguments(tmp_path: Path, name: str) -> None:
-    """The text of every value stands for that value."""
+_EXTREMES = [name for name in STORED if STORED[name].type_class not in ("string", "binary")]
+
+
+@pytest.fixture(scope="module")
+def extremes_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """A table with a column of extreme values for each type."""
     from tests.statistics.extreme_values import extremes
 
-    array = STORED[name].array(extremes(STORED[name]))
-    table = publish(ObjectStore(str(tmp_path)), pa.table({"c": array}), columns={"c": {"frequencies": "all"}})
-    for value, frequency in table.top("c", 100):
+    arrays = {name: STORED[name].array(extremes(STORED[name])) for name in _EXTREMES}
+    rows = max(map(len, arrays.values()))
+    padded = {
+        name: pa.concat_arrays([array, pa.nulls(rows - len(array), array.type)]) for name, array in arrays.items()
+    }
+    policy = {"default": {"frequencies": "all"}}
+    return publish(ObjectStore(str(tmp_path_factory.mktemp("extremes"))), pa.table(padded), columns=policy)
+
+
+@pytest.mark.parametrize("name", _EXTREMES)
+def test_json_values_are_accepted_as_arguments(extremes_table: Table, name: str) -> None:
+    """The text of every value stands for that value."""
+    for value, frequency in extremes_table.top(name, 100):
         text = TextValue(str(scalar_json(value)))
-        assert table.frequency("c", text).value == frequency, text
-        assert table.rank("c", text) == table.rank("c", value)
+        assert extremes_table.frequency(name, text).value == frequency, text
+        assert extremes_table.rank(name, text) == extremes_table.rank(name, value)
 
 
 def published(tmp_path: Path, columns: dict[str, Any] | None = None, **arrays: Any) -> Table:

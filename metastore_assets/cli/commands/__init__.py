@@ -2,39 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from metastore_assets.cli.commands.backfill import backfill
-from metastore_assets.cli.commands.changes import changes
-from metastore_assets.cli.commands.check import check
-from metastore_assets.cli.commands.check_statistic import check_statistic
-from metastore_assets.cli.commands.clustering import clustering
-from metastore_assets.cli.commands.compact import compact
-from metastore_assets.cli.commands.count import count
-from metastore_assets.cli.commands.diff import diff
-from metastore_assets.cli.commands.doctor import doctor
-from metastore_assets.cli.commands.estimate import estimate
-from metastore_assets.cli.commands.expire import expire
-from metastore_assets.cli.commands.export import export
-from metastore_assets.cli.commands.histogram import histogram
-from metastore_assets.cli.commands.history import history
-from metastore_assets.cli.commands.init import init
-from metastore_assets.cli.commands.locate import locate
-from metastore_assets.cli.commands.profile import profile
-from metastore_assets.cli.commands.prune import prune
-from metastore_assets.cli.commands.purge import purge
-from metastore_assets.cli.commands.quantile import quantile
-from metastore_assets.cli.commands.rank import rank
-from metastore_assets.cli.commands.refresh import refresh
-from metastore_assets.cli.commands.report import report
-from metastore_assets.cli.commands.schema import schema
-from metastore_assets.cli.commands.show import show
-from metastore_assets.cli.commands.spark_server import spark_server
-from metastore_assets.cli.commands.sql import sql
-from metastore_assets.cli.commands.tables import tables
-from metastore_assets.cli.commands.top import top
-from metastore_assets.cli.commands.verify import verify
-from metastore_assets.cli.commands.versions import versions
 from metastore_assets.cli.failures import MetastoreGroup
 from metastore_assets.cli.options import global_options
 
@@ -43,9 +14,45 @@ Completion of names with Tab in bash (see docs/reference/output.md for other she
   eval "$(_METASTORE_COMPLETE=bash_source metastore)"
 """
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_SECTIONS = {
+    "Common commands": ("profile", "refresh", "show", "top", "check"),
+    "Set up and refresh": ("init", "doctor", "tables", "backfill", "spark-server"),
+    "Look at a table": ("histogram", "quantile", "rank", "locate", "history", "report", "sql", "schema"),
+    "Plan a query": ("prune", "estimate", "count", "clustering", "export"),
+    "Compare versions": ("versions", "changes", "diff"),
+    "Check the statistics": ("verify", "check-statistic"),
+    "Maintain the store": ("compact", "expire", "purge"),
+}
+"""The names of the commands, by the sections of `metastore --help`."""
 
 
-@click.group(cls=MetastoreGroup, context_settings=_SETTINGS, epilog=_EPILOG)
+class CommandGroup(MetastoreGroup):
+    """The group of all commands. The module of a command is imported when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, sorted."""
+        return sorted(name for names in _SECTIONS.values() for name in names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command with a name; None if there is none."""
+        if not any(cmd_name in names for names in _SECTIONS.values()):
+            return None
+        module = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), module)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands into the help, in sections."""
+        width = max(len(name) for name in self.list_commands(ctx))
+        limit = formatter.width - 6 - width
+        for title, names in _SECTIONS.items():
+            with formatter.section(title):
+                commands = [(name, self.get_command(ctx, name)) for name in names]
+                rows = [(name.ljust(width), command.get_short_help_str(limit)) for name, command in commands if command]
+                formatter.write_dl(rows)
+
+
+@click.group(cls=CommandGroup, context_settings=_SETTINGS, epilog=_EPILOG)
 @click.version_option(package_name="metastore-assets", message="%(version)s")
 @global_options
 def cli() -> None:
@@ -55,19 +62,3 @@ def cli() -> None:
     `init` writes; NAME is the name of a table in it. `refresh` brings the stored statistics up to date. The rest reads
     the stored statistics, mostly without Spark.
     """
-
-
-_SECTIONS = {
-    "Common commands": (profile, refresh, show, top, check),
-    "Set up and refresh": (init, doctor, tables, backfill, spark_server),
-    "Look at a table": (histogram, quantile, rank, locate, history, report, sql, schema),
-    "Plan a query": (prune, estimate, count, clustering, export),
-    "Compare versions": (versions, changes, diff),
-    "Check the statistics": (verify, check_statistic),
-    "Maintain the store": (compact, expire, purge),
-}
-"""The commands by the sections of `metastore --help`."""
-
-for _title, _commands in _SECTIONS.items():
-    for _command in _commands:
-        cli.add_command_to_section(_title, _command)

@@ -36,7 +36,6 @@ from metastore_assets.storage.corrupt_input import LimitError, error_reason, met
 from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import path_without_origin
-from metastore_assets.tasks.streams import stream_isolated
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
@@ -255,6 +254,9 @@ def _file_columns(with_statistics: bool) -> list[str]:
 
 
 def _parquet_actions(location: Location, path: str, columns: Sequence[str]) -> Iterator[Action]:
+    # Imported at first use: most lookups of the newest version read no checkpoint.
+    from metastore_assets.tasks.streams import stream_isolated
+
     for kind, rows in stream_isolated(_parquet_rows, location.full_path(path), location, path, columns):
         names = [field.name for field in rows.type]
         # Lists of each column take a third of the time of `rows.to_pylist`.

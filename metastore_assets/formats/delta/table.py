@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -41,7 +41,6 @@ from metastore_assets.formats.base import (
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
-from metastore_assets.formats.delta.changes import RemovedFile, read_changes
 from metastore_assets.formats.delta.commit_times import CommitTimes
 from metastore_assets.formats.delta.log import LOG, Log, log_since, read_log
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
@@ -57,7 +56,9 @@ from metastore_assets.formats.values import Constant, value_text
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
-from metastore_assets.store.sorted_runs import DistinctTexts
+
+if TYPE_CHECKING:
+    from metastore_assets.formats.delta.changes import RemovedFile
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -113,6 +114,8 @@ class DeltaFormat(TableFormat):
             metadata = self._snapshot_metadata(table, version, identity)
 
         def fragments() -> Iterator[Fragment]:
+            from metastore_assets.store.sorted_runs import DistinctTexts
+
             with _delta_errors(self._location), DistinctTexts() as paths:
                 for _, fragment, _ in table.files(state.adds):
                     paths.add(fragment.path)
@@ -154,6 +157,8 @@ class DeltaFormat(TableFormat):
         names = log.commits_between(older, version)
         if names is None:
             raise NoDiffError(f"the log no longer has all commits from version {older} to version {version}")
+        from metastore_assets.formats.delta.changes import read_changes
+
         changes = read_changes(self._location, names)
         protocol, metadata = changes.protocol or head.protocol, changes.metadata or head.metadata
         table = _Table(self._location_policy, protocol, metadata, self._filter)
