@@ -23,6 +23,7 @@ _ARGUMENTS = {
     "diff": "orders",
     "estimate": "orders --where id=1",
     "expire": "orders",
+    "export": "orders",
     "histogram": "orders price",
     "history": "orders",
     "init": "nowhere --force",
