@@ -1,7 +1,7 @@
 """The interface of export targets, and the view of a version that a target writes.
 
-A target is a place where an engine looks for statistics when it plans a query, such as a metastore. It is always that
-of one table.
+A target is a place where an engine looks for statistics when it plans a query, such as a metastore. A target belongs
+to one table.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class ExportOptions(BaseModel):
 
 @dataclass(frozen=True)
 class ExportMark:
-    """The mark that a target stores beside what it writes. It shows that we wrote it, and from which version."""
+    """The mark that a target stores next to the statistics. It shows that this package wrote them, and from which
+    version.
+    """
 
     version: int
     """Number of the version."""
@@ -69,7 +71,9 @@ class ExportMark:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str] | None) -> ExportMark | None:
-        """Return the mark in some properties; None if they have no valid mark, so that we have not written them."""
+        """Return the mark in some properties; None if they have no valid mark. This package has then not written
+        them.
+        """
         properties = properties or {}
         version, snapshot, digest = (properties.get(f"{_PREFIX}{name}") for name in ("version", "snapshot", "digest"))
         if version is None or snapshot is None or digest is None or not version.isdecimal():
@@ -152,8 +156,8 @@ class ExportedVersion:
     def states(self, reference: str) -> dict[str, Any]:
         """Return the states of a statistic that `ExportTarget.statistics_for` requests, by path of the column.
 
-        Columns without a state are left out: enumerated and hidden ones, and those that no refresh has read since the
-        target was added.
+        Columns without a state are omitted. These are enumerated and hidden columns, and columns that no refresh has
+        read since the target was added.
 
         Args:
             reference: The statistic, as `module:Class`.
@@ -247,9 +251,9 @@ class ExportTarget(ABC):
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
         """Return the statistics that a refresh has to compute for columns of a type, only for this target.
 
-        They are classes of mergeable statistics, as `module:Class`, which a user does not see. A refresh computes them
-        for the selected columns whose values are neither enumerated nor hidden. A fragment is read once more if its
-        profile lacks one, and `metastore export --dry-run` shows how many bytes that takes.
+        They are classes of mergeable statistics, as `module:Class`. Users do not see these statistics. A refresh
+        computes them for the selected columns whose values are neither enumerated nor hidden. A fragment is read once
+        more if its profile lacks one, and `metastore export --dry-run` shows how many bytes that takes.
         """
         return ()
 
@@ -267,20 +271,22 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def status(self) -> ExportMark | None:
-        """Return the mark of the export that the target has; None if it has none of ours.
+        """Return the mark of the export that the target has; None if this package exported nothing to it.
 
         Raises as `write`.
         """
 
     @abstractmethod
     def remove(self) -> bool:
-        """Remove everything that we wrote to the target. Return False if it has nothing of ours. Raises as `write`."""
+        """Remove everything that this package wrote to the target, and return whether there was anything. Raises as
+        `write`.
+        """
 
     @abstractmethod
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return what a reader of the target finds: statistics by name, by path of the column.
+        """Return the statistics that a reader of the target gets: by path of the column, then by name.
 
-        For tests and for people who check an export. Raises as `write`.
+        For tests, and to check an export. Raises as `write`.
         """
 
 

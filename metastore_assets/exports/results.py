@@ -1,4 +1,4 @@
-"""The state of one target after it was written, removed or looked at. It imports nothing large."""
+"""The state of one target after an export, a removal or a query of its state. This module imports nothing large."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ExportState = Literal["written", "current", "behind", "absent", "removed", "fail
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The state of one target after it was written, removed or looked at."""
+    """The state of one target after an export, a removal or a query of its state."""
 
     target: str
     """The name under `exports`."""

@@ -1,4 +1,6 @@
-"""Write, remove and describe the exports of a table. A target that fails affects neither the version nor the others."""
+"""Writing, removal and description of the exports of a table. A failed target affects neither the version nor the
+others.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def write_exports(
         objects: The table's folder below the root.
         version: The version.
         names: Names of targets. Default: all.
-        rewrite: Whether everything of ours is removed first, and the version is written even if the target has it.
+        rewrite: Whether everything that this package wrote is removed first, and the version is written even if the
+            target has it.
 
     Raises:
         ConfigError: The key `exports` is invalid, or a name is unknown. Failures of targets are in the results.
@@ -48,7 +51,7 @@ def read_export_states(
 
 
 def remove_exports(table: TableConfig, names: Sequence[str] = ()) -> tuple[ExportResult, ...]:
-    """Remove everything that we wrote to the targets of a table. The arguments are as for `write_exports`."""
+    """Remove everything that this package wrote to the targets of a table. The arguments are as for `write_exports`."""
 
     def remove(entry: ExportEntry) -> ExportResult:
         has_removed = entry.open(table).remove()

@@ -120,7 +120,9 @@ class LanceColumns:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:
-        """Return how many blobs are read at once, so that the longest ones have about CHUNK_BYTES bytes together."""
+        """Return the number of blobs that are read at once, so that the longest ones have about CHUNK_BYTES bytes
+        together.
+        """
         longest = 1
         for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
             if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():

@@ -1,4 +1,4 @@
-"""Everything that is read through pylance. Only child processes and Spark's workers call it.
+"""All reads through pylance. Only child processes and Spark's workers call these functions.
 
 pylance is native code: a corrupt file may end its process.
 """
@@ -43,7 +43,7 @@ class BaseFile:
 
 @dataclass(frozen=True, slots=True)
 class FragmentMetadata:
-    """What a manifest records about one fragment."""
+    """The metadata that a manifest records about one fragment."""
 
     number: int
     """The fragment's number in the table. An append of the same rows has another one."""
@@ -69,7 +69,7 @@ class VersionContent:
 
 @dataclass(frozen=True)
 class VersionDifference:
-    """What a version has and an earlier version of the table does not have, and the reverse."""
+    """The difference between an earlier version of a table and another version, in fragments."""
 
     earlier_committed_at: datetime
     earlier_schema: pa.Schema
@@ -129,7 +129,7 @@ def _open_dataset(version: LanceVersion) -> Any:
 
 
 def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> FragmentMetadata:
-    """Return what the manifest records about a fragment.
+    """Return the metadata that the manifest records about a fragment.
 
     Args:
         fragment: pylance's fragment.
