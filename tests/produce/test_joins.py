@@ -114,6 +114,7 @@ def test_full_and_anti_joins(store: ObjectStore) -> None:
     assert other.then(R=[D(1), U(3, "B3")]) == [A(1, ("A1", None)), V(1, ("A1b", None)), X(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [None, Settings(batch_rows=1000, row_group_rows=500, buffer_rows=300)])
 def test_hot_key(store: ObjectStore, settings: Settings | None) -> None:
     graph = Graph(

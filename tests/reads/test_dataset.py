@@ -62,6 +62,7 @@ _FILTERS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "bare files"])
 def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
     """Arrow's own bounds from statistics of Parquet files ignore NaN, so files without them are compared with rows."""
