@@ -125,7 +125,7 @@ class StatisticsDocument(Document):
 
 
 class PolicyDecision(Document):
-    """What an automatic policy decided."""
+    """The decision of an automatic policy."""
 
     frequencies: str
     reason: str
@@ -134,7 +134,7 @@ class PolicyDecision(Document):
 
 
 class BuiltValueCountsDocument(Document):
-    """How the value counts of a column were built."""
+    """The way in which the value counts of a column were built."""
 
     algorithm: str
     where: str
@@ -233,7 +233,7 @@ class RankOfValue(Document):
 
 
 class PartitionFrequencyDocument(Document):
-    """How often a value occurs in a partition."""
+    """A partition and the frequency of a value in it."""
 
     partition: str
     frequency: Integer
@@ -273,7 +273,7 @@ class StatisticPoint(Document):
 
 
 class Eliminations(Document):
-    """How many fragments a conjunct of the predicate rules out, and by which statistic."""
+    """The numbers of fragments that a conjunct of the predicate rules out, by statistic."""
 
     conjunct: str
     statistic: str
@@ -282,7 +282,7 @@ class Eliminations(Document):
 
 
 class EliminatedFragmentDocument(Document):
-    """A fragment that the query need not read, and why."""
+    """A fragment that the query need not read, with the reason."""
 
     path: str
     conjunct: str
@@ -291,7 +291,7 @@ class EliminatedFragmentDocument(Document):
 
 
 class FilesAndBytes(Document):
-    """What was read or written."""
+    """The numbers of files and bytes that were read or written."""
 
     files: int
     bytes: Integer
@@ -343,7 +343,7 @@ class RowCountDocument(Document):
 
 
 class ClusteredColumn(Document):
-    """How well a column skips files."""
+    """The clustering of a column, which decides how many files a query can skip."""
 
     column: str
     depth: float | None
@@ -401,7 +401,7 @@ class Changes(Document):
 
 
 class ComparedVersion(VersionReferenceDocument):
-    """One side of a comparison."""
+    """One of the two compared versions."""
 
     table: str
 
@@ -680,7 +680,7 @@ class TypeChangeDocument(Document):
 
 
 class StepCosts(Document):
-    """What a step of a refresh read and wrote."""
+    """The files and bytes that a step of a refresh read and wrote."""
 
     read: FilesAndBytes
     written: FilesAndBytes
@@ -791,7 +791,7 @@ class BackfillDocument(Document):
 
 
 class UnselectedWork(Document):
-    """What must be read of partitions that were not selected."""
+    """The work in partitions that were not selected."""
 
     partitions: int
     fragments: int
@@ -858,7 +858,7 @@ class WrittenConfiguration(Document):
 
 
 class FindingDocument(Document):
-    """Something that `doctor` checked."""
+    """A finding of `doctor` about one subject."""
 
     subject: str
     status: Literal["ok", "warning", "failed", "skipped"]

@@ -81,7 +81,7 @@ class GroupChildren:
 
     @classmethod
     def between(cls, before: Iterable[Child], after: Iterable[Child]) -> GroupChildren:
-        """Compare the children of the published version with those of the next version."""
+        """Return the children of a group as the differences between the published and the next version."""
         stored = {child.key: child for child in before}
         children = {child.key: child for child in after}
         changed = {key: child for key, child in children.items() if stored.get(key) != child}
