@@ -50,7 +50,8 @@ class ChunkResult:
     bytes: int
     """Stored size of the fragments."""
     failed_checks: tuple[str, ...] = ()
-    """Names of the Dagster checks that failed after the version was published."""
+    """Names of the Dagster checks that failed after the version was published. Without Dagster, `export_<name>` for
+    each target that could not be written."""
 
 
 ChunkProcessor = Callable[[Chunk, str], ChunkResult]
@@ -73,7 +74,7 @@ class BackfillResult:
     done: bool = False
     """Whether all selected partitions are in a published version."""
     failed_checks: list[str] = field(default_factory=list)
-    """Names of the Dagster checks that failed after a version was published."""
+    """See `ChunkResult.failed_checks`; of all chunks."""
 
     def to_json(self) -> dict[str, object]:
         """Return the result as `backfill --json` prints it."""
@@ -226,7 +227,10 @@ def _refresh_chunk(
         else:
             refresh_stats = result.refresh_stats or RefreshStats(0, 0, 0.0)
             return ChunkResult(
-                result.version if result.published else None, refresh_stats.fragments, refresh_stats.bytes
+                result.version if result.published else None,
+                refresh_stats.fragments,
+                refresh_stats.bytes,
+                tuple(f"export_{export.target}" for export in result.failed_exports),
             )
 
 

@@ -120,6 +120,12 @@ def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting
     assert (again["published"], [each["state"] for each in again["exports"]]) == (False, ["written", "current"])
 
 
+def test_a_backfill_names_a_failed_target(exporting: Exporting) -> None:
+    (exporting.target("one") / "broken").touch()
+    result = answer("backfill", "t", "--yes", config=exporting.file)
+    assert (result["done"], result["failed_checks"]) == (True, ["export_one"])
+
+
 def test_another_policy_or_option_makes_a_target_outdated(exporting: Exporting) -> None:
     exporting.refresh()
     exporting.settings["exports"]["one"]["columns"] = ["i*"]

@@ -168,7 +168,7 @@ class _Backfill:
                 return ERROR
             watcher.hide()
         if result.failed_checks:
-            print_note(f"the versions are published, but checks failed in Dagster: {', '.join(result.failed_checks)}")
+            print_note(f"the versions are published, but these checks failed: {', '.join(result.failed_checks)}")
         document = result.to_json()
         answer(document, lambda page: _draw_result(page, document), as_json=as_json)
         return 0
