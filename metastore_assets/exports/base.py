@@ -59,7 +59,7 @@ class ExportMark:
     snapshot: str
     """Id of the table's snapshot that the version describes."""
     digest: str
-    """Digest of the version, the target's options and its revision. Equal digests mean an equal export."""
+    """Digest of the version's content, the target's options and its revision. Equal digests mean an equal export."""
 
     def to_properties(self) -> dict[str, str]:
         """Return the mark as properties, which metastores and file formats store as pairs of texts."""
@@ -133,8 +133,10 @@ class ExportedVersion:
     def mark(self) -> ExportMark:
         """The mark that the target stores beside the export."""
         version = self.version
+        # Without the number: a version with the content of the one before is not exported again. Otherwise, a catalog
+        # that reports each registration as a commit would cause a version and an export without end.
         parts = [
-            *(str(version.number), version.content_id, version.spec_id, version.published_at.isoformat()),
+            *(version.snapshot, version.content_id, version.spec_id),
             *(self._revision, json.dumps(self._options.model_dump(mode="json"), sort_keys=True)),
         ]
         digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]

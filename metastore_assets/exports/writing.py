@@ -74,8 +74,8 @@ def _write(entry: ExportEntry, table: TableConfig, lookup: Table, *, rewrite: bo
     exported = exported_version(target, lookup)
     if rewrite:
         target.remove()
-    elif target.status() == exported.mark:
-        return _result(entry, "current", exported.mark)
+    elif (mark := target.status()) is not None and mark.digest == exported.mark.digest:
+        return _result(entry, "current", mark)
     written = target.write(exported)
     return _result(entry, "written", exported.mark, written.bytes, written.columns, written.notes)
 
@@ -85,7 +85,8 @@ def _state(entry: ExportEntry, table: TableConfig, lookup: Table) -> ExportResul
     mark = target.status()
     if mark is None:
         return _result(entry, "absent", None)
-    return _result(entry, "current" if mark == exported_version(target, lookup).mark else "behind", mark)
+    is_current = mark.digest == exported_version(target, lookup).mark.digest
+    return _result(entry, "current" if is_current else "behind", mark)
 
 
 def _result(entry: ExportEntry, state: ExportState, mark: ExportMark | None, *written: Any) -> ExportResult:
