@@ -365,14 +365,17 @@ class TableProfiles:
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition, or of the table for None, may contain value counts.
+        """Return whether the profile of a partition, or for None of the table, may contain value counts.
 
         The table's profile does not, because the table has separate files for them.
         """
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition, or of the table for None, describes all rows of the table."""
+        """Return whether a profile describes all rows of the table.
+
+        It is the profile of a partition; None means the profile of the table.
+        """
         return partition is None or len(self._version.partitions) == 1
 
     def partitions(self) -> Sequence[PartitionEntry]:

@@ -41,10 +41,16 @@ class RelationProfiles(Protocol):
         """Return the profile of a partition, or of all rows for None. Raises PartitionNotFoundError."""
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition, or of all rows for None, may itself store value counts."""
+        """Return whether a profile may store value counts itself.
+
+        It is the profile of a partition; None means the profile of all rows.
+        """
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition, or of all rows for None, describes all rows of the table."""
+        """Return whether a profile describes all rows of the table.
+
+        It is the profile of a partition; None means the profile of all rows.
+        """
 
     def partitions(self) -> Sequence[PartitionEntry]:
         """Return the partitions that may have rows, in the order of the version."""
