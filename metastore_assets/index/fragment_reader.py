@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
-from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowBounds, RowCounts
 from metastore_assets.index.fragment_segments import ZONES_PER_GROUP, BoundedRows, FragmentSegment, Segments
 from metastore_assets.index.fragments import FRAGMENTS
@@ -21,6 +20,9 @@ from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFiles
 from metastore_assets.values.types import TypeClass
+
+if TYPE_CHECKING:
+    from metastore_assets.expressions.predicates import BoundColumn
 
 _WINDOW_ROWS = 1 << 17
 """Number of fragments whose bounds are in memory at once while a condition is evaluated."""

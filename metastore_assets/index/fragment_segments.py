@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
-from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, RowCounts
 from metastore_assets.index.flat_columns import SIDES, bound_column, count_column, field_ids_of, flat_columns
 from metastore_assets.index.fragments import FRAGMENTS, KEY, IndexRows, join_keys
@@ -27,6 +26,9 @@ from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.segments import ROWS, TOMBSTONES, SegmentFile, SegmentFiles
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.types import TypeClass, class_named
+
+if TYPE_CHECKING:
+    from metastore_assets.expressions.predicates import BoundColumn
 
 ZONES = "zones"
 """Name of the section with the zones of a large segment. The first zone of each row group has the key of its first

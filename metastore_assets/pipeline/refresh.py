@@ -22,7 +22,6 @@ from metastore_assets.formats.base import SnapshotReference, SnapshotStream, Tab
 from metastore_assets.pipeline.context import RefreshContext, export_version, ignore_progress
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.execution import Execution, UnreadableFragmentsError, execute
-from metastore_assets.pipeline.first_version import FirstVersion
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, counts_by_step, up_to_date_result
 from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
@@ -187,6 +186,9 @@ class _Refresh:
             stream: The snapshot.
             started: Time of the monotonic clock when the refresh started.
         """
+        # Imported here, because few refreshes publish a first version in lots.
+        from metastore_assets.pipeline.first_version import FirstVersion
+
         first_version = FirstVersion(self.context, self._format, stream)
         return first_version.publish(self.attempt, started, self.cache.entries)
 
