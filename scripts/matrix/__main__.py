@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.matrix.environments import ENVIRONMENTS, NAMED, REPOSITORY, Environment, made, versions
+from scripts.matrix.environments import CACHE, ENVIRONMENTS, NAMED, REPOSITORY, Environment, made, versions
 
 _PAGE = REPOSITORY / "docs" / "reference" / "supported-versions.md"
 _BEGIN, _END = "<!-- written by make test-matrix -->", "<!-- end -->"
@@ -48,7 +48,7 @@ def main() -> int:
         for check, (outcome, detail) in outcomes.items():
             print(f"{environment.name}: {check}: {outcome}{f': {detail}' if detail else ''}", flush=True)
         failed |= any(outcome == "fails" for outcome, _ in outcomes.values())
-    shutil.rmtree(arguments.folder / "uv", ignore_errors=True)
+    shutil.rmtree(arguments.folder / CACHE, ignore_errors=True)
     if arguments.write:
         _write(rows)
     return int(failed)

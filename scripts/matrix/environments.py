@@ -14,6 +14,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 NAMED = ("dagster", "pyspark", "pyarrow", "polars", "deltalake", "pyiceberg", "pydantic", "numpy", "duckdb")
 """Packages whose versions the report names."""
+CACHE = "uv"
+"""Name of the folder that has uv's cache, beside the environments."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def made(environment: Environment, folder: Path) -> Iterator[Path]:
     """Make an environment with `uv` in a folder of its own, and remove it afterwards. Yields its Python.
 
     An environment takes more than a gigabyte, and resolving one that needs an older PySpark several more.
-    Downloads are cached in `folder`; between environments, only packages that were built from source stay there.
+    Downloads are cached in `folder`; of those for earlier environments, only packages built from source stay there.
 
     Args:
         environment: The environment.
@@ -61,6 +63,8 @@ def made(environment: Environment, folder: Path) -> Iterator[Path]:
     """
     home = folder / environment.name
     interpreter = str(find_python(environment.python))
+    if (folder / CACHE).exists():
+        _uv(folder, "cache", "prune", "--ci", "--quiet")
     try:
         _uv(folder, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", interpreter, str(home))
         python = home / "bin" / "python"
@@ -77,7 +81,6 @@ def made(environment: Environment, folder: Path) -> Iterator[Path]:
         yield python
     finally:
         shutil.rmtree(home, ignore_errors=True)
-        _uv(folder, "cache", "prune", "--ci", "--quiet")
 
 
 def find_python(version: str) -> Path:
@@ -112,5 +115,5 @@ def versions(python: Path) -> dict[str, str]:
 def _uv(folder: Path, *arguments: str) -> None:
     """Run `uv` with a cache in a folder."""
     uv = str(Path(sys.executable).with_name("uv"))
-    command = [uv, "--cache-dir", str(folder / "uv"), *arguments]
+    command = [uv, "--cache-dir", str(folder / CACHE), *arguments]
     subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY)
