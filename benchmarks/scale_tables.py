@@ -766,4 +766,44 @@ class HudiTable(SyntheticTable):
         self._instants.append(name)
 
 
-TABLES: Mapping[str, type[SyntheticTable]] = {table.format: table for table in (DeltaTable, IcebergTable, HudiTable)}
+class FilesTable(SyntheticTable):
+    """A folder of Parquet files, which are links to few files."""
+
+    format = "files"
+    _LINKS = 30_000
+    """Maximum number of links to one file."""
+
+    def _create(self) -> None:
+        self._links = 0
+        self._sources.mkdir(parents=True)
+        self._write_files()
+
+    def _write_files(self) -> None:
+        for file in self.base_files(0, self.count):
+            self._link(file)
+
+    def _commit(self, change: Change, operation: str) -> None:
+        for file in change.removed:
+            (self.folder / file.path).unlink()
+        for file in change.added:
+            self._link(file)
+
+    @property
+    def _sources(self) -> Path:
+        return self.folder / "_sources"
+
+    def _link(self, file: DataFile) -> None:
+        source = self._sources / f"{self._links // self._LINKS}.parquet"
+        if self._links % self._LINKS == 0:
+            types = {"long": pa.int64(), "string": pa.string(), "double": pa.float64()}
+            columns = {name: pa.array([None, 1], pa.int64()).cast(types[type_]) for name, type_ in COLUMNS.items()}
+            pq.write_table(pa.table(columns).drop_columns("day"), source)
+        self._links += 1
+        path = self.folder / file.path
+        path.parent.mkdir(exist_ok=True)
+        path.hardlink_to(source)
+
+
+TABLES: Mapping[str, type[SyntheticTable]] = {
+    table.format: table for table in (DeltaTable, IcebergTable, HudiTable, FilesTable)
+}

@@ -6,10 +6,10 @@ A fragment is the smallest unit of rows that a format adds or removes: a data fi
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -266,6 +266,19 @@ class UnstreamableError(TableFormatError):
 
 
 @dataclass(frozen=True)
+class SortedFragments:
+    """The fragments of a snapshot as sorted rows, which can be read several times and are not all in memory."""
+
+    count: int
+    """Number of fragments."""
+    rows: Callable[[], Iterator[tuple[str, str, Any]]]
+    """Yields key, id and encoded fragment, by ascending key. The key is `store.manifest.fragment_key` of the partition
+    key and the path."""
+    decode: Callable[[Any], Fragment]
+    """Returns the fragment that a row encodes."""
+
+
+@dataclass(frozen=True)
 class SnapshotStream:
     """One committed state of a table. Its fragments are read one after the other."""
 
@@ -275,6 +288,15 @@ class SnapshotStream:
     `TableFormat.snapshot`, and UnstreamableError."""
     snapshot: Snapshot | None = None
     """The snapshot with all of its fragments, if the format has read them all before it can yield the first one."""
+    sorted_fragments: SortedFragments | None = None
+    """The same fragments as sorted rows, if the format sorts them."""
+
+    def read_all(self) -> Snapshot:
+        """Return the snapshot with all of its fragments in memory. Reads the fragments unless it has been read."""
+        if self.snapshot is not None:
+            return self.snapshot
+        ordered = sorted(self.fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
+        return Snapshot(**vars(self.metadata), fragments=tuple(ordered))
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SnapshotStream:

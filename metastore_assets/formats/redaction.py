@@ -66,7 +66,11 @@ class RedactedFormat(TableFormat):
         if stream.snapshot is not None:
             redacted = tuple(map(_redact_fragment, stream.snapshot.fragments))
             return SnapshotStream.of(replace(stream.snapshot, fragments=redacted))
-        return SnapshotStream(stream.metadata, fragments())
+        rows = stream.sorted_fragments
+        if rows is not None:
+            decode = rows.decode
+            rows = replace(rows, decode=lambda encoded: _redact_fragment(decode(encoded)))
+        return SnapshotStream(stream.metadata, fragments(), sorted_fragments=rows)
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         with redact_errors(self._uri):

@@ -25,7 +25,7 @@ from metastore_assets.history import append_when_due
 from metastore_assets.pipeline import planning
 from metastore_assets.pipeline.context import RefreshContext, export_version
 from metastore_assets.pipeline.execution import GRACE, execute
-from metastore_assets.pipeline.fragment_runs import FragmentRuns, Lot, stream_lots
+from metastore_assets.pipeline.fragment_runs import Lot, sort_fragments, stream_lots
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
 from metastore_assets.pipeline.planning import AttemptProfiles, matches_policies, plan_lot
 from metastore_assets.pipeline.stages import Publish, WriteExports
@@ -123,15 +123,15 @@ class FirstVersion:
             NoDiffError: The version cannot be made in lots, or the staged versions have other policies.
             UnstreamableError: The format must see all fragments together.
         """
-        with FragmentRuns(self._stream.fragments) as runs:
+        with sort_fragments(self._stream) as fragments:
             base = self._newest_staged()
             if base is not None and not matches_policies(self._context.table, base):
                 # `plan_lot` compares the policies, but it is not called if no lot is missing.
                 raise NoDiffError("columns or policies changed")
             stored = None if base is None else _fragments(base)
             size = planning.FRAGMENTS_PER_LOT
-            total = -(-(runs.count - (len(stored) if stored is not None else 0)) // size)
-            for number, lot in enumerate(stream_lots(runs, stored, size), 1):
+            total = -(-(fragments.count - (len(stored) if stored is not None else 0)) // size)
+            for number, lot in enumerate(stream_lots(fragments, stored, size), 1):
                 base = self._stage(base, lot, f"lot {number} of {max(total, number)}")
         if base is None or SnapshotReference(base.snapshot, base.committed_at) != self._stream.metadata.reference:
             base = self._stage(base, Lot((), ()), "")

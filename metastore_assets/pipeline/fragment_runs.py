@@ -6,13 +6,14 @@ import io
 import pickle
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.base import Fragment, SnapshotStream, UnstreamableError
+from metastore_assets.formats.base import Fragment, SnapshotStream, SortedFragments, UnstreamableError
 from metastore_assets.pipeline.table_changes import SnapshotChanges
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy
@@ -136,6 +137,19 @@ class FragmentRuns:
         self.close()
 
 
+@contextmanager
+def sort_fragments(stream: SnapshotStream) -> Iterator[FragmentRuns | SortedFragments]:
+    """Provide the fragments of a snapshot as rows sorted by key, unless its format has sorted them.
+
+    Raises UnstreamableError if the snapshot has to be read at once.
+    """
+    if stream.sorted_fragments is not None:
+        yield stream.sorted_fragments
+        return
+    with FragmentRuns(stream.fragments) as runs:
+        yield runs
+
+
 def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntry], reason: str) -> SnapshotChanges:
     """Compare all fragments of a snapshot with the published ones. Only fragments that differ are in memory.
 
@@ -148,8 +162,8 @@ def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntr
         UnstreamableError: The snapshot has to be read at once.
         MetastoreError: The table cannot be read.
     """
-    with FragmentRuns(stream.fragments) as runs:
-        differences = list(_differences(runs, published))
+    with sort_fragments(stream) as fragments:
+        differences = list(_differences(fragments, published))
     added = [fragment for fragment, _ in differences if fragment is not None]
     removed = [key for _, key in differences if key is not None]
     added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
@@ -166,15 +180,17 @@ class Lot:
     """Keys of stored entries that the snapshot does not have with the same id."""
 
 
-def stream_lots(runs: FragmentRuns, stored: StoredEntries[FragmentEntry] | None, size: int) -> Iterator[Lot]:
+def stream_lots(
+    fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None, size: int
+) -> Iterator[Lot]:
     """Yield the differences between a snapshot and stored entries, by ascending key, in lots.
 
     Args:
-        runs: The fragments of the snapshot.
+        fragments: The fragments of the snapshot.
         stored: The stored entries; None if there are none.
         size: Maximum number of keys in a lot.
     """
-    differences = _differences(runs, stored)
+    differences = _differences(fragments, stored)
     while chunk := list(islice(differences, size)):
         added = [fragment for fragment, _ in chunk if fragment is not None]
         added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
@@ -182,22 +198,22 @@ def stream_lots(runs: FragmentRuns, stored: StoredEntries[FragmentEntry] | None,
 
 
 def _differences(
-    runs: FragmentRuns, stored: StoredEntries[FragmentEntry] | None
+    fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None
 ) -> Iterator[tuple[Fragment | None, str | None]]:
-    """Yield, for each key that differs, (added fragment, key of the removed entry), by ascending key."""
-    current, published = runs.rows(), stream_ids(stored) if stored is not None else iter(())
+    """Yield (added fragment, key of the removed entry) of each key that differs, by ascending key."""
+    current, published = fragments.rows(), stream_ids(stored) if stored is not None else iter(())
     new, old = next(current, None), next(published, None)
     while new is not None or old is not None:
         if old is None or (new is not None and new[0] < old[0]):
             assert new is not None
-            yield runs.decode(new[2]), None
+            yield fragments.decode(new[2]), None
             new = next(current, None)
         elif new is None or old[0] < new[0]:
             yield None, old[0]
             old = next(published, None)
         else:
             if new[1] != old[1]:
-                yield runs.decode(new[2]), old[0]
+                yield fragments.decode(new[2]), old[0]
             new, old = next(current, None), next(published, None)
 
 

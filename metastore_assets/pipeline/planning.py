@@ -321,7 +321,10 @@ class _Planner:
         stream = self._format.stream()
         spec, dropped_columns = self._resolve_policies(stream.metadata)
         if spec.id != base.spec_id or needs_all_fragments(spec):
-            return stream.snapshot
+            try:
+                return stream.read_all()
+            except UnstreamableError:
+                return None
         try:
             return self._plan(compare_stream(stream, base.fragments, reason), spec, dropped_columns)
         except (NoDiffError, UnstreamableError):
@@ -344,10 +347,7 @@ class _Planner:
                 and not needs_all_fragments(self._resolve_policies(stream.metadata)[0])
             ):
                 raise ManyFragmentsError(replace(stream, fragments=fragments, snapshot=None))
-            if stream.snapshot is not None:
-                return stream.snapshot
-            ordered = sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
-            return Snapshot(**vars(stream.metadata), fragments=tuple(ordered))
+            return replace(stream, fragments=fragments).read_all()
         except UnstreamableError:
             return None
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
-from typing import IO
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ class SortedRuns:
 
     If several rows with the same key are added, only the last one is retained.
 
-    Use it as a context manager: its end deletes the temporary file.
+    Use it as a context manager: its end deletes the temporary file. Otherwise the file is deleted with the object.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -100,6 +101,7 @@ class SortedRuns:
         rows = self._sorted_rows()
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (`close` closes it)
+            weakref.finalize(self, self._file.close)
         start = self._file.tell()
         batch_rows = max(1, min(_BATCH_ROWS, len(rows) * _BATCH_BYTES // rows.nbytes))
         for batch in rows.to_batches(batch_rows):
@@ -119,6 +121,43 @@ class SortedRuns:
             with pa.ipc.open_stream(os.pread(self._file.fileno(), size, start + _SIZE_BYTES)) as reader:
                 yield reader.read_all()
             start += _SIZE_BYTES + size
+
+
+class SortedTuples:
+    """Tuples that are sorted by their first item, a text. Few tuples are in a list, and many in `SortedRuns`.
+
+    If several tuples with the same first item are added, only the last one is kept.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Create an empty set of tuples, whose items are values of the fields of a schema."""
+        self._runs = SortedRuns(schema)
+        self._new: list[Sequence[Any]] = []
+        self._has_runs = False
+
+    def add(self, items: Sequence[Any]) -> None:
+        """Add a tuple."""
+        self._new.append(items)
+        if len(self._new) == _BATCH_ROWS:
+            self._flush()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Yield all tuples by ascending first item. Few tuples are in memory at a time."""
+        if not self._has_runs:
+            by_key = {items[0]: tuple(items) for items in self._new}
+            yield from (by_key[key] for key in sorted(by_key))
+            return
+        self._flush()
+        for rows in self._runs.stream():
+            yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+    def _flush(self) -> None:
+        if self._new:
+            schema = self._runs.schema
+            columns = zip(*self._new, strict=True)
+            arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+            self._runs.add(pa.Table.from_arrays(arrays, schema=schema))
+            self._new, self._has_runs = [], True
 
 
 class DistinctTexts:

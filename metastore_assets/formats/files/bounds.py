@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats.base import Snapshot
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
-from metastore_assets.formats.files.listing import DataFile
+from metastore_assets.formats.files.listed_files import DataFile
 from metastore_assets.formats.files.partitioning import typed_constant
 from metastore_assets.formats.files.schemas import TableSchema, file_identity
 from metastore_assets.formats.files.source import FilesFragmentSource
@@ -40,6 +41,8 @@ from metastore_assets.tasks.runner import with_arguments
 _THREADS = 16
 _FILES_PER_TASK = 16
 """Number of files that one task reads."""
+_FILES_AT_ONCE = 4096
+"""Number of files that are checked together."""
 _WIDE = (pa.int64(), pa.uint64())
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
 _ORC_LOWER, _ORC_UPPER = 4, 5
@@ -92,7 +95,7 @@ def read_file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
 
 
 def check_integers(
-    location: Location, files: Sequence[DataFile], table_schema: TableSchema, cache: MetadataCache
+    location: Location, files: Iterable[tuple[DataFile, pa.Schema]], table_schema: TableSchema, cache: MetadataCache
 ) -> None:
     """Raise TableFormatError if a column that is float in the table has integers beyond 2^53 in some files.
 
@@ -101,7 +104,7 @@ def check_integers(
 
     Args:
         location: The folder of the table.
-        files: All data files of the table.
+        files: The readable data files of the table with their schemas. Few of them are in memory at a time.
         table_schema: The schema that was derived from these files.
         cache: Caches the result for each file.
     """
@@ -109,23 +112,36 @@ def check_integers(
         reason.column: reason.counterexample for reason in table_schema.type_reasons if reason.type in _WIDE
     }
     columns = [name for name in counterexamples if pa.types.is_floating(table_schema.schema.field(name).type)]
-    if not columns or files[0].kind not in _BOUNDS_READERS:
+    if not columns:
         return
-    integer_columns = [
-        (file, description.schema.field(name))
-        for file, description in zip(files, table_schema.descriptions, strict=True)
+    integer_columns = (
+        (file, schema.field(name))
+        for file, schema in files
+        if file.kind in _BOUNDS_READERS
         for name in columns
-        if description.schema is not None
-        and name in description.schema.names
-        and description.schema.field(name).type in _WIDE
-    ]
-    keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in integer_columns]
+        if name in schema.names and schema.field(name).type in _WIDE
+    )
+    while some := list(islice(integer_columns, _FILES_AT_ONCE)):
+        for (file, field), is_beyond in zip(some, _are_beyond(location, some, cache), strict=True):
+            if is_beyond:
+                raise TableFormatError(
+                    f"{location.uri}: column {field.name!r} has integers beyond 2^53 in "
+                    f"{location.full_path(file.stored.path)} and is {counterexamples[field.name]}; "
+                    "no type holds both without loss: say in the table's `schema` what type the column is to have"
+                )
+
+
+def _are_beyond(
+    location: Location, columns: Sequence[tuple[DataFile, pa.Field]], cache: MetadataCache
+) -> list[bool | None]:
+    """Return whether columns of files have integers beyond 2^53; None for a file that cannot be read."""
+    keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in columns]
     are_beyond = [cache.get(key, _decode_flag) for key in keys]
     new = [index for index, cached in enumerate(are_beyond) if cached is None]
     outcomes = IsolatedRunner(_THREADS, _FILES_PER_TASK).outcomes(
         with_arguments(_read_bounds),
-        [((integer_columns[index][1],), location, integer_columns[index][0]) for index in new],
-        paths=[location.full_path(integer_columns[index][0].stored.path) for index in new],
+        [((columns[index][1],), location, columns[index][0]) for index in new],
+        paths=[location.full_path(columns[index][0].stored.path) for index in new],
     )
     for index, outcome in zip(new, outcomes, strict=True):
         if isinstance(outcome, FragmentError):
@@ -134,13 +150,7 @@ def check_integers(
         extremes = [value for value, _ in (bounds.minimum, bounds.maximum) if value is not None]
         are_beyond[index] = any(abs(value.as_py()) > 2**53 for value in extremes)
         cache.put(keys[index], json.dumps(are_beyond[index]).encode())
-    for (file, field), is_beyond in zip(integer_columns, are_beyond, strict=True):
-        if is_beyond:
-            raise TableFormatError(
-                f"{location.uri}: column {field.name!r} has integers beyond 2^53 in "
-                f"{location.full_path(file.stored.path)} and is {counterexamples[field.name]}; "
-                "no type holds both without loss: say in the table's `schema` what type the column is to have"
-            )
+    return are_beyond
 
 
 def _decode_flag(data: bytes) -> bool:

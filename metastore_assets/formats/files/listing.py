@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_filter import BoundPartitionFilter
+from metastore_assets.formats.files.listed_files import TEXT_KINDS, DataFile, ListedFiles, parents
 from metastore_assets.formats.files.overlapping_tables import Formats, OverlappingTables
 from metastore_assets.formats.files.partitioning import Items, Partitioning, key_items
 from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
@@ -38,8 +38,7 @@ _MAGIC_BYTES = 4
 _UNKNOWN = "unknown"
 _CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
 """Suffixes of Parquet or ORC files that name the compression inside of the file, as in `x.parquet.snappy`."""
-_TEXT_KINDS = ("csv", "json")
-READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
+READABLE = ("parquet", "orc", "avro", *TEXT_KINDS)
 
 _ENDINGS = frozenset(
     [
@@ -55,23 +54,6 @@ _OF_SYSTEMS = frozenset(
 )
 
 
-class DataFile(NamedTuple):
-    """One data file of a table of plain files."""
-
-    stored: StoredFile
-    kind: str
-    """`parquet`, `orc`, `avro`, `csv` or `json`."""
-    suffix: str
-    """The suffix that shows the kind, in lower case, such as `.tsv`; empty if the name has none."""
-    partition: Items
-    """Partition values of the folders that contain the file, outermost first."""
-
-    @property
-    def is_text(self) -> bool:
-        """Return whether the file is CSV or JSON, whose values have no types."""
-        return self.kind in _TEXT_KINDS
-
-
 @dataclass(frozen=True)
 class TableFolder:
     """The folder of a table of plain files, or its only file, and how the files in it are recognised."""
@@ -85,7 +67,7 @@ class TableFolder:
 
     def list_files(
         self, location_policy: LocationPolicy, filter_: BoundPartitionFilter | None, formats: Formats
-    ) -> tuple[list[StoredFile], OverlappingTables]:
+    ) -> tuple[ListedFiles, OverlappingTables]:
         """List the files of the table, without hidden, unfinished and other ignored files.
 
         In a folder that Spark's structured streaming wrote, only the files that its log has committed are returned.
@@ -96,8 +78,7 @@ class TableFolder:
             formats: Detectors of tables of other formats.
 
         Returns:
-            The files in any order, and the signs of overlapping tables. The caller must check these signs with
-            `OverlappingTables.check`.
+            The files, and the signs of overlapping tables, which the caller must check.
 
         Raises:
             OSError: The location cannot be listed.
@@ -134,25 +115,33 @@ class TableFolder:
                 overlapping.add_data_file(path)
             return is_data
 
-        files = list(location.list(add_file, add_folder, by_folder=filter_ is not None))
-        if len(files) == 1 and not files[0].path:
-            overlapping.add_data_file("")
+        files = ListedFiles()
+        for file in location.list(add_file, add_folder, by_folder=filter_ is not None):
+            if not file.path:
+                overlapping.add_data_file("")
+            files.add(file)
         committed = committed_paths(location, location_policy) if has_log else None
         if committed is None:
             return files, overlapping
         present = {file.path: file for file in files}
         for path in committed:
-            if path not in present and contains_files(path) and all(map(may_contain_files, _parents(path))):
+            if path not in present and contains_files(path) and all(map(may_contain_files, parents(path))):
                 raise TableFormatError(
                     f"{location.full_path(path)} is missing, although {location.full_path(LOG)} says that it was "
                     f"committed; restore the file, or remove the folder {LOG} to read all files of the folder"
                 )
-        return [present[path] for path in committed if path in present], overlapping
+        committed_files = ListedFiles()
+        for path in committed:
+            if path in present:
+                committed_files.add(present[path])
+        return committed_files, overlapping
 
     def data_files(
-        self, files: Iterable[StoredFile], bind: Callable[[Sequence[str]], BoundPartitionFilter]
-    ) -> list[DataFile]:
-        """Return the data files in selected partitions, ordered by path.
+        self, files: ListedFiles, bind: Callable[[Sequence[str]], BoundPartitionFilter]
+    ) -> Iterator[DataFile]:
+        """Yield the data files in selected partitions, ordered by path.
+
+        Markers of folders in an object store, and empty files whose names show no kind, are left out.
 
         Args:
             files: The files of `list_files`.
@@ -163,56 +152,48 @@ class TableFolder:
             TableFormatError: A file is of an unsupported kind, or its folders do not fit the partitioning.
         """
         location = self.location
+        if files.invalid_path is not None:
+            raise TableFormatError(f"{location.uri}: the name of {files.invalid_path!a} is not UTF-8; rename the file")
+
+        def is_data_if_empty(path: str) -> bool:
+            return path not in files.folders and bool(self._split_name(path)[2])
+
         partitions: dict[str, Items] = {}
-        stored_files = self._non_empty(files)
-        for stored in stored_files:
-            folder = stored.path.rpartition("/")[0]
-            if folder not in partitions:
-                folders = folder.split("/") if folder else []
-                partitions[folder] = self._partition(stored.path, folders, is_file=True)
-        if not stored_files:
-            return []
-        filter_ = bind(_columns(self.partitioning, partitions.values()))
-        data_files = []
-        for stored in stored_files:
-            partition = partitions[stored.path.rpartition("/")[0]]
-            if not filter_.may_match(key_items(partition)):
+        for path in files.first_paths(is_data_if_empty):
+            folder = path.rpartition("/")[0]
+            partitions[folder] = self._partition(path, folder.split("/") if folder else [], is_file=True)
+        if not partitions:
+            return
+        filter_ = bind(partition_columns(self.partitioning, partitions.values()))
+        selected = {
+            folder: partition for folder, partition in partitions.items() if filter_.may_match(key_items(partition))
+        }
+        for stored in files:
+            path = stored.path
+            partition = selected.get(path.rpartition("/")[0])
+            if partition is None or not (stored.size or is_data_if_empty(path)):
                 continue
-            stem, compression, suffix = self._split_name(stored)
-            if stored.path and not suffix:
-                _check_suffix(location, stored.path, stem)
+            stem, compression, suffix = self._split_name(path)
+            if path and not suffix:
+                _check_suffix(location, path, stem)
             kind = _KINDS.get(suffix, "")
             if kind in ("", _TEXT):
                 # The suffix .txt does not tell CSV from JSON.
                 kind = self.default_kind or kind or self._sniff(stored)
             # Compressed text is supported, and decompressed when it is opened.
-            is_compressed = compression and kind not in _TEXT_KINDS and self._sniff(stored) != kind
-            _check_readable(location, stored.path, kind, compression if is_compressed else None)
-            data_files.append(DataFile(stored, kind, suffix, partition))
-        return data_files
+            is_compressed = compression and kind not in TEXT_KINDS and self._sniff(stored) != kind
+            _check_readable(location, path, kind, compression if is_compressed else None)
+            yield DataFile(stored, kind, suffix, partition)
 
-    def _non_empty(self, files: Iterable[StoredFile]) -> list[StoredFile]:
-        """Return the files that may have rows, ordered by path.
-
-        Folder markers of an object store are omitted, and so are empty files whose names show no kind.
-        """
-        ordered = sorted(files, key=lambda file: file.path)
-        folders = {parent for stored in ordered for parent in _parents(stored.path)}
-        for stored in ordered:
-            _check_name(self.location, stored.path)
-        return [
-            stored for stored in ordered if stored.size or (stored.path not in folders and self._split_name(stored)[2])
-        ]
-
-    def _split_name(self, stored: StoredFile) -> tuple[str, str | None, str]:
-        """Return the parts of a file name, in lower case: name, compression and kind.
+    def _split_name(self, path: str) -> tuple[str, str | None, str]:
+        """Split a file name, in lower case.
 
         Returns:
             The name without a suffix of compression; the compression, or None; and the suffix of the kind, or an
             empty
                 text.
         """
-        name = (stored.path or self.location.uri).rpartition("/")[2].lower()
+        name = (path or self.location.uri).rpartition("/")[2].lower()
         stem, compression = _strip(name, SUFFIXES)
         return stem, compression, next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
 
@@ -242,27 +223,20 @@ class TableFolder:
         return kind
 
 
-def partition_columns(partitioning: Partitioning, files: Sequence[DataFile]) -> tuple[str, ...]:
+def partition_columns(partitioning: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
     """Return the names of all partition columns.
 
     Columns that the partitioning declares come first, then those of the deepest paths, outermost folder first.
+
+    Args:
+        partitioning: The partitioning of the table.
+        partitions: The partition values of folders.
     """
-    return _columns(partitioning, (file.partition for file in files))
-
-
-def _columns(partitioning: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
     orders = {tuple(name for name, _ in partition) for partition in partitions}
     columns = list(partitioning.types)
     for names in sorted(orders, key=lambda names: (-len(names), names)):
         columns += [name for name in names if name not in columns]
     return tuple(columns)
-
-
-def _check_name(location: Location, path: str) -> None:
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        raise TableFormatError(f"{location.uri}: the name of {path!a} is not UTF-8; rename the file") from None
 
 
 def _check_suffix(location: Location, path: str, stem: str) -> None:
@@ -294,11 +268,6 @@ def _check_readable(location: Location, path: str, kind: str, compression: str |
         )
     if compression:
         raise TableFormatError(f"{full_path} is of the kind {kind!r} inside a {compression} file, which has no reader")
-
-
-def _parents(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:

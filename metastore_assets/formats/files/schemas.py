@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
+from itertools import starmap
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import FatalFileError, FragmentError, TableFormatError
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.files.declared_types import DeclaredTypes, apply_declared_types
-from metastore_assets.formats.files.listing import DataFile
+from metastore_assets.formats.files.listed_files import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.files.union import union_fields
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
@@ -29,21 +28,14 @@ from metastore_assets.storage.location import Location
 from metastore_assets.tasks.isolation import TEXT_THREADS, IsolatedRunner
 from metastore_assets.tasks.runner import TaskRunner, with_arguments
 
-_REMOTE_THREADS = 32
-"""Concurrent reads of footers in an object store, where nearly all of the time is waiting."""
-_LOCAL_THREADS = 2
-"""Concurrent reads of footers on local disk. More threads would wait for each other."""
-_FILES_PER_TASK = 256
-"""Number of local files that one task reads, because a footer takes less time than starting a task."""
 _ALWAYS_CACHED_BYTES = 256 << 10
 _CACHED_FRACTION = 8
 """A summary is cached if it has at most _ALWAYS_CACHED_BYTES, or at most one eighth of the bytes of its file."""
 
-FileTask = tuple[DataFile, TextReader | None]
-"""A data file, and its reader if it is a CSV or JSON file."""
+TextTask = tuple[DataFile, TextReader]
+"""A CSV or JSON file, and its reader."""
 FileContent = Any
-"""Content of one file: a summary (CSV, JSON), row count and schema (other kinds), or the FragmentError of reading it.
-"""
+"""The summary of a CSV or JSON file, or the FragmentError of reading it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +51,6 @@ class FileDescription:
     """Types of the columns of a CSV or JSON file, by name: declared, or such that all values of the table fit."""
     fatal: str | None = None
     """The error message if reading the file crashed a process, else None. Such a file is not opened again."""
-    schema: pa.Schema | None = None
-    """The file's schema in canonical types; None for CSV and JSON files."""
 
     @classmethod
     def unreadable(cls, error: FragmentError, **fields: Any) -> FileDescription:
@@ -70,101 +60,105 @@ class FileDescription:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The schema of a table of plain files, with the descriptions of the files that it was derived from."""
+    """The schema of a table of plain files."""
 
     schema: pa.Schema
     """The columns of all files, then the partition columns."""
-    descriptions: list[FileDescription]
-    """The description of each file, in the order of the files."""
     type_reasons: list[TypeReason]
     """A reason for each type of a column that a value or a file ruled out."""
-    bytes_read: int
-    """Bytes of the CSV and JSON files that were read because no summary of them was cached."""
+
+    @classmethod
+    def of(
+        cls, fields: Iterable[pa.Field], type_reasons: list[TypeReason], partition_types: Mapping[str, pa.DataType]
+    ) -> TableSchema:
+        """Return the schema of a table.
+
+        Args:
+            fields: The columns of all files. Partition columns among them are replaced.
+            type_reasons: See `type_reasons`.
+            partition_types: Types of the partition columns by name.
+        """
+        columns = [field for field in fields if field.name not in partition_types]
+        return cls(pa.schema([*columns, *starmap(pa.field, partition_types.items())]), type_reasons)
+
+
+def merge_schemas(
+    location: Location,
+    first_paths: Mapping[pa.Schema, str],
+    declared: DeclaredTypes,
+    partition_types: Mapping[str, pa.DataType],
+) -> TableSchema:
+    """Merge the schemas of Parquet, ORC or Avro files.
+
+    Args:
+        location: The folder of the table.
+        first_paths: The path of the first file with each schema, ordered by path.
+        declared: Types that the configuration declares.
+        partition_types: Types of the partition columns by name.
+
+    Raises:
+        TableFormatError: The files have no common schema.
+    """
+    fields, reasons = union_fields(
+        location.uri,
+        [
+            (
+                location.full_path(path),
+                [field.with_type(apply_declared_types(field.name, field.type, declared)) for field in schema],
+            )
+            for schema, path in first_paths.items()
+        ],
+    )
+    return TableSchema.of(fields, reasons, partition_types)
+
+
+def check_any_readable(location: Location, error: FragmentError | None, *, is_readable: bool) -> None:
+    """Raise TableFormatError if no file of a table can be read.
+
+    Args:
+        location: The folder of the table.
+        error: The error of reading the first unreadable file.
+        is_readable: Whether any file can be read.
+    """
+    if not is_readable:
+        assert error is not None, "a table has files"
+        what = f"{location.uri} has no readable file"
+        raise with_redacted_message(TableFormatError(f"{what}: {error}"), what, error) from error
 
 
 @dataclass(frozen=True)
-class SchemaReader:
-    """A reader that derives a table's schema from the footers of its files, or from the values of CSV or JSON files."""
+class TextSchemaReader:
+    """Reads a table's CSV and JSON files completely, and infers the columns and their types."""
 
     location: Location
     """The folder of the table, or its only file."""
-    reader_of: Callable[[DataFile], TextReader | None]
-    """Returns the reader of a CSV or JSON file, None for other kinds."""
-    declared: DeclaredTypes
-    """Types that the configuration declares."""
     cache: MetadataCache
     """Caches what was read from each file. Only files that are not cached are read."""
     runner: TaskRunner | None
-    """Runs the tasks that read CSV and JSON files. With None, child processes read them."""
+    """Runs the tasks that read files. With None, child processes read them."""
     is_hidden: Callable[[str], bool] = lambda name: False
     """Returns whether the configuration hides the values of a column. Hidden values are not stored in the cache."""
 
-    def read(self, files: Sequence[DataFile], partition_types: Mapping[str, pa.DataType]) -> TableSchema:
-        """Return the schema of the table.
+    def read(
+        self, tasks: Sequence[TextTask], partition_types: Mapping[str, pa.DataType]
+    ) -> tuple[TableSchema, list[FileDescription], int]:
+        """Return the schema of the table, the description of each file, and the bytes of the files that were read.
 
         Args:
-            files: All data files of the table, at least one.
+            tasks: All data files of the table, at least one, with their readers.
             partition_types: Types of the partition columns by name.
 
         Raises:
             TableFormatError: No file can be read, or the files have no common schema.
         """
-        tasks = [(file, self.reader_of(file)) for file in files]
         contents, bytes_read = self._read_files(tasks)
-        if all(isinstance(content, FragmentError) for content in contents):
-            what, error = f"{self.location.uri} has no readable file", contents[0]
-            raise with_redacted_message(TableFormatError(f"{what}: {error}"), what, error) from error
-        if tasks[0][1] is None:
-            descriptions, fields, reasons = self._merge_schemas(files, contents)
-        else:
-            descriptions, fields, reasons = self._merge_summaries(tasks, contents, partition_types)
-        schema = pa.schema(
-            [field for field in fields if field.name not in partition_types]
-            + [pa.field(name, type_) for name, type_ in partition_types.items()]
-        )
-        return TableSchema(schema, descriptions, reasons, bytes_read)
-
-    def _merge_schemas(
-        self, files: Sequence[DataFile], contents: Sequence[FileContent]
-    ) -> tuple[list[FileDescription], list[pa.Field], list[TypeReason]]:
-        """Merge the schemas of Parquet, ORC or Avro files.
-
-        Returns:
-            A description of each file, the columns of all files, and the reasons that `union_fields` returns.
-        """
-        # Equal schemas are mostly one object. Comparing identities first is faster than comparing schemas.
-        first_uses: dict[int, int] = {}
-        for index, content in enumerate(contents):
-            if not isinstance(content, FragmentError):
-                first_uses.setdefault(id(content[1]), index)
-        schemas: dict[pa.Schema, int] = {}
-        for index in first_uses.values():
-            schemas.setdefault(contents[index][1], index)
-        fields, reasons = union_fields(
-            self.location.uri,
-            [
-                (
-                    self.location.full_path(files[index].stored.path),
-                    [field.with_type(apply_declared_types(field.name, field.type, self.declared)) for field in schema],
-                )
-                for schema, index in schemas.items()
-            ],
-        )
-        by_content: dict[tuple[int | None, int], FileDescription] = {}
-        descriptions = []
-        for content in contents:
-            if isinstance(content, FragmentError):
-                descriptions.append(FileDescription.unreadable(content))
-                continue
-            row_count, schema = content
-            key = row_count, id(schema)
-            if key not in by_content:
-                by_content[key] = FileDescription(True, row_count, schema=schema)
-            descriptions.append(by_content[key])
-        return descriptions, fields, reasons
+        errors = [content for content in contents if isinstance(content, FragmentError)]
+        check_any_readable(self.location, next(iter(errors), None), is_readable=len(errors) < len(contents))
+        descriptions, fields, reasons = self._merge_summaries(tasks, contents, partition_types)
+        return TableSchema.of(fields, reasons, partition_types), descriptions, bytes_read
 
     def _merge_summaries(
-        self, tasks: Sequence[FileTask], contents: Sequence[FileContent], partition_columns: Collection[str]
+        self, tasks: Sequence[TextTask], contents: Sequence[FileContent], partition_columns: Collection[str]
     ) -> tuple[list[FileDescription], list[pa.Field], list[TypeReason]]:
         """Infer the columns of CSV or JSON files from their summaries, and decide how each file is read.
 
@@ -172,14 +166,12 @@ class SchemaReader:
             A description of each file, the columns of all files, and a reason for each type that a value of a column
                 ruled out.
         """
-        first_reader = tasks[0][1]
-        assert first_reader is not None
         readable = [index for index, content in enumerate(contents) if not isinstance(content, FragmentError)]
         inputs = [
             (self.location.full_path(tasks[index][0].stored.path), tasks[index][1], contents[index])
             for index in readable
         ]
-        planned_files, fields, reasons = first_reader.plan(self.location.uri, inputs)
+        planned_files, fields, reasons = tasks[0][1].plan(self.location.uri, inputs)
         types = tuple((field.name, field.type) for field in fields)
         if tasks[0][0].kind == "csv":
             # Partition values in folders are texts, so a partition column in files is read as text: 01 stays 01.
@@ -193,17 +185,13 @@ class SchemaReader:
         ]
         return descriptions, fields, reasons
 
-    def _read_files(self, tasks: Sequence[FileTask]) -> tuple[list[FileContent], int]:
-        """Return the content of each file, and the size in bytes of the CSV and JSON files that were not cached."""
-        keys = [
-            cache_key("file" if reader is None else "text", *file_identity(self.location, file), repr(reader))
-            for file, reader in tasks
-        ]
+    def _read_files(self, tasks: Sequence[TextTask]) -> tuple[list[FileContent], int]:
+        """Return the content of each file, and the size in bytes of the files that were not cached."""
+        keys = [cache_key("text", *file_identity(self.location, file), repr(reader)) for file, reader in tasks]
         contents = [self._cached(key, reader) for key, (_, reader) in zip(keys, tasks, strict=True)]
         missing = [index for index, content in enumerate(contents) if content is None]
         sizes = [float(tasks[index][0].stored.size) for index in missing]
-        is_text = tasks[0][0].is_text
-        outcomes = self._runner(is_text).outcomes(
+        outcomes = (self.runner or IsolatedRunner(threads=TEXT_THREADS)).outcomes(
             with_arguments(partial(describe_file, self.location)),
             [tasks[index] for index in missing],
             paths=[self.location.full_path(tasks[index][0].stored.path) for index in missing],
@@ -216,28 +204,13 @@ class SchemaReader:
                 raise outcome
             else:
                 contents[index] = self._store(keys[index], *tasks[index], outcome)
-        return contents, int(sum(sizes)) if is_text else 0
+        return contents, int(sum(sizes))
 
-    def _runner(self, is_text: bool) -> TaskRunner:
-        """Return the runner of the tasks that read files.
-
-        Reading CSV and JSON files needs another runner than footers.
-        """
-        if is_text:
-            return self.runner or IsolatedRunner(threads=TEXT_THREADS)
-        return (
-            IsolatedRunner(_LOCAL_THREADS, _FILES_PER_TASK)
-            if self.location.is_local
-            else IsolatedRunner(_REMOTE_THREADS)
-        )
-
-    def _cached(self, key: bytes, reader: TextReader | None) -> FileContent | None:
+    def _cached(self, key: bytes, reader: TextReader) -> FileContent | None:
         """Return the cached content of a file without hidden values; None if it is not cached.
 
         Values of columns that were hidden after the file was cached are also removed from the cache.
         """
-        if reader is None:
-            return self.cache.get(key, partial(_decode_description, self.cache))
         cached = self.cache.get(key, partial(_decode_summary, reader, self.is_hidden))
         if cached is None:
             return None
@@ -246,19 +219,13 @@ class SchemaReader:
             self.cache.put(key, reader.encode(summary))
         return summary
 
-    def _store(self, key: bytes, file: DataFile, reader: TextReader | None, description: Any) -> FileContent:
-        """Cache a result of `describe_file` unless it is large. Return the decoded result."""
-        if reader is not None:
-            summary = reader.without_values(description, self.is_hidden)
-            encoded = reader.encode(summary)
-            if len(encoded) <= max(_ALWAYS_CACHED_BYTES, file.stored.size // _CACHED_FRACTION):
-                self.cache.put(key, encoded, shared=True)
-            return summary
-        row_count, schema = description
-        digest = hashlib.sha256(schema).hexdigest()[:32]
-        self.cache.put(_schema_key(digest), schema, shared=True)
-        self.cache.put(key, json.dumps([row_count, digest]).encode(), shared=True)
-        return row_count, _parse_schema(schema)
+    def _store(self, key: bytes, file: DataFile, reader: TextReader, description: Any) -> FileContent:
+        """Cache a result of `describe_file` unless it is large. Return the summary without hidden values."""
+        summary = reader.without_values(description, self.is_hidden)
+        encoded = reader.encode(summary)
+        if len(encoded) <= max(_ALWAYS_CACHED_BYTES, file.stored.size // _CACHED_FRACTION):
+            self.cache.put(key, encoded, shared=True)
+        return summary
 
 
 def open_text(location: Location, file: DataFile) -> Stream:
@@ -287,28 +254,6 @@ def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: 
     summary = reader.decode(data)
     redacted = reader.without_values(summary, is_hidden)
     return redacted, redacted is not summary
-
-
-def _decode_description(cache: MetadataCache, data: bytes) -> tuple[int | None, pa.Schema]:
-    """Return the row count and the schema of a file from its cached bytes, which refer to a cached schema.
-
-    Raises LookupError if the schema is not cached. Schemas are cached separately, because files share them.
-    """
-    row_count, digest = json.loads(data)
-    schema = cache.get(_schema_key(digest), _parse_schema)
-    if schema is None:
-        raise LookupError(digest)
-    return row_count, schema
-
-
-@lru_cache(maxsize=4096)
-def _schema_key(digest: str) -> bytes:
-    return cache_key("schema", digest)
-
-
-@lru_cache(maxsize=4096)
-def _parse_schema(data: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(data))
 
 
 def describe_file(location: Location, file: DataFile, reader: TextReader | None) -> Any:

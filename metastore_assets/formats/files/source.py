@@ -10,7 +10,7 @@ import pyarrow as pa
 from metastore_assets.errors import FatalFileError, FragmentError
 from metastore_assets.formats.base import ArrowFile
 from metastore_assets.formats.files.declared_types import cast_losslessly
-from metastore_assets.formats.files.listing import DataFile
+from metastore_assets.formats.files.listed_files import DataFile
 from metastore_assets.formats.files.partitioning import Items, typed_constant
 from metastore_assets.formats.files.schemas import describe_file, open_text
 from metastore_assets.formats.files.text_reader import TextReader

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import (
     ConfigError,
+    FragmentError,
     LiteralError,
     SnapshotNotFoundError,
     TableFormatError,
@@ -20,11 +22,21 @@ from metastore_assets.errors import (
 )
 from metastore_assets.expressions.partition_filter import BoundPartitionFilter, PartitionFilter
 from metastore_assets.expressions.partition_keys import encode_partition_key
-from metastore_assets.formats.base import Fragment, HistoryChange, Snapshot, SnapshotReference, TableFormat
+from metastore_assets.formats.base import (
+    Fragment,
+    HistoryChange,
+    Snapshot,
+    SnapshotMetadata,
+    SnapshotReference,
+    SnapshotStream,
+    SortedFragments,
+    TableFormat,
+)
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.files.csv.options import CsvOptions
-from metastore_assets.formats.files.listing import READABLE, DataFile, TableFolder, partition_columns
+from metastore_assets.formats.files.listed_files import TEXT_KINDS, DataFile, ListedDataFiles, ListedFiles
+from metastore_assets.formats.files.listing import READABLE, TableFolder, partition_columns
 from metastore_assets.formats.files.overlapping_tables import OverlappingTables
 from metastore_assets.formats.files.partitioning import (
     HivePartitioning,
@@ -40,17 +52,28 @@ from metastore_assets.formats.registration import OpenContext, check_option_name
 from metastore_assets.messages import close_names
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
+from metastore_assets.store.manifest import fragment_key
+from metastore_assets.store.sorted_runs import SortedTuples
 
 if TYPE_CHECKING:
     from metastore_assets.formats.files.declared_types import DeclaredTypes
-    from metastore_assets.formats.files.schemas import FileDescription
-    from metastore_assets.formats.files.source import FileReading
+    from metastore_assets.formats.files.schemas import FileDescription, TableSchema
     from metastore_assets.formats.files.text_reader import TextReader
 
 # Modules that read files are imported where files are read, because sensors only list them.
 
 _TEMPLATE = "template"
 _KIND = "kind"
+_FRAGMENT_ROWS = pa.schema(
+    [
+        *(("key", pa.string()), ("id", pa.string()), ("path", pa.string()), ("size", pa.int64())),
+        *(("version", pa.string()), ("kind", pa.string()), ("suffix", pa.string())),
+        *(("row_count", pa.int64()), ("schema", pa.int32()), ("fatal", pa.string())),
+    ]
+)
+"""Columns of the fragments of Parquet, ORC and Avro files. `schema` is the number of a schema; null if the file cannot
+be read. `fatal` is the error message if reading the file crashed a process."""
+_SCHEMA = _FRAGMENT_ROWS.get_field_index("schema")
 
 
 class FilesFormat(TableFormat):
@@ -66,9 +89,9 @@ class FilesFormat(TableFormat):
         self._detectors = {**format_detectors(), **UNSUPPORTED_FORMATS, "Spark streaming": SINK}
         self._cache = context.cache
         self._runner = context.runner
-        self._listing: tuple[list[DataFile], OverlappingTables, list[str]] | None = None
-        """The data files that `snapshot_id()` listed last, with the signs of overlapping tables and the fragment ids.
-        The next `snapshot()` uses this listing instead of another one, and removes it."""
+        self._listing: _Listing | None = None
+        """The listing of the last `snapshot_id()`. The next `snapshot()` or `stream()` uses it instead of another one,
+        and removes it."""
         self._text_readers: dict[tuple[str, str], tuple[TextReader | None, str]] = {}
         """Readers of CSV and JSON files, and their texts for digests, by kind and suffix of the files."""
         check_option_names(table, _TEMPLATE, _KIND, *CSV_OPTIONS)
@@ -90,11 +113,8 @@ class FilesFormat(TableFormat):
     def snapshot_id(self) -> str:
         """List the files, and return a digest of their fragment ids."""
         self._listing = None
-        listed = self._list()
-        files = self._checked_files(listed, refresh_cache=False)
-        ids = [self._fragment_id(file) for file in files]
-        self._listing = files, listed[1], ids
-        return self._snapshot_id(ids)
+        self._listing = self._list_data_files(refresh_cache=False)
+        return self._listing.snapshot_id
 
     def current(self) -> SnapshotReference:
         """List the files, and return the snapshot id without a time. The next `snapshot()` uses this listing."""
@@ -113,45 +133,114 @@ class FilesFormat(TableFormat):
         The method reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read
         becomes a fragment too. If no file can be read, TableFormatError is raised.
         """
+        return self.stream().read_all()
+
+    def stream(self) -> SnapshotStream:
+        """Return the snapshot of the files in a listing as a stream; see `snapshot`.
+
+        Many files are sorted in temporary files. All CSV and JSON files are in memory, because the types of their
+        columns depend on the values of all files.
+        """
+        listing = self._take_listing()
+        if any(kind in TEXT_KINDS for kind in listing.files.kinds):
+            return SnapshotStream.of(self._text_snapshot(listing))
+        return self._stream_footers(listing)
+
+    def _take_listing(self) -> _Listing:
+        """Return the listing of the last `snapshot_id()`, or list the files."""
+        listing, self._listing = self._listing, None
+        if listing is None:
+            return self._list_data_files(refresh_cache=True)
+        with self._listing_errors():
+            listing.overlapping.check(refresh_cache=True)
+        return listing
+
+    def _text_snapshot(self, listing: _Listing) -> Snapshot:
+        """Return the snapshot of a table of CSV or JSON files."""
+        from metastore_assets.formats.files.declared_types import check_declared_columns
+        from metastore_assets.formats.files.schemas import TextSchemaReader
+
+        listed = list(listing.files)
+        tasks = [(file, reader) for file, _ in listed if (reader := self._text_reader(file)) is not None]
+        schema_reader = TextSchemaReader(self._location, self._cache, self._runner, self._is_hidden)
+        schema, descriptions, bytes_read = schema_reader.read(tasks, self._partition_types(listing.columns))
+        check_declared_columns(self._table.name, self._declared_types, schema.schema, listing.columns)
+        make_fragment = self._fragment_factory(listing)
+        fragments = [make_fragment(*each, what) for each, what in zip(listed, descriptions, strict=True)]
+        return Snapshot(
+            **vars(self._snapshot_metadata(listing, schema, bytes_read)),
+            fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+        )
+
+    def _stream_footers(self, listing: _Listing) -> SnapshotStream:
+        """Return the snapshot of a table of Parquet, ORC or Avro files as a stream."""
         from metastore_assets.formats.files.bounds import check_integers
         from metastore_assets.formats.files.declared_types import check_declared_columns
-        from metastore_assets.formats.files.schemas import SchemaReader
+        from metastore_assets.formats.files.footers import FooterReader
+        from metastore_assets.formats.files.schemas import FileDescription, check_any_readable, merge_schemas
 
-        if self._listing is None:
-            files = self._checked_files(self._list(), refresh_cache=True)
-            ids = [self._fragment_id(file) for file in files]
-        else:
-            (files, overlapping, ids), self._listing = self._listing, None
-            with self._listing_errors():
-                overlapping.check(refresh_cache=True)
-        columns = partition_columns(self._partitioning, files)
-        types = self._partitioning.types
-        schema_reader = SchemaReader(
-            self._location, self._text_reader, self._declared_types, self._cache, self._runner, self._is_hidden
+        footers = FooterReader(self._location, self._cache)
+        rows = SortedTuples(_FRAGMENT_ROWS)
+        first_paths: dict[pa.Schema, str] = {}
+        digests: dict[str, int] = {}
+        """Numbers of the schemas by their digests, ordered by the path of the first file."""
+        first_error: FragmentError | None = None
+        for (file, id_), footer in footers.read(listing.files):
+            stored = file.stored
+            key = fragment_key(listing.partition_keys[file.partition], self._location.full_path(stored.path))
+            if isinstance(footer, FragmentError):
+                first_error = first_error or footer
+                described = FileDescription.unreadable(footer)
+                rows.add((key, id_, *stored, file.kind, file.suffix, None, None, described.fatal))
+                continue
+            row_count, digest = footer
+            if digest not in digests:
+                digests[digest] = len(digests)
+                first_paths.setdefault(footers.schemas[digest], stored.path)
+            rows.add((key, id_, *stored, file.kind, file.suffix, row_count, digests[digest], None))
+        check_any_readable(self._location, first_error, is_readable=bool(digests))
+        schema = merge_schemas(
+            self._location, first_paths, self._declared_types, self._partition_types(listing.columns)
         )
-        table_schema = schema_reader.read(files, {name: types.get(name, pa.string()) for name in columns})
-        check_integers(self._location, files, table_schema, self._cache)
-        check_declared_columns(self._table.name, self._declared_types, table_schema.schema, columns)
-        keys = _partition_keys(files, columns)
-        readings: dict[tuple[object, ...], FileReading] = {}
-        fragments = [
-            self._fragment((id_, keys[file.partition]), file, description, readings)
-            for id_, file, description in zip(ids, files, table_schema.descriptions, strict=True)
-        ]
-        return Snapshot(
+        schemas = [footers.schemas[digest] for digest in digests]
+
+        def readable_files() -> Iterator[tuple[DataFile, pa.Schema]]:
+            for row in rows:
+                if row[_SCHEMA] is not None:
+                    yield listing.file_of(row), schemas[row[_SCHEMA]]
+
+        check_integers(self._location, readable_files(), schema, self._cache)
+        check_declared_columns(self._table.name, self._declared_types, schema.schema, listing.columns)
+        make_fragment = self._fragment_factory(listing)
+
+        def decode(row: tuple[Any, ...]) -> Fragment:
+            *_, row_count, number, fatal = row
+            return make_fragment(
+                listing.file_of(row), row[1], FileDescription(number is not None, row_count, fatal=fatal)
+            )
+
+        sorted_fragments = SortedFragments(listing.files.count, lambda: ((row[0], row[1], row) for row in rows), decode)
+        metadata = self._snapshot_metadata(listing, schema, 0)
+        return SnapshotStream(metadata, map(decode, rows), sorted_fragments=sorted_fragments)
+
+    def _partition_types(self, columns: Sequence[str]) -> dict[str, pa.DataType]:
+        types = self._partitioning.types
+        return {name: types.get(name, pa.string()) for name in columns}
+
+    def _snapshot_metadata(self, listing: _Listing, schema: TableSchema, bytes_read: int) -> SnapshotMetadata:
+        return SnapshotMetadata(
             format="files",
-            id=self._snapshot_id(ids),
+            id=listing.snapshot_id,
             committed_at=None,
-            schema=table_schema.schema,
-            partition_columns=columns,
-            fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
-            type_reasons=tuple(table_schema.type_reasons),
-            bytes_read=table_schema.bytes_read,
+            schema=schema.schema,
+            partition_columns=listing.columns,
+            type_reasons=tuple(schema.type_reasons),
+            bytes_read=bytes_read,
         )
 
     def partition_columns(self) -> tuple[str, ...]:
         """List the files, and return the names of the partition columns."""
-        return partition_columns(self._partitioning, self._checked_files(self._list(), refresh_cache=False))
+        return self._list_data_files(refresh_cache=False).columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """Return a column's bounds in each fragment: from partition values, or from Parquet and ORC footers."""
@@ -159,7 +248,7 @@ class FilesFormat(TableFormat):
 
         return bounds_table(snapshot, column, read_file_bounds(snapshot, column))
 
-    def _list(self) -> tuple[list[StoredFile], OverlappingTables]:
+    def _list(self) -> tuple[ListedFiles, OverlappingTables]:
         """List the files of the table, and signs of overlapping tables.
 
         Raises SnapshotNotFoundError if `at` is configured.
@@ -216,13 +305,10 @@ class FilesFormat(TableFormat):
                 "`day={day:date}/n={n:int}`"
             ) from None
 
-    def _checked_files(
-        self, listed: tuple[list[StoredFile], OverlappingTables], *, refresh_cache: bool
-    ) -> list[DataFile]:
-        """Return the data files of a listing, after checks for overlapping tables and for files of several kinds.
+    def _list_data_files(self, *, refresh_cache: bool) -> _Listing:
+        """List the data files, after checks for overlapping tables and for files of several kinds.
 
         Args:
-            listed: The result of `_list`.
             refresh_cache: Whether to search folders above the table again; see `OverlappingTables.check`.
 
         Raises:
@@ -230,22 +316,30 @@ class FilesFormat(TableFormat):
             TableFormatError: The table overlaps another one, or has files of several or of unsupported kinds.
         """
         location = self._location
-        stored_files, overlapping = listed
+        stored_files, overlapping = self._list()
+        files, ids = ListedDataFiles(), _ListDigest()
         with self._listing_errors():
             overlapping.check(refresh_cache=refresh_cache)
-            files = self._folder.data_files(stored_files, self._bind)
-        if not files:
+            for file in self._folder.data_files(stored_files, self._bind):
+                id_ = self._fragment_id(file)
+                files.add(file, id_)
+                ids.add(id_)
+        kinds = files.kinds
+        if not kinds:
             selection = " in the selected partitions" if self._filter.excludes_partitions else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{selection}")
-        kinds = {file.kind: file for file in files}
         if self._kind is not None and (other_kinds := kinds.keys() - {self._kind}):
             kind = min(other_kinds)
-            path = location.full_path(kinds[kind].stored.path)
+            path = location.full_path(kinds[kind])
             raise TableFormatError(f"{path} is a file of the kind {kind!r}, and options.kind says {self._kind!r}")
         if len(kinds) > 1:
-            paths = " and ".join(location.full_path(file.stored.path) for file in kinds.values())
+            paths = " and ".join(map(location.full_path, kinds.values()))
             raise TableFormatError(f"{location.uri} mixes kinds of files: {paths}")
-        return files
+        if self._declared_types:
+            # Declared types are part of the id, because they change the statistics of unchanged files.
+            ids.add(repr(self._declared_items))
+        columns = partition_columns(self._partitioning, files.partitions.values())
+        return _Listing(files, overlapping, ids.digest(), columns, _partition_keys(files.partitions.values(), columns))
 
     @contextmanager
     def _listing_errors(self) -> Iterator[None]:
@@ -298,45 +392,71 @@ class FilesFormat(TableFormat):
         reader = self._text_readers[file.kind, file.suffix][1]
         return _digest([stored.path, stored.size, stored.version, file.kind, reader, *template_values])
 
-    def _snapshot_id(self, fragments: Sequence[str]) -> str:
-        # Declared types are part of the id, because they change the statistics of unchanged files.
-        return _digest([*fragments, repr(self._declared_items)] if self._declared_types else fragments)
+    def _fragment_factory(self, listing: _Listing) -> Callable[[DataFile, str, FileDescription], Fragment]:
+        """Return a function that makes the fragment of a file, given the file, the id and what planning knows of it.
 
-    def _fragment(
-        self,
-        names: tuple[str, str],
-        file: DataFile,
-        description: FileDescription,
-        readings: dict[tuple[object, ...], FileReading],
-    ) -> Fragment:
-        """Return the fragment of a file.
-
-        Args:
-            names: The fragment's id and its partition key.
-            file: The data file.
-            description: What planning knows about the file.
-            readings: The `FileReading` objects so far, by their content; a new one is added. Files that are read in
-                the same way share one object, to save memory.
+        Fragments of files that are read in the same way share an object, to save memory.
         """
         from metastore_assets.formats.files.source import FileReading, FilesFragmentSource
 
-        how = description.reader, id(description.types), description.is_readable, description.fatal
-        key = (file.kind, file.suffix, id(file.partition), *how)
-        reading = readings.get(key)
-        if reading is None:
-            reading = readings[key] = FileReading(
-                self._location,
-                file.kind,
-                file.suffix,
-                file.partition,
-                description.reader,
-                description.types,
-                description.is_readable,
-                description.fatal,
-            )
-        path = self._location.full_path(file.stored.path)
-        source = FilesFragmentSource(file.stored, reading)
-        return Fragment(names[0], names[1], path, file.stored.size, description.row_count, source)
+        readings: dict[tuple[object, ...], FileReading] = {}
+
+        def make_fragment(file: DataFile, id_: str, description: FileDescription) -> Fragment:
+            how = description.reader, id(description.types), description.is_readable, description.fatal
+            key = (file.kind, file.suffix, file.partition, *how)
+            reading = readings.get(key)
+            if reading is None:
+                reading = readings[key] = FileReading(
+                    self._location,
+                    file.kind,
+                    file.suffix,
+                    file.partition,
+                    description.reader,
+                    description.types,
+                    description.is_readable,
+                    description.fatal,
+                )
+            path = self._location.full_path(file.stored.path)
+            source = FilesFragmentSource(file.stored, reading)
+            partition_key = listing.partition_keys[file.partition]
+            return Fragment(id_, partition_key, path, file.stored.size, description.row_count, source)
+
+        return make_fragment
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """One listing of a table's data files."""
+
+    files: ListedDataFiles
+    overlapping: OverlappingTables
+    """The signs of overlapping tables, which have been checked."""
+    snapshot_id: str
+    columns: tuple[str, ...]
+    """The partition columns."""
+    partition_keys: Mapping[Items, str]
+    """The partition key of each distinct partition."""
+
+    def file_of(self, row: Sequence[Any]) -> DataFile:
+        """Return the file in a row of `_FRAGMENT_ROWS`."""
+        _, _, path, size, version, kind, suffix, *_ = row
+        return DataFile(StoredFile(path, size, version), kind, suffix, self.files.partition_of(path))
+
+
+class _ListDigest:
+    """The digest of a list of texts, of which each is added alone. It equals `_digest` of the list."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256(b"[")
+        self._separator = ""
+
+    def add(self, text: str) -> None:
+        self._hash.update(f"{self._separator}{json.dumps(text)}".encode())
+        self._separator = ", "
+
+    def digest(self) -> str:
+        self._hash.update(b"]")
+        return self._hash.hexdigest()[:32]
 
 
 def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
@@ -352,13 +472,13 @@ def _partitioning(table: TableConfig, context: OpenContext) -> Partitioning:
     return catalog_partitioning(table, context.partitions)
 
 
-def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict[Items, str]:
+def _partition_keys(partitions: Iterable[Items], columns: tuple[str, ...]) -> dict[Items, str]:
     """Return the partition key of each distinct partition.
 
     Columns that a partition's folders lack are left out.
     """
     keys = {}
-    for partition in {file.partition for file in files}:
+    for partition in set(partitions):
         values = dict(key_items(partition))
         # The folders above a file may lack some partition columns. Their values are in the rows of the file, or null.
         keys[partition] = encode_partition_key([(name, values[name]) for name in columns if name in values])
