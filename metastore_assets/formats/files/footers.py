@@ -31,7 +31,7 @@ _LOCAL_THREADS = 2
 """Concurrent reads of footers on local disk. More threads would wait for each other."""
 _FILES_PER_TASK = 256
 """Number of local files that one task reads, because a footer takes less time than starting a task."""
-_BLOCK_START = "00"
+_BLOCK_START: str | tuple[str, ...] = "00"
 """What the ids of the files begin with that begin a block: one in 256."""
 _FILES_AT_ONCE = 4096
 """Number of files from which the footers of some blocks are read together."""
@@ -76,7 +76,10 @@ class FooterReader:
                 if block is not None:
                     yield block
                 key = cache_key("footers", self.location.uri, id_ if id_.startswith(_BLOCK_START) else "")
-                block = _Block(key, self.cache.get(key, self._decode) or {})
+                cached = self.cache.get(key, self._decode)
+                if cached is None and block is not None:
+                    cached = block.cached  # A new file may have split a block.
+                block = _Block(key, cached or {})
             block.files.append((file, id_))
         if block is not None:
             yield block

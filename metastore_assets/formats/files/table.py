@@ -133,7 +133,7 @@ class FilesFormat(TableFormat):
         The method reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read
         becomes a fragment too. If no file can be read, TableFormatError is raised.
         """
-        return self.stream().read_all()
+        return self._stream(self._take_listing()).read_all()
 
     def stream(self) -> SnapshotStream:
         """Return the snapshot of the files in a listing as a stream; see `snapshot`.
@@ -141,7 +141,9 @@ class FilesFormat(TableFormat):
         Many files are sorted in temporary files. All CSV and JSON files are in memory, because the types of their
         columns depend on the values of all files.
         """
-        listing = self._take_listing()
+        return self._stream(self._take_listing())
+
+    def _stream(self, listing: _Listing) -> SnapshotStream:
         if any(kind in TEXT_KINDS for kind in listing.files.kinds):
             return SnapshotStream.of(self._text_snapshot(listing))
         return self._stream_footers(listing)
