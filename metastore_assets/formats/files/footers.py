@@ -76,7 +76,7 @@ class FooterReader:
                 if block is not None:
                     yield block
                 key = cache_key("footers", self.location.uri, id_ if id_.startswith(_BLOCK_START) else "")
-                cached = self.cache.get(key, self._decode)
+                cached: Mapping[str, Footer] | None = self.cache.get(key, self._decode)
                 if cached is None and block is not None:
                     cached = block.cached  # A new file may have split a block.
                 block = _Block(key, cached or {})
