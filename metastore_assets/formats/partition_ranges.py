@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -22,7 +22,7 @@ from pyarrow import types as t
 from metastore_assets.errors import LiteralError, PartitionNotFoundError
 from metastore_assets.expressions.partition_keys import NULL_VALUE, decode_partition_key, encode_partition_key
 from metastore_assets.expressions.partition_patterns import split_column_patterns
-from metastore_assets.formats.base import Snapshot
+from metastore_assets.formats.base import SnapshotMetadata
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
 
@@ -46,11 +46,16 @@ _TEXT = _Order("text", lambda text: text.encode("utf-8", "surrogatepass"))
 class PartitionRanges:
     """The partition keys of a snapshot, sorted by the values of the first partition column, then the next."""
 
-    def __init__(self, table: str, snapshot: Snapshot) -> None:
-        """Sort the partition keys of a snapshot's fragments. `table` is the table's name, for messages."""
+    def __init__(self, table: str, snapshot: SnapshotMetadata, keys: Collection[str]) -> None:
+        """Sort the partition keys of a snapshot.
+
+        Args:
+            table: the table's name, for messages.
+            snapshot: the types of the partition columns.
+            keys: the keys of all partitions of the snapshot.
+        """
         self._table = table
-        keys = dict.fromkeys(fragment.partition_key for fragment in snapshot.fragments)
-        self._items = {key: dict(decode_partition_key(key)) for key in keys}
+        self._items = {key: dict(decode_partition_key(key)) for key in sorted(keys)}
         self._columns = list(dict.fromkeys(name for items in self._items.values() for name in items))
         self._orders = {name: self._order(snapshot, name) for name in self._columns}
         self.keys: tuple[str, ...] = tuple(sorted(keys, key=self._sort_key))
@@ -84,8 +89,8 @@ class PartitionRanges:
             )
         return keys
 
-    def _order(self, snapshot: Snapshot, name: str) -> _Order:
-        """Return the order of a partition column's values: by its type; without one, as integers or as texts."""
+    def _order(self, snapshot: SnapshotMetadata, name: str) -> _Order:
+        """Return the order of a partition column's values: by its type, else as integers, else as texts."""
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         index = snapshot.schema.get_field_index(name)
         type_ = snapshot.schema.field(index).type if index >= 0 else None

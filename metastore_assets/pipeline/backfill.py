@@ -29,6 +29,8 @@ from metastore_assets.pipeline.profiling import profile_all, profile_error
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.backfills import BackfillRecord
+from metastore_assets.store.entries import FRAGMENTS
+from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.versions import VersionStore, versions_of
 
@@ -102,7 +104,7 @@ def plan_backfill(
         ColumnNotFoundError: The condition names a column that is no partition column.
         LiteralError: A bound is no value of the partition columns.
     """
-    plan = plan_refresh(config, table, complete=True)
+    plan = plan_refresh(config, table)
     versions = versions_of(config, table.name)
     record = BackfillRecord.of(versions.objects, selection.id, plan.base)
     if options.restart:
@@ -263,14 +265,20 @@ def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: Version
     """
     first = backfill_plan.chunks[0]
     attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))
-    profiled = {entry.id for entry in attempt.entries}
     read_again = set(first.read_again)
+    profiled = {entry.key: entry for entry in attempt.entries if entry.partition_key in read_again}
+    changed = {partition.key: partition.fragments for partition in plan.partitions}
+    published = entries_of(plan.base, FRAGMENTS).find_all(profiled) if plan.base and profiled else {}
     skipped = [
-        fragment
-        for fragment in plan.complete_snapshot.fragments
-        if fragment.partition_key in read_again and fragment.id in profiled
+        entry
+        for key, entry in profiled.items()
+        if (
+            entry.id in changed[entry.partition_key]
+            if entry.partition_key in changed
+            else key in published and published[key].id == entry.id
+        )
     ]
-    size = sum(fragment.bytes for fragment in skipped)
+    size = sum(entry.bytes for entry in skipped)
     first = replace(first, fragments=first.fragments - len(skipped), bytes=first.bytes - size)
     return replace(backfill_plan, chunks=(first, *backfill_plan.chunks[1:]))
 

@@ -16,11 +16,12 @@ from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.expressions.partition_keys import decode_partition_key
 from metastore_assets.expressions.partition_patterns import match_partitions, resolve_partition_keys
-from metastore_assets.formats.base import Fragment, Snapshot
+from metastore_assets.formats.base import SnapshotMetadata
 from metastore_assets.formats.partition_ranges import PartitionRanges
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.store.entries import partition_fragment_counts, partition_sizes
 from metastore_assets.store.manifest import RefreshStats
 
 Mode = Literal["outdated", "missing", "stale", "all"]
@@ -61,19 +62,20 @@ class BackfillSelection:
         criteria = (self.keys, self.first, self.last, self.where)
         return bool(self.partitions) or any(criterion is not None for criterion in criteria)
 
-    def select_keys(self, table: str, snapshot: Snapshot) -> tuple[str, ...]:
+    def select_keys(self, table: str, snapshot: SnapshotMetadata, all_keys: Collection[str]) -> tuple[str, ...]:
         """Return the keys of the partitions that satisfy all criteria except the mode, ordered by value.
 
         Args:
             table: Name of the table.
-            snapshot: The snapshot with the partitions.
+            snapshot: The types of the partition columns.
+            all_keys: The keys of all partitions.
 
         Raises:
             PartitionNotFoundError: A criterion matches no partition.
             ColumnNotFoundError: The condition names a column that is no partition column.
             LiteralError: A bound is no value of the partition columns.
         """
-        ranges = PartitionRanges(table, snapshot)
+        ranges = PartitionRanges(table, snapshot, all_keys)
         limited = self.first is not None or self.last is not None
         keys = ranges.between(self.first, self.last) if limited else ranges.keys
         if self.where is not None:
@@ -91,7 +93,7 @@ class BackfillSelection:
         return selected
 
 
-def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: SnapshotMetadata) -> tuple[str, ...]:
     """Return the keys of the partitions that may satisfy the condition `where`.
 
     Raises an error if there are none.
@@ -208,7 +210,7 @@ def make_backfill_plan(
     """Return the plan of a backfill: the chunks and their totals, without the duration.
 
     Args:
-        plan: The plan of a refresh that reads no fragments again, with a complete snapshot.
+        plan: The plan of a refresh that reads no fragments again.
         selection: The criteria of the partitions.
         options: Whether versions are published, and the size of chunks.
         done: Keys of partitions that an interrupted backfill has finished.
@@ -219,16 +221,14 @@ def make_backfill_plan(
         LiteralError: A bound is no value of the partition columns.
     """
     base = plan.base
-    published = {entry.key for entry in base.partitions} if base else set()
+    published = partition_fragment_counts(base) if base else {}
     changed = set(plan.changed_partitions)
-    selected = selection.select_keys(plan.table, plan.complete_snapshot)
-    fragments: dict[str, list[Fragment]] = {}
-    unread: dict[str, list[Fragment]] = {}
-    for fragment in plan.complete_snapshot.fragments:
-        fragments.setdefault(fragment.partition_key, []).append(fragment)
+    sizes = _partition_sizes(plan)
+    selected = selection.select_keys(plan.table, plan.snapshot, sizes)
+    unread: dict[str, tuple[int, int]] = {}
     for fragment in plan.to_profile:
-        unread.setdefault(fragment.partition_key, []).append(fragment)
-
+        count, size = unread.get(fragment.partition_key, (0, 0))
+        unread[fragment.partition_key] = count + 1, size + fragment.bytes
     mode = selection.mode
     outdated = [key for key in selected if key in changed and _mode_includes(mode, is_published=key in published)]
     forced = [key for key in outdated if mode == "all" and key in published and key not in done]
@@ -239,16 +239,16 @@ def make_backfill_plan(
     only_removed = mode in ("outdated", "all") and not selection.is_limited and not current and not _is_current(plan)
     chunks = []
     if outdated or only_removed:
-        totals = _totals({**unread, **{key: fragments[key] for key in forced}}, outdated)
+        totals = _totals({**unread, **{key: sizes[key] for key in forced}}, outdated)
         others = unselected if publishes else PartitionTotals()
         count, size = totals.fragments + others.fragments, totals.bytes + others.bytes
         chunks.append(Chunk(tuple(outdated), tuple(forced), count, size, publishes))
     # A continued backfill makes the same chunks: saved profiles are stored under the keys of their chunk.
-    for chunk_keys in _split_into_chunks(current, fragments, options.chunk_partitions):
+    for chunk_keys in _split_into_chunks(current, sizes, options.chunk_partitions):
         keys = tuple(key for key in chunk_keys if key not in done)
         if not keys:
             continue
-        totals = _totals(fragments, keys)
+        totals = _totals(sizes, keys)
         others = unselected if not chunks else PartitionTotals()
         chunks.append(Chunk(keys, keys, totals.fragments + others.fragments, totals.bytes + others.bytes))
     stale = sum(key in published for key in outdated)
@@ -302,19 +302,35 @@ def _is_current(plan: Plan) -> bool:
     return base is not None and (base.snapshot, base.committed_at, base.spec_id) == planned
 
 
-def _totals(fragments: Mapping[str, Sequence[Fragment]], keys: Collection[str]) -> PartitionTotals:
-    members = [fragment for key in keys for fragment in fragments.get(key, ())]
-    return PartitionTotals(len(keys), len(members), sum(fragment.bytes for fragment in members))
+def _partition_sizes(plan: Plan) -> dict[str, tuple[int, int]]:
+    """Return number and stored bytes of the fragments of each partition of the snapshot, by partition key.
+
+    The fragments of partitions that are as published are not read.
+    """
+    sizes = partition_sizes(plan.base) if plan.base else {}
+    for key in plan.removed_partitions:
+        del sizes[key]
+    added = {fragment.id: fragment.bytes for fragment in plan.target.changes.added}
+    for partition in plan.partitions:
+        stored = {entry.id: entry.bytes for entry in partition.before}
+        fragments = [added[id_] if id_ in added else stored[id_] for id_ in partition.fragments]
+        sizes[partition.key] = len(fragments), sum(fragments)
+    return sizes
+
+
+def _totals(sizes: Mapping[str, tuple[int, int]], keys: Collection[str]) -> PartitionTotals:
+    members = [sizes.get(key, (0, 0)) for key in keys]
+    return PartitionTotals(len(keys), sum(count for count, _ in members), sum(size for _, size in members))
 
 
 def _split_into_chunks(
-    keys: Sequence[str], fragments: Mapping[str, Sequence[Fragment]], max_partitions: int | None
+    keys: Sequence[str], partition_sizes: Mapping[str, tuple[int, int]], max_partitions: int | None
 ) -> Iterator[tuple[str, ...]]:
     """Split the keys, in their order, into chunks of at most `max_partitions` keys.
 
     If `max_partitions` is None, the chunks have about equal stored sizes, of about `CHUNK_BYTES` at most.
     """
-    sizes = {key: sum(fragment.bytes for fragment in fragments[key]) for key in keys}
+    sizes = {key: partition_sizes[key][1] for key in keys}
     total = sum(sizes.values())
     limit = total / max(1, -(-total // CHUNK_BYTES))
     chunk: list[str] = []

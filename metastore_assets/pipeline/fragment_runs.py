@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,7 +18,7 @@ from metastore_assets.pipeline.table_changes import SnapshotChanges
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries
-from metastore_assets.store.manifest import FragmentEntry, fragment_key
+from metastore_assets.store.manifest import FragmentEntry, fragment_key, split_fragment_key
 from metastore_assets.store.sorted_runs import SortedRuns
 
 _COLUMNS = pa.schema([("key", pa.string()), ("id", pa.string()), ("fragment", pa.binary())])
@@ -150,13 +150,19 @@ def sort_fragments(stream: SnapshotStream) -> Iterator[FragmentRuns | SortedFrag
         yield runs
 
 
-def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntry], reason: str) -> SnapshotChanges:
-    """Compare all fragments of a snapshot with the published ones. Only fragments that differ are in memory.
+def compare_stream(
+    stream: SnapshotStream,
+    published: StoredEntries[FragmentEntry],
+    reason: str,
+    requested: Callable[[SnapshotChanges], Collection[str]] | None = None,
+) -> SnapshotChanges:
+    """Compare all fragments of a snapshot with the published ones. Only those that differ are in memory.
 
     Args:
         stream: The snapshot.
         published: The entries of the published fragments.
         reason: Why all fragments are compared.
+        requested: Returns the keys of the partitions whose unchanged fragments are part of the result, too.
 
     Raises:
         UnstreamableError: The snapshot has to be read at once.
@@ -164,10 +170,21 @@ def compare_stream(stream: SnapshotStream, published: StoredEntries[FragmentEntr
     """
     with sort_fragments(stream) as fragments:
         differences = list(_differences(fragments, published))
-    added = [fragment for fragment, _ in differences if fragment is not None]
-    removed = [key for _, key in differences if key is not None]
-    added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
-    return SnapshotChanges(stream.metadata, tuple(added), published.find_all(removed) if removed else {}, reason)
+        added = [fragment for fragment, _ in differences if fragment is not None]
+        removed = [key for _, key in differences if key is not None]
+        added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
+        changes = SnapshotChanges(
+            stream.metadata, tuple(added), published.find_all(removed) if removed else {}, comparison=reason
+        )
+        if requested is None:
+            return changes
+        keys, added_ids = set(requested(changes)), {fragment.id for fragment in added}
+        unchanged = (
+            fragments.decode(row)
+            for key, id_, row in fragments.rows()
+            if split_fragment_key(key)[0] in keys and id_ not in added_ids
+        )
+        return replace(changes, unchanged=tuple(unchanged))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from itertools import chain
 import pyarrow as pa
 
 from metastore_assets.expressions.partition_patterns import match_partitions
-from metastore_assets.formats.base import Fragment, NoDiffError, Snapshot, SnapshotMetadata
+from metastore_assets.formats.base import Fragment, NoDiffError, SnapshotMetadata
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.pipeline.stages import (
@@ -256,13 +256,6 @@ class Plan:
         return self.target.snapshot
 
     @property
-    def complete_snapshot(self) -> Snapshot:
-        """The snapshot with all of its fragments. Only for plans that `complete_plan` made."""
-        snapshot = self.target.changes.complete_snapshot
-        assert snapshot is not None
-        return snapshot
-
-    @property
     def spec(self) -> ProfileSpec:
         """The wanted profile spec. Policies that depend on missing profiles are not resolved yet."""
         return self.target.spec
@@ -280,7 +273,7 @@ class Plan:
     @property
     def partition_keys(self) -> set[str]:
         """Keys of all partitions of the snapshot. Reads all published partitions."""
-        return {partition.key for partition in self.target.with_all_partitions().partitions}
+        return self.target.changes.partition_keys(self.base)
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
@@ -422,20 +415,21 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
             current.setdefault(fragment.partition_key, {})[fragment.id] = fragment.path
     requested: set[str] = set()
     if request.partitions:
-        requested = match_partitions(inputs.table, request.partitions, current)
+        keys = changes.partition_keys(base) if changes.current is None else current
+        requested = match_partitions(inputs.table, request.partitions, keys)
     before: dict[str, list[FragmentEntry]] = {}
     if base is None or request.full or spec.id != base.spec_id or needs_all_fragments(spec):
         assert changes.current is not None, "the planner compares complete snapshots then"
         for entry in base.fragments if base else ():
             before.setdefault(entry.partition_key, []).append(entry)
         return _AffectedPartitions(before, current, requested)
-    keys = changed | requested
+    affected = changed | requested
     if len(base.partitions) == 1:
-        keys |= {entry.key for entry in base.partitions}  # It may need value counts, see `Target`.
-    for entry in entries_of(base, FRAGMENTS).find_prefixes([fragment_key(key, "") for key in keys]):
+        affected |= {entry.key for entry in base.partitions}  # It may need value counts, see `Target`.
+    for entry in entries_of(base, FRAGMENTS).find_prefixes([fragment_key(key, "") for key in affected]):
         before.setdefault(entry.partition_key, []).append(entry)
     if changes.current is not None:
-        fragments = {key: current[key] for key in keys if key in current}
+        fragments = {key: current[key] for key in affected if key in current}
         return _AffectedPartitions(before, fragments, requested)
     fragments = {}
     for key, entries in before.items():
@@ -460,7 +454,7 @@ def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tup
 
     Raises NoDiffError if `changes` does not contain one of them.
     """
-    added = {fragment.id: fragment for fragment in changes.added}
+    added = {fragment.id: fragment for fragment in (*changes.unchanged, *changes.added)}
     current = changes.current or {}
     candidates = [added.get(id_) or current.get(id_) for id_ in ids]
     fragments = [fragment for fragment in candidates if fragment is not None]

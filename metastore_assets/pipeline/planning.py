@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError, ObjectNotFoundError, StoreError
-from metastore_assets.exports.entries import read_export_entries
+from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import (
     NoDiff,
@@ -199,26 +199,6 @@ def current_plan(
     )
 
 
-def complete_plan(
-    versions: VersionStore,
-    table_format: TableFormat,
-    table: TableConfig,
-    request: RefreshRequest,
-    attempt: AttemptProfiles,
-) -> Plan:
-    """Return a plan like `current_plan`, made by a comparison of all fragments.
-
-    The plan's snapshot has all fragments.
-    """
-    return _retry_without_newest(
-        lambda: _Planner(versions, table_format, table, request, attempt).plan_from_snapshot(
-            "all fragments are needed"
-        ),
-        request,
-        attempt,
-    )
-
-
 def _retry_without_newest(make: Callable[[], Plan], request: RefreshRequest, attempt: AttemptProfiles) -> Plan:
     """Return a plan that `make` computes. If the newest version is damaged, a full request is planned without it.
 
@@ -312,8 +292,8 @@ class _Planner:
         Args:
             reason: Why all fragments are compared.
         """
-        base = self._base
-        if self._request.forces_reading:
+        base, patterns = self._base, self._request.partitions
+        if self._request.full or (base is None and patterns):
             return None
         if base is None:
             return self._first_snapshot()
@@ -325,8 +305,13 @@ class _Planner:
                 return stream.read_all()
             except UnstreamableError:
                 return None
+
+        def requested(changes: SnapshotChanges) -> set[str]:
+            return match_partitions(self._table.name, patterns, changes.partition_keys(base))
+
         try:
-            return self._plan(compare_stream(stream, base.fragments, reason), spec, dropped_columns)
+            changes = compare_stream(stream, base.fragments, reason, requested if patterns else None)
+            return self._plan(changes, spec, dropped_columns)
         except (NoDiffError, UnstreamableError):
             return stream.snapshot
 
@@ -371,7 +356,7 @@ class _Planner:
             raise NoDiffError("columns or policies changed")
         else:
             removed = entries_of(base, FRAGMENTS).find_all(lot.removed) if lot.removed else {}
-            changes = SnapshotChanges(metadata, lot.added, removed, reason)
+            changes = SnapshotChanges(metadata, lot.added, removed, comparison=reason)
         self._number = 1
         return self._plan(changes, spec, dropped_columns)
 

@@ -28,7 +28,6 @@ from metastore_assets.pipeline.plan import DEFAULT_REQUEST, Plan, RefreshRequest
 from metastore_assets.pipeline.planning import (
     AttemptProfiles,
     ManyFragmentsError,
-    complete_plan,
     current_plan,
     is_up_to_date,
     metadata_cache,
@@ -45,22 +44,17 @@ if TYPE_CHECKING:
 _ATTEMPTS = 5
 
 
-def plan_refresh(
-    config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST, *, complete: bool = False
-) -> Plan:
+def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
     Args:
         config: The configuration.
         table: The table.
         request: The fragments that are read again.
-        complete: Whether the plan's snapshot must have all fragments. A refresh may need only their difference.
     """
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
-    attempt = AttemptProfiles.resume(versions, request)
-    plan = complete_plan if complete else current_plan
-    return plan(versions, table_format, table, request, attempt)
+    return current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:

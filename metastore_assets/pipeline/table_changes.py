@@ -6,12 +6,13 @@ with all fragments of the version.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from metastore_assets.formats.base import Fragment, NoDiffError, Snapshot, SnapshotDiff, SnapshotMetadata
-from metastore_assets.store.entries import FRAGMENTS
+from metastore_assets.store.entries import FRAGMENTS, partition_fragment_counts
 from metastore_assets.store.entry_changes import entries_of
 from metastore_assets.store.manifest import FragmentEntry, Version, fragment_key
 
@@ -26,6 +27,8 @@ class SnapshotChanges:
     id)."""
     removed: Mapping[str, FragmentEntry]
     """Fragments of the version that the snapshot does not have with the same partition key and path, by key."""
+    unchanged: tuple[Fragment, ...] = ()
+    """Fragments that both the version and the snapshot have, in partitions that are read again on request."""
     comparison: str = ""
     """Why all fragments were compared, for people; empty if the format reported the difference."""
 
@@ -39,6 +42,17 @@ class SnapshotChanges:
         """All fragments of the snapshot, by id; None if only the difference is known."""
         snapshot = self.complete_snapshot
         return None if snapshot is None else {fragment.id: fragment for fragment in snapshot.fragments}
+
+    def partition_keys(self, base: Version | None) -> set[str]:
+        """Return the keys of all partitions of the snapshot. Of the version, only its partitions are read.
+
+        Args:
+            base: The version with which the snapshot was compared; None if there is none.
+        """
+        counts = Counter(partition_fragment_counts(base) if base is not None else {})
+        counts.subtract(entry.partition_key for entry in self.removed.values())
+        counts.update(fragment.partition_key for fragment in self.added)
+        return {key for key, count in counts.items() if count}
 
 
 def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> SnapshotChanges:
@@ -60,7 +74,7 @@ def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> S
         else:
             added.append(fragment)
     removed = {key: entry for key, entry in published.items() if key not in keys}
-    return SnapshotChanges(snapshot, tuple(added), removed, reason)
+    return SnapshotChanges(snapshot, tuple(added), removed, comparison=reason)
 
 
 def changes_from_diff(diff: SnapshotDiff, base: Version) -> SnapshotChanges:

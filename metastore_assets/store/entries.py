@@ -504,12 +504,33 @@ def partition_contents(version: Version) -> dict[str, str]:
     Only these two columns are read, and no entry objects are created, so the function is fast for very many
     partitions.
     """
+    return {key: values[0] for key, values in _partition_columns(version, "content_id")}
+
+
+def partition_fragment_counts(version: Version) -> dict[str, int]:
+    """Return the number of fragments of each partition of a version, by partition key, in the order of keys."""
+    return {key: values[0] for key, values in _partition_columns(version, "fragments")}
+
+
+def partition_sizes(version: Version) -> dict[str, tuple[int, int]]:
+    """Return number and stored bytes of the fragments of each partition of a version, by partition key."""
+    return dict(_partition_columns(version, "fragments", "bytes"))
+
+
+def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any]]:
+    """Yield key and values of some columns of each partition of a version, in the order of keys.
+
+    Only these columns are read, and no entry objects are created.
+    """
     partitions = version.partitions
     if not isinstance(partitions, StoredEntries):
-        return {entry.key: entry.content_id for entry in sorted(partitions, key=PARTITIONS.key)}
-    rows = partitions.read_rows(["key", "content_id"])
+        for entry in sorted(partitions, key=PARTITIONS.key):
+            yield entry.key, tuple(getattr(entry, name) for name in names)
+        return
+    rows = partitions.read_rows(["key", *names])
     rows = rows.take(pc.sort_indices(rows["key"]))
-    return dict(zip(rows["key"].to_pylist(), rows["content_id"].to_pylist(), strict=True))
+    columns = [rows[name].to_pylist() for name in names]
+    yield from zip(rows["key"].to_pylist(), zip(*columns, strict=True), strict=True)
 
 
 class ChangedMetadataCache(Mapping[bytes, bytes]):

@@ -54,6 +54,10 @@ def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], 
     return Snapshot(format_, "1", None, schema, tuple(columns), fragments=fragments)
 
 
+def ranges_of(snapshot: Snapshot) -> PartitionRanges:
+    return PartitionRanges("t", snapshot, {fragment.partition_key for fragment in snapshot.fragments})
+
+
 def key(column: str, value: Any, type_: pa.DataType) -> str:
     return encode_partition_key([(column, value_text(constant(value, type_)))])
 
@@ -71,7 +75,7 @@ def test_between_equals_pythons_comparison(kind: str, data: st.DataObject) -> No
     values = data.draw(st.lists(strategy, min_size=1, max_size=8))
     bounds = sorted(data.draw(st.lists(strategy, min_size=2, max_size=2)), key=bytewise)
     rows = [*([value] for value in values), [None]]
-    ranges = PartitionRanges("t", snapshot({"c": type_}, rows))
+    ranges = ranges_of(snapshot({"c": type_}, rows))
     ordered = list(dict.fromkeys(key("c", value, type_) for value in sorted(values, key=bytewise)))
     assert list(ranges.keys) == [*ordered, f"c={NULL_VALUE}"]
     first, last = (str(value_text(constant(bound, type_))) for bound in bounds)
@@ -89,7 +93,7 @@ def test_between_equals_pythons_comparison(kind: str, data: st.DataObject) -> No
 
 
 def test_nan_is_the_greatest() -> None:
-    ranges = PartitionRanges("t", snapshot({"c": pa.float64()}, [[math.nan], [math.inf], [-1.0]]))
+    ranges = ranges_of(snapshot({"c": pa.float64()}, [[math.nan], [math.inf], [-1.0]]))
     assert ranges.keys == ("c=-1.0", "c=inf", "c=nan")
     assert ranges.between("1e3", None) == ("c=inf", "c=nan")
 
@@ -97,7 +101,7 @@ def test_nan_is_the_greatest() -> None:
 def test_bounds_of_several_columns() -> None:
     """Compared one after the other; a bound may name some of the columns only."""
     months = [(year, month) for year in (2023, 2024) for month in range(1, 13)]
-    ranges = PartitionRanges("t", snapshot({"year": pa.int32(), "month": pa.int32()}, months))
+    ranges = ranges_of(snapshot({"year": pa.int32(), "month": pa.int32()}, months))
     assert ranges.between("year=2023/month=11", "year=2024/month=2") == (
         "year=2023/month=11",
         "year=2023/month=12",
@@ -112,11 +116,11 @@ def test_bounds_of_several_columns() -> None:
 def test_untyped_folders() -> None:
     """Whole numbers where all are; else texts, also those that a schema makes texts of another format."""
     numbers = snapshot({"hour": pa.string()}, [["9"], ["10"], ["08"]], "files")
-    assert PartitionRanges("t", numbers).keys == ("hour=08", "hour=9", "hour=10")
+    assert ranges_of(numbers).keys == ("hour=08", "hour=9", "hour=10")
     words = snapshot({"hour": pa.string()}, [["9"], ["10"], ["x"]], "files")
-    assert PartitionRanges("t", words).keys == ("hour=10", "hour=9", "hour=x")
+    assert ranges_of(words).keys == ("hour=10", "hour=9", "hour=x")
     texts = snapshot({"hour": pa.string()}, [["9"], ["10"]], "delta")
-    assert PartitionRanges("t", texts).keys == ("hour=10", "hour=9")
+    assert ranges_of(texts).keys == ("hour=10", "hour=9")
 
 
 def test_transforms() -> None:
@@ -125,13 +129,13 @@ def test_transforms() -> None:
     columns = Snapshot(
         "iceberg", "1", None, pa.schema([("id", pa.int64())]), ("id_bucket",), fragments=buckets.fragments
     )
-    assert PartitionRanges("t", columns).keys == ("id_bucket=3", "id_bucket=10")
+    assert ranges_of(columns).keys == ("id_bucket=3", "id_bucket=10")
     days = [date(2024, 1, 1) + timedelta(days=day * 9) for day in range(5)]
     built_snapshot = snapshot({"at_day": pa.date32()}, [[day] for day in days])
     columns = Snapshot(
         "iceberg", "1", None, pa.schema([("id", pa.int64())]), ("at_day",), fragments=built_snapshot.fragments
     )
-    assert PartitionRanges("t", columns).between("2024-01-10", "2024-01-31") == tuple(f"at_day={d}" for d in days[1:4])
+    assert ranges_of(columns).between("2024-01-10", "2024-01-31") == tuple(f"at_day={d}" for d in days[1:4])
 
 
 @pytest.mark.parametrize(
@@ -152,15 +156,15 @@ def test_transforms() -> None:
         (pa.bool_(), [True], ("yes", None), "give true or false, such as 'true'"),
     ],
 )
-def test_invalid_bounds(type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], said: str) -> None:
-    ranges = PartitionRanges("t", snapshot({"c": type_}, [[value] for value in values]))
+def test_bounds_that_make_no_sense(type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], said: str) -> None:
+    ranges = ranges_of(snapshot({"c": type_}, [[value] for value in values]))
     with pytest.raises(LiteralError) as raised:
         ranges.between(*bounds)
     assert said in str(raised.value)
 
 
 def test_a_bound_without_its_column() -> None:
-    ranges = PartitionRanges("t", snapshot({"year": pa.int32(), "month": pa.int32()}, [(2024, 1)]))
+    ranges = ranges_of(snapshot({"year": pa.int32(), "month": pa.int32()}, [(2024, 1)]))
     with pytest.raises(LiteralError, match=r"--from.*'2024'.*`--from year=…/month=…`"):
         ranges.between("2024", None)
     with pytest.raises(LiteralError, match="'month'"):
@@ -168,13 +172,13 @@ def test_a_bound_without_its_column() -> None:
 
 
 def test_nothing_in_between_and_nothing_at_all() -> None:
-    ranges = PartitionRanges("t", snapshot({"c": pa.int32()}, [[1], [12]]))
+    ranges = ranges_of(snapshot({"c": pa.int32()}, [[1], [12]]))
     with pytest.raises(PartitionNotFoundError, match=r"'3'.*'9'.*'c=1'"):
         ranges.between("3", "9")
     non_null_keys = Snapshot("delta", "1", None, pa.schema([]), (), fragments=(Fragment("f", "all", "f", 1, 1, None),))  # type: ignore[arg-type]
     with pytest.raises(PartitionNotFoundError, match=r"'t'.*--from '3'"):
-        PartitionRanges("t", non_null_keys).between("3", None)
-    assert PartitionRanges("t", non_null_keys).keys == ("all",)
+        ranges_of(non_null_keys).between("3", None)
+    assert ranges_of(non_null_keys).keys == ("all",)
 
 
 @pytest.mark.long
@@ -189,7 +193,7 @@ def test_real_tables(realtables: Path) -> None:
             there = open_table_format(config).snapshot()
         except MetastoreError:
             continue  # Tables that are wrong on purpose.
-        ranges = PartitionRanges("t", there)
+        ranges = ranges_of(there)
         non_null_keys = [key for key in ranges.keys if NULL_VALUE not in key]
         if len(non_null_keys) < 2:
             continue

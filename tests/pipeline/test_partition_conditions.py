@@ -57,7 +57,7 @@ from metastore_assets.errors import (
     TableFormatError,
     TableNotFoundError,
 )
-from metastore_assets.formats import open_table_format
+from metastore_assets.formats import Snapshot, open_table_format
 from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.backfill_plan import BackfillSelection
 from metastore_assets.pipeline.refresh import refresh
@@ -298,6 +298,10 @@ def no_spark() -> Any:
     raise AssertionError("nothing here is worth a session")
 
 
+def keys_of(snapshot: Snapshot) -> set[str]:
+    return {fragment.partition_key for fragment in snapshot.fragments}
+
+
 class Lake:
     """A table of as many partitions as values, with one row each, and its first version."""
 
@@ -334,7 +338,9 @@ class Lake:
 
     def chosen(self, condition: str) -> set[str]:
         try:
-            return set(BackfillSelection("all", where=condition).select_keys("t", self.snapshot))
+            return set(
+                BackfillSelection("all", where=condition).select_keys("t", self.snapshot, keys_of(self.snapshot))
+            )
         except PartitionNotFoundError:
             return set()
 
@@ -423,7 +429,9 @@ def test_partition_values_have_the_type_of_their_transform(tmp_path: Path, name:
         assert {fragment.partition_key for fragment in configured.fragments} == chosen, condition
         assert configured.partition_types == snapshot.partition_types
         try:
-            assert set(BackfillSelection("all", where=condition).select_keys("t", snapshot)) == chosen, condition
+            assert (
+                set(BackfillSelection("all", where=condition).select_keys("t", snapshot, keys_of(snapshot))) == chosen
+            ), condition
         except PartitionNotFoundError:
             assert not chosen, condition
 
@@ -472,7 +480,7 @@ def test_names_that_differ_only_in_case_are_ambiguous(tmp_path: Path) -> None:
     with pytest.raises(TableFormatError, match="'Day'"):
         open_table_format(TableConfig.model_validate(entry | {"partitions": "Day = '1'"})).snapshot()
     with pytest.raises(ColumnNotFoundError, match="'Day'"):
-        BackfillSelection("all", where="Day = '1'").select_keys("t", snapshot)
+        BackfillSelection("all", where="Day = '1'").select_keys("t", snapshot, keys_of(snapshot))
 
 
 def test_a_partition_filter_limits_the_published_partitions(lakes: Callable[[str], Lake], tmp_path: Path) -> None:
