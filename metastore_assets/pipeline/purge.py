@@ -7,9 +7,11 @@ refresh that runs at the same time then cannot publish. It starts again without 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -24,20 +26,33 @@ from metastore_assets.pipeline.merging.compaction import COMPACT_ALL, SegmentEnt
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.value_filters import update_table_value_filters
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
-from metastore_assets.store.entries import FILE_COLUMNS, FRAGMENTS, KINDS, PARTITIONS, EntryKind
+from metastore_assets.store.entries import (
+    FILE_COLUMNS,
+    FRAGMENTS,
+    KINDS,
+    NODES,
+    PARTITIONS,
+    Entry,
+    EntryKind,
+    StoredEntries,
+    version_entries,
+)
 from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.expire import FILES, PATHS, add_files, delete_files
-from metastore_assets.store.manifest import Version
-from metastore_assets.store.objects import ObjectInfo
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, Version
+from metastore_assets.store.objects import ObjectInfo, ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import PendingFiles, list_pending_files
 from metastore_assets.store.sorted_runs import SortedRuns, subtract
+from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import HISTORY, VersionStore, file_paths
 from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _ATTEMPTS = 5
+_ENTRIES_PER_LOT = 10_000
+"""Maximum number of entries that are copied at once."""
 _NOT_REACHED = (
     "the event logs of Dagster and of other schedulers",
     "reports and answers that were saved or sent",
@@ -203,30 +218,15 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
             raise VersionNotFoundError(
                 f"table {versions.table!r} has no version {before} or later that could stay: {newest}"
             )
-        entries = SegmentEntries(list(latest.fragments), list(latest.nodes))
-        entries = compact_segments(engine, versions.objects, len(latest.schema), entries, COMPACT_ALL)
-        fragments, nodes = entries.fragments, entries.nodes
         value_counts = write_value_counts(
             versions.objects,
             rewrite_value_counts(versions.objects, read_value_counts(versions.objects, latest.value_counts)),
         )
-        new_fragments = EntryChanges.between(FRAGMENTS, None, fragments)
-        index = update_fragment_index(engine, versions.objects, len(latest.schema), None, new_fragments)
-        partitions = EntryChanges.between(PARTITIONS, None, list(latest.partitions))
-        partition_index = update_partition_index(engine, versions.objects, len(latest.schema), None, partitions)
-        columns = latest.value_filters.columns if latest.value_filters else ()
-        value_filters = update_table_value_filters(engine, versions.objects, columns, None, new_fragments)
+        copied, staged = _copy_entries(engine, versions, replace(latest, value_counts=value_counts))
         new = replace(
-            latest,
-            value_counts=value_counts,
-            index=index,
-            partition_index=partition_index,
-            value_filters=value_filters,
+            copied,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
-            fragments=fragments,
-            nodes=nodes,
-            retired=(),
             metadata_cache={},
             garbage_manifest=None,
             refresh_stats=None,
@@ -236,17 +236,124 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
         # Saved profiles are removed first: later readers find none, and earlier readers cannot publish.
         versions.objects.delete(list_pending_files(versions.objects).all())
         try:
-            # Without a base all entries are written: files of the version before contain removed fragments.
-            versions.publish(new)
+            # The entries are not those of the version before, whose files contain removed fragments.
+            versions.publish(new, staged)
         except VersionConflictError:
             # Profiles are removed as well: they are unused, and may contain values that are deleted meanwhile.
-            versions.objects.delete(sorted(set(new.paths()) - set(latest.paths())))
+            written = {path for entries in stored_entries(staged) for path in entries.files.paths()} if staged else ()
+            versions.objects.delete(sorted({*new.paths(), *written} - set(latest.paths())))
             listing.files.close()
             continue
         return new.number, listing
     raise VersionConflictError(
         f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
     )
+
+
+def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> tuple[Version, Version | None]:
+    """Write the entries, the indexes and the value filters of a version to files that contain nothing else.
+
+    Many entries are written in lots, so that few of them are in memory. A lot is a staged version with the lots before
+    it, in a folder that is removed again.
+
+    Args:
+        engine: The engine that copies and reads profiles.
+        versions: The versions of the table.
+        version: The version.
+
+    Returns:
+        The version with the new files, to be published; and the version with its written entries, from which it is
+            published. The second is None if the entries of the first are in memory.
+    """
+    if len(version.fragments) + len(version.partitions) + len(version.nodes) <= _ENTRIES_PER_LOT:
+        lot = _Lot(list(version.fragments), list(version.partitions), list(version.nodes))
+        return _copy_lot(engine, versions.objects, version, None, lot), None
+    staged = StagedVersions(versions, f"purge/{uuid.uuid4().hex}")
+    base: Version | None = None
+    try:
+        for lot in _lots(version):
+            staged.publish(_copy_lot(engine, versions.objects, version, base, lot), base)
+            base = staged.latest()
+    finally:
+        staged.remove()
+    assert base is not None, "a version has entries"
+    base = replace(base, garbage_manifest=None)
+    return base, base
+
+
+@dataclass(frozen=True)
+class _Lot:
+    """Some of the entries of a version."""
+
+    fragments: Sequence[FragmentEntry] = ()
+    partitions: Sequence[PartitionEntry] = ()
+    nodes: Sequence[NodeEntry] = ()
+
+
+def _lots(version: Version) -> Iterator[_Lot]:
+    """Yield the entries of a version in lots of bounded size: fragments, then partitions, then nodes.
+
+    The partition of a table with one partition is in the first lot. The table uses the files of this partition, and
+    references to shared files are counted correctly only if both references are added in the same lot.
+    """
+    fragments, partitions, nodes = _chunks(version.fragments), _chunks(version.partitions), _chunks(version.nodes)
+    if len(version.partitions) == 1:
+        yield _Lot(next(fragments), next(partitions))
+    yield from (_Lot(fragments=chunk) for chunk in fragments)
+    yield from (_Lot(partitions=chunk) for chunk in partitions)
+    yield from (_Lot(nodes=chunk) for chunk in nodes)
+
+
+def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Yield the stored entries by ascending key, in chunks of bounded size."""
+    assert isinstance(entries, StoredEntries), "the version was read from a store"
+    remaining: Iterator[Entry] = entries.stream()
+    while chunk := list(islice(remaining, _ENTRIES_PER_LOT)):
+        yield chunk
+
+
+def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Version | None, lot: _Lot) -> Version:
+    """Return a version with some more entries of a version, and write its indexes and value filters.
+
+    Args:
+        engine: The engine that copies and reads profiles.
+        objects: The table's folder.
+        version: The version whose entries are copied.
+        base: The staged version with the entries of the lots before; None for the first lot.
+        lot: The entries.
+    """
+    columns = len(version.schema)
+    compacted = compact_segments(engine, objects, columns, SegmentEntries(lot.fragments, lot.nodes), COMPACT_ALL)
+    fragments = _added(FRAGMENTS, base, compacted.fragments)
+    partitions = _added(PARTITIONS, base, lot.partitions)
+    index, value_filters, partition_index = (
+        (base.index, base.value_filters, base.partition_index) if base is not None else (None, None, None)
+    )
+    if lot.fragments or base is None:
+        filtered = version.value_filters.columns if version.value_filters else ()
+        index = update_fragment_index(engine, objects, columns, index, fragments)
+        value_filters = update_table_value_filters(engine, objects, filtered, value_filters, fragments)
+    if lot.partitions or base is None:
+        partition_index = update_partition_index(engine, objects, columns, partition_index, partitions)
+    return replace(
+        version,
+        fragments=fragments,
+        partitions=partitions,
+        nodes=_added(NODES, base, compacted.nodes),
+        retired=(),
+        metadata_cache={},
+        index=index,
+        value_filters=value_filters,
+        partition_index=partition_index,
+        garbage_manifest=None,
+    )
+
+
+def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry]) -> EntryChanges[Entry]:
+    """Return the entries of a staged version with some more entries."""
+    stored = None if base is None else version_entries(base, kind)
+    assert stored is None or isinstance(stored, StoredEntries), "the version was read from a store"
+    return EntryChanges(kind, stored, {kind.key(entry): entry for entry in entries}, {})
 
 
 def _lookup_paths(version: Version) -> Iterator[pa.Array]:

@@ -25,9 +25,11 @@ class StagedVersions(VersionStore):
     Staged versions are numbered 1, 2, …, independently of published versions.
     """
 
-    def __init__(self, versions: VersionStore) -> None:
+    def __init__(self, versions: VersionStore, folder: str = STAGED) -> None:
+        """Open the staged versions in a folder. Only those in the default folder are of the first version."""
         self._initialize(versions.table, versions.objects)
-        self.documents = Documents(self.objects, STAGED)
+        self._folder = folder
+        self.documents = Documents(self.objects, folder)
 
     def publish(self, version: Version, base: Version | None = None) -> None:
         """Stage a version.
@@ -61,7 +63,7 @@ class StagedVersions(VersionStore):
     def remove_documents(self) -> None:
         """Remove the documents of all staged versions, and leave their other files to `expire`."""
         self._latest = None
-        self.objects.delete_folder(STAGED)
+        self.objects.delete_folder(self._folder)
 
     def remove(self) -> None:
         """Remove all staged versions, and the files that only older ones than the newest reference.

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.pipeline import purge as purge_module
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.purge import PurgeResult
@@ -38,6 +39,12 @@ def lake(tmp_path: Path) -> Lake:
     for partition in (1, 1, 2, 2, 3):
         lake.append(partition)
     return lake
+
+
+@pytest.fixture(params=[3, 10_000], autouse=True, ids=["several lots", "one lot"])
+def lots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy few entries at once, or all."""
+    monkeypatch.setattr(purge_module, "_ENTRIES_PER_LOT", request.param)
 
 
 def versions(lake: Lake) -> VersionStore:
