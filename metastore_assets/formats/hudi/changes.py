@@ -148,7 +148,7 @@ class TouchedGroups:
     def slices(self, state: HudiState) -> dict[Group, FileSlice]:
         """Return the file slice of each touched group in a state of the timeline.
 
-        Raises the errors of `plan_file_slices`.
+        Raises the errors of `plan_group_slices`.
         """
         self._read_unread_commits(state, self._listed)
         commits = [self._commits[instant] for instant in sorted(self._commits.keys() & self._active.keys())]

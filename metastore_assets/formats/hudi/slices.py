@@ -13,8 +13,8 @@ from typing import TypeAlias
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.formats.hudi.commits import Commit, Group
 from metastore_assets.formats.hudi.completion_times import CompletionTimes
-from metastore_assets.formats.hudi.timeline import FOLDER, PARTITION_MARKER, HudiState, Timeline
-from metastore_assets.storage.location import StoredFile
+from metastore_assets.formats.hudi.timeline import HudiState, Timeline
+from metastore_assets.storage.location import Location, StoredFile
 
 _BASE = re.compile(r"(?P<id>[^_.][^_]*)_(?P<token>[^_]*)_(?P<instant>\d+)\.(?P<kind>parquet|orc|hfile|lance)")
 _LOG = re.compile(
@@ -112,24 +112,6 @@ def removed_file(path: str) -> StoredFile:
     return StoredFile(path, -1, "")
 
 
-def plan_file_slices(
-    timeline: Timeline, state: HudiState, commits: Sequence[Commit], is_selected: Callable[[str], bool]
-) -> list[FileSlice]:
-    """Return the file slices of a state in the selected partitions, sorted by partition and file id.
-
-    Args:
-        timeline: the timeline of the table.
-        state: the state to read.
-        commits: the metadata of all instants on the timeline, including instants after the state.
-        is_selected: returns whether the partition at a path is selected.
-
-    Raises:
-        TableFormatError: a file of the state is missing, or it is uncertain whether a data file belongs to the table.
-        SnapshotNotFoundError: a file of the state was removed, and newer states exist.
-    """
-    return _SlicePlanner(timeline, state, is_selected).plan(commits)
-
-
 def plan_group_slices(
     timeline: Timeline, state: HudiState, commits: Sequence[Commit], files: Sequence[GroupFile]
 ) -> dict[Group, FileSlice]:
@@ -141,9 +123,11 @@ def plan_group_slices(
         commits: the metadata of instants on the timeline in order, without the writes to other file groups.
         files: all files of these file groups.
 
-    Raises the errors of `plan_file_slices`.
+    Raises:
+        TableFormatError: a file of the state is missing.
+        SnapshotNotFoundError: a file of the state was removed, and newer states exist.
     """
-    return _SlicePlanner(timeline, state, lambda partition: True).plan_groups(commits, files)
+    return SlicePlanner(timeline, state, lambda partition: True).plan(commits, files)
 
 
 @dataclass
@@ -159,8 +143,8 @@ class _GroupFiles:
     """Parsed name and stored file of each log file, by name."""
 
 
-class _SlicePlanner:
-    """A planner that collects the files of a state by file group, and creates one file slice for each group."""
+class SlicePlanner:
+    """Collects the files of a state by file group, and makes one file slice of each group."""
 
     def __init__(self, timeline: Timeline, state: HudiState, is_selected: Callable[[str], bool]) -> None:
         self._timeline = timeline
@@ -173,13 +157,9 @@ class _SlicePlanner:
         self._later_groups: set[Group] = set()
         """File groups that started after the state."""
 
-    def plan(self, commits: Sequence[Commit]) -> list[FileSlice]:
-        """Return the file slices of the state, sorted by group; see `plan_file_slices`."""
-        slices = self.plan_groups(commits, self._list_files(self._split(commits)[0]))
-        return [slices[group] for group in sorted(slices)]
-
-    def plan_groups(self, commits: Sequence[Commit], files: Iterable[GroupFile]) -> dict[Group, FileSlice]:
-        """Return the file slices that the state has of the groups of some files. See `plan_group_slices`."""
+    def plan(self, commits: Sequence[Commit], files: Iterable[GroupFile]) -> dict[Group, FileSlice]:
+        """Return the file slices that the state has of the groups of files; see `plan_group_slices`."""
+        self._groups, self._row_counts, self._later_groups = {}, {}, set()
         state_commits, later_commits = self._split(commits)
         self._add_files(files, state_commits)
         self._add_recorded_files(state_commits)
@@ -196,36 +176,6 @@ class _SlicePlanner:
         """Return the commits that belong to the state, and the other commits."""
         state_commits = [commit for commit in commits if commit.instant.requested in self._state.requested]
         return state_commits, [commit for commit in commits if commit.instant.requested not in self._state.requested]
-
-    def _list_files(self, state_commits: Sequence[Commit]) -> list[GroupFile]:
-        """List the table, and return the data files in its selected partitions."""
-        location = self._timeline.location
-        partitions = {write.group[0] for commit in state_commits for write in commit.writes}
-        files: list[tuple[str, StoredFile, BaseName | LogName | ValueError]] = []
-        for stored in location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
-            folder, _, name = stored.path.rpartition("/")
-            if name.startswith(PARTITION_MARKER):
-                partitions.add(folder)
-            try:
-                parsed: BaseName | LogName | ValueError | None = parse_data_file_name(name)
-            except ValueError as error:
-                parsed = error
-            if parsed is not None:
-                files.append((folder, stored, parsed))
-        group_files: list[GroupFile] = []
-        for folder, stored, parsed in files:
-            if folder not in partitions:
-                # A copy of files, another table, or a partition that lost its marker.
-                if not isinstance(parsed, ValueError) and self._state.includes(parsed.instant):
-                    raise TableFormatError(
-                        f"{location.full_path(folder)} has data files but no {PARTITION_MARKER}, so that it is "
-                        "uncertain whether it is a partition of the table"
-                    )
-            elif self._is_selected(folder):
-                if isinstance(parsed, ValueError):
-                    raise self._foreign_file_error(stored.path, parsed)
-                group_files.append(((folder, parsed.file_id), parsed, stored))
-        return group_files
 
     def _add_files(self, files: Iterable[GroupFile], state_commits: Sequence[Commit]) -> None:
         """Add the files that belong to the state."""
@@ -250,7 +200,8 @@ class _SlicePlanner:
                 try:
                     self._add(write.group, write.name, None)
                 except ValueError as error:
-                    raise self._foreign_file_error(f"{write.group[0]}/{write.name}".lstrip("/"), error) from error
+                    path = f"{write.group[0]}/{write.name}".lstrip("/")
+                    raise foreign_file_error(self._timeline.location, path, error) from error
                 if write.rows is not None:
                     self._row_counts[write.name] = write.rows
 
@@ -335,12 +286,6 @@ class _SlicePlanner:
                 if group not in slices or is_too_old:
                     raise self._incomplete_error(f"the cleaner removed files of the file group {group[1]}")
 
-    def _foreign_file_error(self, path: str, error: ValueError) -> TableFormatError:
-        return TableFormatError(
-            f"{self._timeline.location.full_path(path)} is a data file that was bootstrapped, or that another tool "
-            f"added to the table, which has no reader: {error}"
-        )
-
     def _incomplete_error(self, reason: str) -> TableFormatError | SnapshotNotFoundError:
         """Return the error for a missing file.
 
@@ -352,3 +297,11 @@ class _SlicePlanner:
                 f"{uri} cannot be read any more as of {self._state.until}: {reason}; read a newer state"
             )
         return TableFormatError(f"{uri} is not complete: {reason}")
+
+
+def foreign_file_error(location: Location, path: str, error: ValueError) -> TableFormatError:
+    """Return the error for a data file that Hudi has not named."""
+    return TableFormatError(
+        f"{location.full_path(path)} is a data file that was bootstrapped, or that another tool added to the table, "
+        f"which has no reader: {error}"
+    )

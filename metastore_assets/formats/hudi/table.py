@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from metastore_assets.formats.base import (
     SnapshotDiff,
     SnapshotMetadata,
     SnapshotReference,
+    SnapshotStream,
     TableFormat,
     history_change_by_time,
 )
@@ -51,8 +53,9 @@ from metastore_assets.formats.hudi.schema import (
     schema_of_columns,
     table_schema,
 )
-from metastore_assets.formats.hudi.slices import FileSlice, logs_of, plan_file_slices
+from metastore_assets.formats.hudi.slices import FileSlice, logs_of
 from metastore_assets.formats.hudi.state_record import StateRecord
+from metastore_assets.formats.hudi.table_slices import TableSlices
 from metastore_assets.formats.hudi.timeline import HudiState, Instant, Timeline, boolean_property, load_timeline
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
@@ -61,6 +64,8 @@ from metastore_assets.storage.location_policy import table_location
 from metastore_assets.tasks.isolation import run_isolated
 
 _OPTION = "meta_columns"
+_SLICES_AT_ONCE = 1000
+"""Number of file slices whose fragments are planned together."""
 _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 _IGNORED_PROPERTIES = ("hoodie.table.checksum", "hoodie.table.metadata.")
 """Properties that change when Hudi builds indexes. (`hoodie.table.checksum` is of all properties.)"""
@@ -102,9 +107,13 @@ class HudiFormat(TableFormat):
         return history_change_by_time(previous, current)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot. The timeline, the metadata of new commits, and one listing of the table are read."""
+        """Return the snapshot, from the timeline, the metadata of new commits, and one listing of the table."""
+        return self.stream().read_all()
+
+    def stream(self) -> SnapshotStream:
+        """Return the snapshot as a stream. The listing of a large table is sorted in a temporary file."""
         with _hudi_errors(self._location):
-            return self._snapshot()
+            return self._stream()
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the changes. The timeline, metadata of new commits, and listings of changed partitions are read."""
@@ -127,34 +136,41 @@ class HudiFormat(TableFormat):
         """Return bounds that are all absent. Hudi stores column bounds in HFile, which is not supported."""
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
-    def _snapshot(self) -> Snapshot:
-        """Return the snapshot. Raises TableFormatError, or the errors that `_hudi_errors` converts."""
+    def _stream(self) -> SnapshotStream:
+        """Return the snapshot as a stream. Raises TableFormatError, or the errors that `_hudi_errors` converts."""
         timeline = self._load_timeline()
         state = timeline.state(self._at)
         paths = self._partition_paths(timeline)
         commits = self._commits(timeline.completed)
         state_commits = [commit for commit in commits if commit.instant.requested in state.requested]
         recorded = self._recorded_schema(timeline, state_commits, paths)
-        slices = plan_file_slices(timeline, state, commits, self._listing_filter(paths, recorded))
+        slices = TableSlices(timeline, state, commits, self._listing_filter(paths, recorded))
         dropped = self._dropped(timeline, paths)
         # Partition paths can only be interpreted when all are known, because older tables do not record their columns.
-        partitions = {file_slice.partition for file_slice in slices}
+        partitions = {partition_slices[0].partition for partition_slices in slices}
         paths = paths.with_folder_columns(partitions)
         names = paths.names(partitions)
         self._check_filter(names)
-        schema = recorded or self._schema_of_files(slices)
+        schema = recorded or self._schema_of_files(chain.from_iterable(slices))
         types = partition_types(paths, names, partitions, schema.columns)
         columns = StateColumns(paths, schema, types, dropped)
         metadata = self._metadata(timeline, state, columns)
         if recorded is not None:
             self._record_state(timeline, state, schema_commit(state_commits), columns, metadata)
-        fragments = self._planner(timeline, state, columns).fragments(slices, meta_columns=self._meta_columns)
-        return Snapshot(**vars(metadata), fragments=_sorted(fragments.values()))
+        planner = self._planner(timeline, state, columns)
+
+        def fragments() -> Iterator[Fragment]:
+            remaining = chain.from_iterable(slices)
+            with _hudi_errors(self._location):
+                while some := list(islice(remaining, _SLICES_AT_ONCE)):
+                    yield from planner.fragments(some, meta_columns=self._meta_columns).values()
+
+        return SnapshotStream(metadata, fragments())
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
         """Return the changes; see `changes`.
 
-        Raises NoDiffError, or the errors of `_snapshot`.
+        Raises NoDiffError, or the errors of `_stream`.
         """
         timeline = self._load_timeline()
         state = timeline.state(self._at)
@@ -351,17 +367,17 @@ class HudiFormat(TableFormat):
                 f"there are: {', '.join(columns) or 'none'}"
             )
 
-    def _schema_of_files(self, slices: Sequence[FileSlice]) -> HudiSchema:
+    def _schema_of_files(self, slices: Iterable[FileSlice]) -> HudiSchema:
         """Return the schema of the newest base file in Parquet.
 
         Old tables need it, because their commits record no schema.
         """
-        bases = [
+        bases = (
             file_slice.base for file_slice in slices if file_slice.base is not None and file_slice.kind == "parquet"
-        ]
-        if not bases:
+        )
+        newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2], default=None)
+        if newest is None:
             raise TableFormatError(f"{self._location.uri}: neither a commit nor a Parquet file records the schema")
-        newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
         text, stored = run_isolated(file_schema, self._location.full_path(newest.path), self._location, newest)
         return parse_schema(self._location, text.decode()) if text is not None else schema_of_columns(stored)
 

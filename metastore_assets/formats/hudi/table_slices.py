@@ -1,0 +1,138 @@
+"""The file slices of all partitions of a Hudi table, from one listing, which is sorted in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, groupby
+
+import pyarrow as pa
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.hudi.commits import Commit, Group, Write
+from metastore_assets.formats.hudi.slices import (
+    FileSlice,
+    GroupFile,
+    SlicePlanner,
+    foreign_file_error,
+    parse_data_file_name,
+)
+from metastore_assets.formats.hudi.timeline import FOLDER, PARTITION_MARKER, HudiState, Timeline
+from metastore_assets.storage.location import StoredFile
+from metastore_assets.store.sorted_runs import SortedTuples
+
+_FILES = pa.schema([("key", pa.string()), ("path", pa.string()), ("size", pa.int64()), ("version", pa.string())])
+"""Columns of a listed file. The key sorts files by folder, then by name."""
+
+
+class TableSlices:
+    """The file slices of a state in selected partitions.
+
+    Iteration yields the slices of one partition after the other, and can be repeated. The files of one partition are in
+    memory at a time, and those of many partitions in a temporary file.
+    """
+
+    def __init__(
+        self, timeline: Timeline, state: HudiState, commits: Sequence[Commit], is_selected: Callable[[str], bool]
+    ) -> None:
+        """List the table.
+
+        Args:
+            timeline: the timeline of the table.
+            state: the state to read.
+            commits: the metadata of all instants on the timeline, including instants after the state.
+            is_selected: returns whether the partition at a path is selected.
+        """
+        self._timeline = timeline
+        self._state = state
+        self._planner = SlicePlanner(timeline, state, is_selected)
+        self._is_selected = is_selected
+        self._commits = [replace(commit, writes=(), replaced=()) for commit in commits]
+        """The commits, without the files that they wrote and removed."""
+        self._changed: dict[str, dict[int, tuple[list[Write], list[Group]]]] = {}
+        """What commits wrote and replaced, by partition, then by number of the commit."""
+        for number, commit in enumerate(commits):
+            for write in commit.writes:
+                self._changes_of(write.group[0], number)[0].append(write)
+            for group in commit.replaced:
+                self._changes_of(group[0], number)[1].append(group)
+        self._partitions = {
+            write.group[0]
+            for commit in commits
+            if commit.instant.requested in state.requested
+            for write in commit.writes
+        }
+        self._files = SortedTuples(_FILES)
+        for stored in timeline.location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
+            folder, _, name = stored.path.rpartition("/")
+            if name.startswith(PARTITION_MARKER):
+                self._partitions.add(folder)
+            if _is_data_file(name):
+                self._files.add((f"{folder}\0{name}", *stored))
+
+    def __iter__(self) -> Iterator[list[FileSlice]]:
+        """Yield the slices of each partition that has any, sorted by file id, by ascending path of the partition.
+
+        Raises:
+            TableFormatError: a file of the state is missing, or it is uncertain whether a data file belongs to the
+                table.
+            SnapshotNotFoundError: a file of the state was removed, and newer states exist.
+        """
+        unlisted = iter(sorted(self._changed))
+        following = next(unlisted, None)
+        for folder, rows in groupby(self._files, key=lambda row: row[0].partition("\0")[0]):
+            while following is not None and following < folder:
+                yield from self._slices(following, [])
+                following = next(unlisted, None)
+            if following == folder:
+                following = next(unlisted, None)
+            yield from self._slices(folder, [StoredFile(*fields) for _, *fields in rows])
+        for partition in chain([] if following is None else [following], unlisted):
+            yield from self._slices(partition, [])
+
+    def _changes_of(self, partition: str, number: int) -> tuple[list[Write], list[Group]]:
+        return self._changed.setdefault(partition, {}).setdefault(number, ([], []))
+
+    def _slices(self, partition: str, files: Sequence[StoredFile]) -> Iterator[list[FileSlice]]:
+        """Yield the slices of a partition as one list; nothing if it has none, or is not selected."""
+        group_files = self._group_files(partition, files)
+        if not self._is_selected(partition):
+            return
+        commits = list(self._commits)
+        for number, (writes, replaced) in self._changed.get(partition, {}).items():
+            commits[number] = replace(commits[number], writes=tuple(writes), replaced=tuple(replaced))
+        slices = self._planner.plan(commits, group_files)
+        if slices:
+            yield [slices[group] for group in sorted(slices)]
+
+    def _group_files(self, folder: str, files: Sequence[StoredFile]) -> list[GroupFile]:
+        """Return the data files in a folder with their file groups; none if the folder is no selected partition."""
+        location = self._timeline.location
+        is_partition, is_selected = folder in self._partitions, self._is_selected(folder)
+        group_files: list[GroupFile] = []
+        for stored in files:
+            try:
+                parsed = parse_data_file_name(stored.path.rpartition("/")[2])
+            except ValueError as error:
+                if is_partition and is_selected:
+                    raise foreign_file_error(location, stored.path, error) from error
+                continue
+            if parsed is None:
+                continue
+            if is_partition:
+                group_files.append(((folder, parsed.file_id), parsed, stored))
+            elif self._state.includes(parsed.instant):
+                # A copy of files, another table, or a partition that lost its marker.
+                raise TableFormatError(
+                    f"{location.full_path(folder)} has data files but no {PARTITION_MARKER}, so that it is uncertain "
+                    "whether it is a partition of the table"
+                )
+        return group_files
+
+
+def _is_data_file(name: str) -> bool:
+    """Return whether a file may have rows of the table. Its name may be none that Hudi gives to data files."""
+    try:
+        return parse_data_file_name(name) is not None
+    except ValueError:
+        return True
