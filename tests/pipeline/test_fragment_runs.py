@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, PathMapping
 from metastore_assets.store import entries, sections, sorted_runs
 from metastore_assets.store.entries import StoredEntries
-from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, version, write_small_segments
@@ -43,7 +44,12 @@ def published(folder: str, fragments: list[Fragment]) -> Version:
         for number, one in enumerate(fragments)
     ]
     versions = VersionStore(ObjectStore(folder), "t")
-    versions.publish(replace(version(1), fragments=stored))
+    counts = Counter(one.partition_key for one in fragments)
+    partitions = [
+        PartitionEntry(key, "content", 1, 10 * count, count, files(f"partition {number}"), 1, "spec")
+        for number, (key, count) in enumerate(counts.items())
+    ]
+    versions.publish(replace(version(1), fragments=stored, partitions=partitions))
     latest = versions.latest()
     assert latest is not None
     return latest
@@ -67,6 +73,14 @@ def test_the_changes_are_those_of_a_comparison_in_memory(
         expected = compare_snapshot(snapshot, base, "a test")
         assert (changes.added, changes.removed) == (expected.added, expected.removed)
         assert (changes.snapshot, changes.current) == (stream.metadata, None)
+        assert changes.partition_keys(base) == {key for key, _ in now} == expected.partition_keys(base)
+        stream = replace(stream, fragments=iter(fragments))
+        requested = compare_stream(stream, base.fragments, "a test", lambda changes: {"day=1", "all"})
+        assert replace(requested, unchanged=()) == changes
+        added = {one.id for one in changes.added}
+        assert {one.id for one in requested.unchanged} == {
+            one.id for one in fragments if one.partition_key in ("day=1", "all") and one.id not in added
+        }
 
 
 def test_fragments_with_equal_keys_are_not_streamed() -> None:
