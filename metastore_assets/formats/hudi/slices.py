@@ -227,7 +227,7 @@ class SlicePlanner:
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
         """Return the newest base file of a group with the log files that apply to it.
 
-        Raises the errors of `plan_file_slices` if a file is missing, and TableFormatError if there are two newest
+        Raises the errors of `plan_group_slices` if a file is missing, and TableFormatError if there are two newest
         base files.
         """
         instant = max(group_files.bases, default="")
