@@ -17,7 +17,6 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.exports.base import exported_version
 from metastore_assets.exports.entries import read_export_entries
 from metastore_assets.exports.writing import open_version, read_export_states
-from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.stages import stages_to_json
 from metastore_assets.store.versions import versions_of
@@ -87,14 +86,6 @@ def test_a_refresh_exports_as_its_last_step(exporting: Exporting) -> None:
     assert exporting.refresh().exports[0].state == "current"
     exporting.append(1)
     assert (exporting.refresh().exports[0].version, exporting.content()["columns"]["id"]["values"]) == (2, 60)
-
-
-def test_a_version_of_equal_content_is_not_written_again(exporting: Exporting) -> None:
-    """A version that reads everything again publishes the same content under another number."""
-    exporting.refresh()
-    again = refresh(exporting.config, exporting.config.tables[0], no_spark, RefreshRequest(full=True))
-    assert (again.published, again.version) == (True, 2)
-    assert (again.exports[0].state, again.exports[0].version) == ("current", 1)
 
 
 def test_hidden_columns_export_counts_only(exporting: Exporting) -> None:

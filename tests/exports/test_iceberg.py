@@ -154,6 +154,17 @@ def test_a_registration_is_no_commit(lake: IcebergLake) -> None:
     assert not lake.refresh().published, "also if the schema is newer than the snapshot"
 
 
+def test_a_version_of_equal_content_is_not_exported_again(lake: IcebergLake) -> None:
+    """Another change of the metadata publishes a version, and its export has what the catalog has already."""
+    lake.create(pa.table({"id": [1, 2, 3]}))
+    lake.refresh()
+    with lake.table.transaction() as transaction:
+        transaction.set_properties(owner="somebody")
+    again = lake.refresh()
+    assert (again.published, again.exports[0].state, again.exports[0].version) == (True, "current", 1)
+    assert not lake.refresh().published
+
+
 def test_readers_find_the_statistics_of_each_snapshot(lake: IcebergLake) -> None:
     """Trino, Impala and Spark read `ndv` in the metadata. Statistics of earlier snapshots stay as long as these."""
     lake.create(pa.table({"id": [1, 2, 3]}))
