@@ -96,7 +96,10 @@ TABLE_FORMATS = PluginGroup(
 EXPORT_TARGETS = PluginGroup(
     "metastore_assets.exports",
     {
+        "glue": "metastore_assets.exports.glue:GlueTarget",
+        "hive": "metastore_assets.exports.hive:HiveTarget",
         "iceberg": "metastore_assets.exports.iceberg:IcebergTarget",
+        "spark": "metastore_assets.exports.spark:SparkTarget",
     },
 )
 """The kinds of export targets. Each is a subclass of `metastore_assets.exports.base.ExportTarget`."""

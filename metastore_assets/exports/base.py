@@ -61,29 +61,30 @@ class ExportMark:
     digest: str
     """Digest of the version's content, the target's options and its revision. Equal digests mean an equal export."""
 
-    def to_properties(self) -> dict[str, str]:
-        """Return the mark as properties, which metastores and file formats store as pairs of texts."""
-        return {
-            f"{_PREFIX}version": str(self.version),
-            f"{_PREFIX}snapshot": self.snapshot,
-            f"{_PREFIX}digest": self.digest,
-        }
+    def to_properties(self, scope: str = "") -> dict[str, str]:
+        """Return the mark as properties, which metastores and file formats store as pairs of texts.
+
+        Args:
+            scope: The kind of the target, where several targets store their marks among the same properties.
+        """
+        values = (str(self.version), self.snapshot, self.digest)
+        return dict(zip(self.property_names(scope), values, strict=True))
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str] | None) -> ExportMark | None:
+    def from_properties(cls, properties: Mapping[str, str] | None, scope: str = "") -> ExportMark | None:
         """Return the mark in some properties; None if they have no valid mark. This package has then not written
         them.
         """
-        properties = properties or {}
-        version, snapshot, digest = (properties.get(f"{_PREFIX}{name}") for name in ("version", "snapshot", "digest"))
+        version, snapshot, digest = ((properties or {}).get(name) for name in cls.property_names(scope))
         if version is None or snapshot is None or digest is None or not version.isdecimal():
             return None
         return cls(int(version), snapshot, digest)
 
     @staticmethod
-    def property_names() -> tuple[str, ...]:
+    def property_names(scope: str = "") -> tuple[str, ...]:
         """Return the names of all properties of a mark, for removing them."""
-        return tuple(f"{_PREFIX}{name}" for name in ("version", "snapshot", "digest"))
+        prefix = f"{_PREFIX}{scope}." if scope else _PREFIX
+        return tuple(f"{prefix}{name}" for name in ("version", "snapshot", "digest"))
 
 
 @dataclass(frozen=True)

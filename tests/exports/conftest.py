@@ -1,4 +1,4 @@
-"""The targets of the module `folder_target`, as if a package had registered them."""
+"""The targets of the module `folder_target`, as if a package had registered them, and a Hive metastore."""
 
 from collections.abc import Iterator
 
@@ -19,3 +19,21 @@ def targets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     load_target.cache_clear()
     yield
     load_target.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of a Hive metastore."""
+    from tests.formats.catalogs.hive_server import hive_metastore  # imports PySpark
+
+    with hive_metastore(tmp_path_factory.mktemp("hms")) as uri:
+        yield uri
+
+
+@pytest.fixture
+def hive_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of a Hive metastore for one test."""
+    from tests.formats.catalogs.hive_server import hive_metastore
+
+    with hive_metastore(tmp_path_factory.mktemp("hms")) as uri:
+        yield uri

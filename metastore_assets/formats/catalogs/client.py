@@ -47,6 +47,18 @@ def load_catalog_entry(table: TableConfig) -> CatalogEntry:
         TableNotFoundError: the catalog does not have the table.
         TableFormatError: the catalog cannot be queried, or the table cannot be read.
     """
+    database, name = table_identifier(table)
+    assert isinstance(table.catalog, CatalogConfig)
+    what = f"table {table.identifier!r}"
+    with _catalog_errors(table.catalog, f"return {what}"):
+        return _checked_client(table.catalog, what).load_entry(database, name)
+
+
+def table_identifier(table: TableConfig) -> tuple[str, str]:
+    """Return the database and the name of a table that the configuration names by catalog.
+
+    Raises ConfigError if the configuration has no such catalog, or the table's name is invalid.
+    """
     if not isinstance(table.catalog, CatalogConfig) or table.identifier is None:
         raise ConfigError(f"table {table.name!r}: `catalogs` has no catalog {table.catalog!r}")
     database, _, name = table.identifier.rpartition(".")
@@ -55,9 +67,24 @@ def load_catalog_entry(table: TableConfig) -> CatalogEntry:
             f"table {table.name!r}: table = {table.identifier!r}: give database and name with a dot between, like "
             "`sales.orders`"
         )
-    what = f"table {table.identifier!r}"
-    with _catalog_errors(table.catalog, what):
-        return _checked_client(table.catalog, what).load_entry(database, name)
+    return database, name
+
+
+@contextmanager
+def open_catalog(config: CatalogConfig, action: str) -> Iterator[Catalog]:
+    """Yield the client of a catalog, for requests that only its kind of catalog has.
+
+    Args:
+        config: the configuration of the catalog.
+        action: what the requests do, for messages: `update table 'sales.orders'`.
+
+    Raises:
+        MissingPackageError: the client library of the catalog is not installed.
+        TableNotFoundError: the catalog does not have the table.
+        TableFormatError: the catalog cannot be queried.
+    """
+    with _catalog_errors(config, action):
+        yield _checked_client(config, action)
 
 
 @contextmanager
@@ -99,7 +126,7 @@ def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:
         TableNotFoundError: the catalog does not have the database.
         TableFormatError: the catalog cannot be queried.
     """
-    with _catalog_errors(config, f"the tables of the database {database!r}"):
+    with _catalog_errors(config, f"return the tables of the database {database!r}"):
         return sorted(
             _checked_client(config, f"database {database!r}").list_tables(database), key=lambda listed: listed.name
         )
@@ -143,7 +170,7 @@ def _client(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Ca
 
 
 @contextmanager
-def _catalog_errors(config: CatalogConfig, what: str) -> Iterator[None]:
+def _catalog_errors(config: CatalogConfig, action: str) -> Iterator[None]:
     """Convert errors of a catalog's client library to TableFormatError, with the name of the catalog."""
     where = catalog_label(config)
     _remember_secrets(config)
@@ -157,7 +184,7 @@ def _catalog_errors(config: CatalogConfig, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         # Each kind of catalog has its own client library with its own errors.
-        raise TableFormatError(f"{where} cannot return {what}: {_error_text(error)}{_advice(config, error)}") from error
+        raise TableFormatError(f"{where} cannot {action}: {_error_text(error)}{_advice(config, error)}") from error
 
 
 def _remember_secrets(config: CatalogConfig) -> None:

@@ -35,17 +35,18 @@ class GlueCatalogClient:
         options: dict[str, Any] = dict(properties)
         if (retries := options.get(_RETRIES, "")).isdecimal():
             options[_RETRIES] = int(retries)  # boto3 compares the value with a number.
-        self._glue = GlueCatalog(name, **options).glue
+        self.glue: Any = GlueCatalog(name, **options).glue
+        """The client of boto3."""
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
         """Return all tables and views of a database.
 
         Raises TableNotFoundError if the database does not exist.
         """
-        pages = self._glue.get_paginator("get_tables").paginate(DatabaseName=database)
+        pages = self.glue.get_paginator("get_tables").paginate(DatabaseName=database)
         try:
             tables = [table for page in pages for table in page["TableList"]]
-        except self._glue.exceptions.EntityNotFoundException as error:
+        except self.glue.exceptions.EntityNotFoundException as error:
             raise self._database_not_found(database) from error
         return [self._listed_table(table) for table in tables]
 
@@ -55,8 +56,8 @@ class GlueCatalogClient:
         Raises TableNotFoundError, or TableFormatError if the table cannot be read.
         """
         try:
-            table = self._glue.get_table(DatabaseName=database, Name=name)["Table"]
-        except self._glue.exceptions.EntityNotFoundException as error:
+            table = self.glue.get_table(DatabaseName=database, Name=name)["Table"]
+        except self.glue.exceptions.EntityNotFoundException as error:
             raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
         if reason := _link_reason(table):
             raise TableFormatError(reason)
@@ -69,7 +70,7 @@ class GlueCatalogClient:
 
     def _request_partitions(self, database: str, name: str) -> Iterator[DeclaredPartition]:
         """Request all partitions of a table, page by page."""
-        pages = self._glue.get_paginator("get_partitions").paginate(
+        pages = self.glue.get_paginator("get_partitions").paginate(
             DatabaseName=database, TableName=name, ExcludeColumnSchema=True
         )
         for page in pages:
@@ -83,7 +84,7 @@ class GlueCatalogClient:
                 )
 
     def _database_not_found(self, database: str) -> TableNotFoundError:
-        pages = self._glue.get_paginator("get_databases").paginate()
+        pages = self.glue.get_paginator("get_databases").paginate()
         names = [entry["Name"] for page in pages for entry in page["DatabaseList"]]
         return TableNotFoundError(f"has no database {database!r}" + close_names(database, names, "; there are: {}"))
 

@@ -44,7 +44,7 @@ class HiveCatalogClient:
 
         Raises TableNotFoundError if the database does not exist.
         """
-        with self._client() as client:
+        with self.connect() as client:
             databases = client.get_all_databases()
             # Hive stores names in lower case and accepts any case in requests.
             if database.lower() not in databases:
@@ -64,22 +64,27 @@ class HiveCatalogClient:
 
         Raises TableNotFoundError, or TableFormatError if the table cannot be read.
         """
-        with self._client() as client:
-            try:
-                table = client.get_table(dbname=database, tbl_name=name)
-            except Exception as error:
-                if type(error).__name__ == "NoSuchObjectException":
-                    raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
-                raise
+        with self.connect() as client:
+            table = request_table(client, database, name)
             entry = resolve_entry(_declared_table(table), lambda: _request_partitions(client, database, name))
         return replace(entry, storage_options=storage_options(self._properties))
 
-    def _client(self) -> AbstractContextManager[Any]:
-        """Return a new connection, as a context manager.
+    def connect(self) -> AbstractContextManager[Any]:
+        """Return a new connection, as a context manager that yields Thrift's client `ThriftHiveMetastore.Client`.
 
         Each query has its own connection, because threads must not share one.
         """
         return HiveCatalog(self._name, **self._properties)._client
+
+
+def request_table(client: Any, database: str, name: str) -> Any:
+    """Return a table of Thrift's client. Raises TableNotFoundError."""
+    try:
+        return client.get_table(dbname=database, tbl_name=name)
+    except Exception as error:
+        if type(error).__name__ == "NoSuchObjectException":
+            raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
+        raise
 
 
 def _request_partitions(client: Any, database: str, name: str) -> Iterator[DeclaredPartition]:

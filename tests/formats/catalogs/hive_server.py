@@ -41,7 +41,7 @@ spark = (
 answers = {}
 for statement in statements:
     found = spark.sql(statement)
-    if statement.lower().startswith("select"):
+    if statement.lower().startswith(("select", "explain", "describe")):
         answers[statement] = [[None if value is None else str(value) for value in row] for row in found.collect()]
 print("ANSWERS" + json.dumps(answers))
 spark.stop()

@@ -1,0 +1,114 @@
+"""Statistics of a column in the form that Hive's metastore and Glue store: by the type that the catalog declares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.values.physical import physical_value
+from metastore_assets.values.types import class_named
+
+Kind = Literal["binary", "boolean", "date", "decimal", "double", "long", "string", "timestamp"]
+"""The kinds of statistics. `timestamp` is stored like `long`, without bounds."""
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "integer", "bigint"), "long"),
+    **dict.fromkeys(("float", "double"), "double"),
+    **dict.fromkeys(("string", "varchar", "char"), "string"),
+    "binary": "binary",
+    "boolean": "boolean",
+    "date": "date",
+    "decimal": "decimal",
+    "timestamp": "timestamp",
+}
+"""The kind of statistics by the name of Hive's type."""
+_CLASSES: dict[Kind, tuple[str, ...]] = {
+    "binary": ("binary", "string", "uuid"),
+    "boolean": ("boolean",),
+    "date": ("date",),
+    "decimal": ("decimal_",),
+    "double": ("float64",),
+    "long": ("int64", "uint64"),
+    "string": ("string", "binary", "uuid"),
+    "timestamp": ("timestamp",),
+}
+"""Beginnings of the type classes whose values are what engines read from a column, by kind."""
+_MAX_LONG = 2**63
+
+
+@dataclass(frozen=True)
+class DeclaredStatistics:
+    """Statistics of one column, of the kind of its declared type. None where a number is unknown or not defined."""
+
+    column: str
+    """The name in the catalog."""
+    type: str
+    """The declared type."""
+    kind: Kind
+    nulls: int
+    distinct: int
+    """Number of distinct values; 0 for kinds that have none."""
+    minimum: int | float | None = None
+    """The least value: a number, the days since 1970-01-01, or the unscaled value of a decimal."""
+    maximum: int | float | None = None
+    scale: int = 0
+    """Digits after the decimal point of a decimal's bounds."""
+    maximum_length: int = 0
+    mean_length: float = 0.0
+    trues: int = 0
+    falses: int = 0
+    has_exact_bounds: bool = False
+    """Whether the bounds are the least and the greatest value, or the kind has no bounds."""
+
+
+def declare_statistics(name: str, type: str, row: ColumnStatistics) -> DeclaredStatistics | None:
+    """Return the statistics of a column; None if a number is unknown that the catalog requires.
+
+    Args:
+        name: The column's name in the catalog.
+        type: The type in the catalog.
+        row: The statistics of the column.
+    """
+    kind = _KINDS.get(type.lower().partition("(")[0].strip())
+    if kind is None or row.type_class is None or not row.type_class.startswith(_CLASSES[kind]):
+        return None
+    nulls, distinct = row.null_count, row.distinct_count
+    if kind == "boolean":
+        if row.true_count is None:
+            return None
+        falses = row.value_count - row.true_count
+        return DeclaredStatistics(
+            name, type, kind, nulls, 0, trues=row.true_count, falses=falses, has_exact_bounds=True
+        )
+    if distinct is None:
+        return None
+    if kind in ("string", "binary"):
+        if row.value_count and (row.mean_length is None or row.maximum_length is None):
+            return None
+        return DeclaredStatistics(
+            *(name, type, kind, nulls, distinct),
+            maximum_length=row.maximum_length or 0,
+            mean_length=row.mean_length or 0.0,
+            has_exact_bounds=True,
+        )
+    if kind == "timestamp":
+        return DeclaredStatistics(name, type, kind, nulls, distinct)
+    minimum, maximum = (_bound(bound, kind) for bound in (row.minimum, row.maximum))
+    is_exact = row.minimum_exact and row.maximum_exact and not row.nan_count
+    return DeclaredStatistics(
+        *(name, type, kind, nulls, distinct, minimum, maximum),
+        scale=class_named(row.type_class).scale,
+        has_exact_bounds=is_exact and minimum is not None and maximum is not None,
+    )
+
+
+def _bound(bound: pa.Scalar | None, kind: Kind) -> int | float | None:
+    """Return the number of a bound; None if it is unknown or beyond the catalog's range."""
+    if bound is None:
+        return None
+    value = physical_value(bound)
+    is_storable = math.isfinite(value) if kind == "double" else kind == "decimal" or -_MAX_LONG <= value < _MAX_LONG
+    return value if is_storable else None

@@ -1,0 +1,150 @@
+"""A table in AWS Glue's Data Catalog, as the export reads and changes it through boto3."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from metastore_assets.config import CatalogConfig, TableConfig
+from metastore_assets.errors import ExportError
+from metastore_assets.formats.catalogs.client import open_catalog, table_identifier
+
+_WRITE_BATCH = 25
+"""The greatest number of columns whose statistics one request writes."""
+_READ_BATCH = 100
+"""The greatest number of columns, or of partitions, in other requests."""
+
+
+class GlueTable:
+    """A table of Glue's Data Catalog. Requests are sent by one client."""
+
+    def __init__(self, client: Any, database: str, name: str) -> None:
+        """Create the table without sending a request.
+
+        Args:
+            client: The client of boto3.
+            database: Name of the database.
+            name: Name of the table.
+        """
+        self._client = client
+        self._key = {"DatabaseName": database, "TableName": name}
+
+    def load(self) -> dict[str, Any]:
+        """Return the table as Glue's type `Table`. Raises ExportError if it is a link to another table."""
+        table = self._client.get_table(DatabaseName=self._key["DatabaseName"], Name=self._key["TableName"])["Table"]
+        if table.get("TargetTable"):
+            raise ExportError(f"{table['Name']!r} is a link to another table: export that table")
+        return dict(table)
+
+    def change_properties(self, added: Mapping[str, str], removed: Collection[str] = ()) -> None:
+        """Remove properties of the table, then add others. Fails if the table changes at the same time.
+
+        No version of the table is archived, because statistics change more often than tables.
+        """
+        table = self.load()
+        parameters = {key: text for key, text in table.get("Parameters", {}).items() if key not in removed}
+        version = {"VersionId": table["VersionId"]} if table.get("VersionId") else {}
+        self._client.update_table(
+            DatabaseName=self._key["DatabaseName"],
+            TableInput=self._input("TableInput", table, {**parameters, **added}),
+            SkipArchive=True,
+            **version,
+        )
+
+    def partitions(self) -> Iterator[dict[str, Any]]:
+        """Request all partitions, and yield them as Glue's type `Partition`."""
+        for page in self._client.get_paginator("get_partitions").paginate(**self._key):
+            yield from page["Partitions"]
+
+    def change_partitions(self, partitions: Iterable[tuple[Mapping[str, Any], Mapping[str, str]]]) -> None:
+        """Store partitions with other properties. Raises ExportError if Glue refuses one."""
+        remaining = iter(partitions)
+        while batch := list(islice(remaining, _READ_BATCH)):
+            entries = [
+                {
+                    "PartitionValueList": partition["Values"],
+                    "PartitionInput": self._input("PartitionInput", partition, parameters),
+                }
+                for partition, parameters in batch
+            ]
+            _raise_errors(self._client.batch_update_partition(**self._key, Entries=entries))
+
+    def statistics(self, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the statistics of those columns of the table that have some."""
+        found: list[dict[str, Any]] = []
+        for start in range(0, len(columns), _READ_BATCH):
+            names = list(columns[start : start + _READ_BATCH])
+            found += self._client.get_column_statistics_for_table(**self._key, ColumnNames=names)[
+                "ColumnStatisticsList"
+            ]
+        return found
+
+    def write_statistics(self, columns: Sequence[Mapping[str, Any]], values: Sequence[str] | None = None) -> None:
+        """Write statistics of columns of the table, or of the partition with some values.
+
+        Raises ExportError if Glue refuses those of a column.
+        """
+        for start in range(0, len(columns), _WRITE_BATCH):
+            batch = list(columns[start : start + _WRITE_BATCH])
+            if values is None:
+                response = self._client.update_column_statistics_for_table(**self._key, ColumnStatisticsList=batch)
+            else:
+                response = self._client.update_column_statistics_for_partition(
+                    **self._key, PartitionValues=list(values), ColumnStatisticsList=batch
+                )
+            _raise_errors(response)
+
+    def delete_statistics(self, columns: Iterable[str], values: Sequence[str] | None = None) -> None:
+        """Delete the statistics of columns of the table, or of the partition with some values, if they exist."""
+        for column in columns:
+            try:
+                if values is None:
+                    self._client.delete_column_statistics_for_table(**self._key, ColumnName=column)
+                else:
+                    self._client.delete_column_statistics_for_partition(
+                        **self._key, PartitionValues=list(values), ColumnName=column
+                    )
+            except self._client.exceptions.EntityNotFoundException:
+                continue
+
+    def _input(self, shape: str, item: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+        """Return what a request needs to store an item of a response with other properties."""
+        names = self._client.meta.service_model.shape_for(shape).members
+        return {**{name: item[name] for name in names if name in item}, "Parameters": dict(parameters)}
+
+
+def _raise_errors(response: Mapping[str, Any]) -> None:
+    for error in response.get("Errors") or ():
+        detail = error.get("Error") or error.get("ErrorDetail") or {}
+        column = error.get("ColumnStatistics", {}).get("ColumnName")
+        subject = f"column {column!r}" if column else f"partition {'/'.join(error.get('PartitionValueList', ()))!r}"
+        raise ExportError(
+            f"Glue refuses statistics of {subject}: {detail.get('ErrorCode')}: {detail.get('ErrorMessage')}"
+        )
+
+
+@contextmanager
+def open_glue_table(table: TableConfig, title: str) -> Iterator[GlueTable]:
+    """Open the table of a configuration in Glue.
+
+    Args:
+        table: The configuration of the table.
+        title: What messages call the target.
+
+    Raises:
+        ExportError: The table is not in a catalog of type `glue`.
+        TableFormatError: Glue cannot be reached, or refuses a request.
+    """
+    if not isinstance(table.catalog, CatalogConfig) or table.catalog.type != "glue":
+        raise ExportError(
+            f"{title} needs a table in a catalog of type `glue`, and table {table.name!r} is in none: name it by "
+            "`catalog` and `table` instead of by its location"
+        )
+    database, name = table_identifier(table)
+    with open_catalog(table.catalog, f"update table {table.identifier!r}") as catalog:
+        from metastore_assets.formats.catalogs.glue import GlueCatalogClient
+
+        assert isinstance(catalog, GlueCatalogClient)
+        yield GlueTable(catalog.glue, database, name)

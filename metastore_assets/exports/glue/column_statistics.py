@@ -1,0 +1,86 @@
+"""Column statistics as requests of AWS Glue have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from metastore_assets.exports.declared_statistics import DeclaredStatistics, Kind
+from metastore_assets.exports.hive.column_statistics import unscaled_bytes
+
+_NAMES: dict[Kind, str] = {
+    "binary": "Binary",
+    "boolean": "Boolean",
+    "date": "Date",
+    "decimal": "Decimal",
+    "double": "Double",
+    "long": "Long",
+    "string": "String",
+    "timestamp": "Long",
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_request(statistics: Iterable[DeclaredStatistics], analyzed: datetime) -> list[dict[str, Any]]:
+    """Return the statistics of columns as Glue's type `ColumnStatistics`.
+
+    Args:
+        statistics: The statistics.
+        analyzed: When they were computed.
+    """
+    return [
+        {
+            "ColumnName": column.column,
+            "ColumnType": column.type,
+            "AnalyzedTime": analyzed,
+            "StatisticsData": {
+                "Type": _NAMES[column.kind].upper(),
+                f"{_NAMES[column.kind]}ColumnStatisticsData": _numbers(column),
+            },
+        }
+        for column in statistics
+    ]
+
+
+def _numbers(column: DeclaredStatistics) -> dict[str, Any]:
+    numbers: dict[str, Any] = {"NumberOfNulls": column.nulls}
+    if column.kind == "boolean":
+        return {**numbers, "NumberOfTrues": column.trues, "NumberOfFalses": column.falses}
+    if column.kind in ("string", "binary"):
+        numbers |= {"MaximumLength": column.maximum_length, "AverageLength": float(column.mean_length)}
+    if column.kind != "binary":
+        numbers["NumberOfDistinctValues"] = column.distinct
+    for name, bound in (("MinimumValue", column.minimum), ("MaximumValue", column.maximum)):
+        value = None if bound is None else _bound(column, bound)
+        if value is not None:
+            numbers[name] = value
+    return numbers
+
+
+def _bound(column: DeclaredStatistics, bound: int | float) -> Any:
+    """Return a bound as Glue stores it; None for a date beyond the years 1 to 9999."""
+    if column.kind == "decimal":
+        return {"UnscaledValue": unscaled_bytes(int(bound)), "Scale": column.scale}
+    if column.kind == "date":
+        try:
+            return _EPOCH + timedelta(days=bound)
+        except OverflowError:
+            return None
+    return bound
+
+
+def read_response(statistics: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the numbers of Glue's `ColumnStatistics` by column and Glue's name."""
+    result = {}
+    for column in statistics:
+        data = column["StatisticsData"]
+        (numbers,) = (part for name, part in data.items() if name != "Type")
+        result[column["ColumnName"]] = dict(numbers)
+    return result
+
+
+def counts_of(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int | None]]:
+    """Return the whole numbers that show whether something else has changed the statistics of a column, by column."""
+    names = ("NumberOfNulls", "NumberOfDistinctValues", "NumberOfTrues", "MaximumLength")
+    return {column: [numbers.get(name) for name in names] for column, numbers in statistics.items()}

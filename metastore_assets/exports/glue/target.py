@@ -1,0 +1,222 @@
+"""The export target `glue`: column statistics of a table and its partitions in AWS Glue's Data Catalog."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from metastore_assets.errors import ExportError
+from metastore_assets.exports.base import ExportedVersion, ExportMark, ExportOptions, ExportTarget, WrittenExport
+from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers, properties_digest
+from metastore_assets.exports.glue.catalog import GlueTable, open_glue_table
+from metastore_assets.exports.glue.column_statistics import counts_of, read_response, to_request
+from metastore_assets.exports.partition_values import PartitionValues, registered_values, version_values
+
+_PREFIX = "metastore-assets.glue."
+_CONTENT = f"{_PREFIX}content"
+"""The property with a digest of what we wrote: of the numbers of a table, or of those of one partition."""
+_COLUMNS = f"{_PREFIX}columns"
+"""The property with the names of the columns of which we wrote statistics, as JSON."""
+_WRITING = f"{_PREFIX}writing"
+"""The property that a table has while an export is written. An interrupted export leaves it."""
+_ROWS, _SIZE = "numRows", "totalSize"
+
+
+class GlueOptions(ExportOptions):
+    """The settings of an export to Glue."""
+
+    partitions: bool = True
+    """Whether statistics of partitions are written, besides those of the table. A partition that changed takes one
+    request for each 25 columns."""
+
+
+@dataclass(frozen=True)
+class _Registered:
+    """The partitions that Glue registers."""
+
+    names: list[str]
+    """The partition columns, in lower case; empty if no partitions are exported."""
+    types: list[str]
+    partitions: dict[PartitionValues, dict[str, Any]]
+
+
+class GlueTarget(ExportTarget):
+    """Column statistics, `numRows` and `totalSize` of a table and its partitions."""
+
+    kind = "glue"
+    title = "AWS Glue"
+    options_model = GlueOptions
+
+    def write(self, version: ExportedVersion) -> WrittenExport:
+        """Write partitions that changed, then the table, and the mark last. See `ExportTarget.write`."""
+        if version.version.format not in ("files", "hudi"):
+            raise ExportError(
+                f"engines take the statistics of {version.version.format} tables from elsewhere than from Glue: the "
+                "export `glue` is for plain files and Hudi tables"
+            )
+        with self._open() as table:
+            declared = table.load()
+            properties = declared.get("Parameters", {})
+            self._refuse_foreign(table, declared)
+            registered = self._registered(table, declared)
+            types = {column["Name"]: column.get("Type", "") for column in declared["StorageDescriptor"]["Columns"]}
+            keys = [key["Name"] for key in declared.get("PartitionKeys", ())]
+            columns = DeclaredColumns(version, types, keys, json.loads(properties.get(_COLUMNS, "[]")))
+            numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
+            names = sorted(columns.written | set(columns.former))
+            table.change_properties(
+                {_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)},
+                {_CONTENT, *ExportMark.property_names(self.kind)},
+            )
+            size, unmatched = self._write_partitions(table, version, columns, registered)
+            table.delete_statistics(name for name in columns.former if name not in columns.written)
+            requests = to_request(numbers.columns, version.version.published_at)
+            table.write_statistics(requests)
+            added = {
+                **_properties(numbers),
+                **version.mark.to_properties(self.kind),
+                _COLUMNS: json.dumps(sorted(columns.written)),
+                _CONTENT: _content(read_response(requests)),
+            }
+            table.change_properties(added, {_WRITING})
+        notes = columns.notes()
+        if unmatched:
+            notes.append(f"{unmatched} partitions are not registered in Glue, and were left out")
+        size += _size(requests) + _size(added)
+        return WrittenExport(size, len(numbers.columns), tuple(notes))
+
+    def status(self) -> ExportMark | None:
+        """Return the mark; None if there is none, or if something else has written statistics of the table since."""
+        with self._open() as table:
+            properties = table.load().get("Parameters", {})
+            mark = ExportMark.from_properties(properties, self.kind)
+            return mark if mark is not None and _has_our_content(table, properties) else None
+
+    def remove(self) -> bool:
+        """Remove our column statistics, the numbers of rows and bytes, and our properties.
+
+        If something else has written statistics since, only our properties are removed.
+        """
+        with self._open() as table:
+            properties = table.load().get("Parameters", {})
+            if ExportMark.from_properties(properties, self.kind) is None and _WRITING not in properties:
+                return False
+            is_ours = _WRITING in properties or _has_our_content(table, properties)
+            columns = json.loads(properties.get(_COLUMNS, "[]"))
+            if is_ours:
+                table.change_properties({_WRITING: "removing"})
+            for partition in list(table.partitions()):
+                if _CONTENT in partition.get("Parameters", {}):
+                    _remove_from_partition(table, partition, columns)
+            if is_ours:
+                table.delete_statistics(columns)
+            numbers = {_ROWS, _SIZE} if is_ours else set()
+            removed = {_CONTENT, _COLUMNS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
+            table.change_properties({}, removed)
+            return True
+
+    def read_back(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the statistics of each column of the table by Glue's names. Those of the table have no name."""
+        with self._open() as table:
+            declared = table.load()
+            numbers = {name: declared.get("Parameters", {}).get(name) for name in (_ROWS, _SIZE)}
+            return {"": numbers, **read_response(table.statistics(_column_names(declared)))}
+
+    def _open(self) -> AbstractContextManager[GlueTable]:
+        return open_glue_table(self.table, self.title)
+
+    def _refuse_foreign(self, table: GlueTable, declared: Mapping[str, Any]) -> None:
+        """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
+        properties = declared.get("Parameters", {})
+        if self.options.replace or _WRITING in properties:
+            return
+        if ExportMark.from_properties(properties, self.kind) is not None:
+            is_foreign = not _has_our_content(table, properties)
+        else:
+            is_foreign = properties.get(_ROWS) not in UNKNOWN_ROWS or bool(table.statistics(_column_names(declared)))
+        if is_foreign:
+            raise ExportError(
+                f"table {self.table.identifier!r} has statistics that something else wrote to Glue: set "
+                "`replace: true` for this export to replace them"
+            )
+
+    def _registered(self, table: GlueTable, declared: Mapping[str, Any]) -> _Registered:
+        """Return the registered partitions. Raises ExportError if one has statistics of something else."""
+        keys = declared.get("PartitionKeys", ())
+        names, types = [key["Name"].lower() for key in keys], [key.get("Type", "") for key in keys]
+        if not keys or not self.options.partitions:
+            return _Registered([], types, {})
+        partitions = {registered_values(partition["Values"], types): partition for partition in table.partitions()}
+        is_writing = _WRITING in declared.get("Parameters", {})
+        for partition in partitions.values():
+            parameters = partition.get("Parameters", {})
+            rows, content = parameters.get(_ROWS), parameters.get(_CONTENT, "")
+            is_ours = is_writing or rows in UNKNOWN_ROWS or content.partition(":")[0] == rows
+            if not is_ours and not self.options.replace:
+                raise ExportError(
+                    f"the partition {'/'.join(partition['Values'])} of table {self.table.identifier!r} has statistics "
+                    "that something else wrote to Glue: set `replace: true` for this export to replace them"
+                )
+        return _Registered(names, types, partitions)
+
+    def _write_partitions(
+        self, table: GlueTable, version: ExportedVersion, columns: DeclaredColumns, registered: _Registered
+    ) -> tuple[int, int]:
+        """Write the partitions whose numbers changed. Return the bytes, and the number of unregistered partitions."""
+        if not registered.names:
+            return 0, 0
+        remaining = dict(registered.partitions)
+        size = unmatched = 0
+        for entry, exported in version.partitions():
+            values = version_values(entry.key, registered.names, registered.types)
+            partition = None if values is None else remaining.pop(values, None)
+            if partition is None:
+                unmatched += 1
+                continue
+            numbers = Numbers(entry.row_count, entry.bytes, columns.declare(exported))
+            parameters = partition.get("Parameters", {})
+            if parameters.get(_CONTENT) == numbers.content:
+                continue
+            requests = to_request(numbers.columns, version.version.published_at)
+            written = {one.column for one in numbers.columns}
+            table.delete_statistics((name for name in columns.former if name not in written), partition["Values"])
+            table.write_statistics(requests, partition["Values"])
+            added = {**_properties(numbers), _CONTENT: numbers.content}
+            table.change_partitions([(partition, {**parameters, **added})])
+            size += _size(requests) + _size(added)
+        for partition in remaining.values():
+            if _CONTENT in partition.get("Parameters", {}):
+                _remove_from_partition(table, partition, sorted(columns.written | set(columns.former)))
+        return size, unmatched
+
+
+def _column_names(declared: Mapping[str, Any]) -> list[str]:
+    return [column["Name"] for column in declared["StorageDescriptor"]["Columns"]]
+
+
+def _has_our_content(table: GlueTable, properties: Mapping[str, str]) -> bool:
+    statistics = read_response(table.statistics(json.loads(properties.get(_COLUMNS, "[]"))))
+    return properties.get(_CONTENT) == _content(statistics)
+
+
+def _content(statistics: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a digest of the numbers of columns, as they are read back."""
+    return properties_digest(counts_of(statistics))
+
+
+def _properties(numbers: Numbers) -> dict[str, str]:
+    return {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
+
+
+def _remove_from_partition(table: GlueTable, partition: Mapping[str, Any], columns: list[str]) -> None:
+    """Remove our statistics and our properties of a partition."""
+    table.delete_statistics(columns, partition["Values"])
+    kept = {key: text for key, text in partition["Parameters"].items() if key not in (_CONTENT, _ROWS, _SIZE)}
+    table.change_partitions([(partition, kept)])
+
+
+def _size(item: Any) -> int:
+    return len(json.dumps(item, default=str))

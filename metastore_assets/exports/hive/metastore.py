@@ -1,0 +1,148 @@
+"""A table in a Hive metastore, as export targets read and change it through the metastore's Thrift interface."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from metastore_assets.config import CatalogConfig, TableConfig
+from metastore_assets.errors import ExportError
+from metastore_assets.formats.catalogs.client import open_catalog, table_identifier
+
+if TYPE_CHECKING:
+    from hive_metastore.ttypes import ColumnStatistics, ColumnStatisticsObj, Partition, Table
+
+_ENGINE = "hive"
+"""Hive 4 keeps statistics by engine. Earlier versions ignore this."""
+_NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
+"""Without it, the metastore lists the table's files after each change, and replaces numbers that a client has set."""
+
+
+class HiveTable:
+    """A table of a Hive metastore, over one connection."""
+
+    def __init__(self, client: Any, database: str, name: str) -> None:
+        """Create the table without sending a request.
+
+        Args:
+            client: Thrift's client `ThriftHiveMetastore.Client`.
+            database: Name of the database.
+            name: Name of the table.
+        """
+        self.client = client
+        self.database = database
+        self.name = name
+
+    def load(self) -> Table:
+        """Return the table. Raises TableNotFoundError."""
+        from metastore_assets.formats.catalogs.hive import request_table
+
+        return request_table(self.client, self.database, self.name)
+
+    def change_properties(self, added: Mapping[str, str], removed: Collection[str] = ()) -> None:
+        """Remove properties of the table, then add others, in one request that changes nothing else."""
+        from hive_metastore.ttypes import EnvironmentContext
+
+        table = self.load()
+        table.parameters = {key: text for key, text in (table.parameters or {}).items() if key not in removed} | dict(
+            added
+        )
+        self.client.alter_table_with_environment_context(
+            self.database, self.name, table, EnvironmentContext(dict(_NO_STATISTICS))
+        )
+
+    def partition_names(self) -> list[str]:
+        """Return the names of all partitions, such as `day=2024-01-01/country=FR`, as the metastore escapes them."""
+        return self.client.get_partition_names(self.database, self.name, -1)  # type: ignore[no-any-return]
+
+    def load_partitions(self, names: Sequence[str]) -> list[tuple[str, Partition]]:
+        """Return the partitions with some names, with their names, in no particular order."""
+        if not names:
+            return []
+        by_values = {tuple(unquote(item.partition("=")[2]) for item in name.split("/")): name for name in names}
+        partitions = self.client.get_partitions_by_names(self.database, self.name, list(names))
+        return [(by_values[tuple(partition.values)], partition) for partition in partitions]
+
+    def change_partitions(self, partitions: list[Partition]) -> None:
+        """Store the changed properties of some partitions."""
+        from hive_metastore.ttypes import EnvironmentContext
+
+        if partitions:
+            self.client.alter_partitions_with_environment_context(
+                self.database, self.name, partitions, EnvironmentContext(dict(_NO_STATISTICS))
+            )
+
+    def statistics(self, columns: Sequence[str]) -> list[ColumnStatisticsObj]:
+        """Return the statistics of those columns that have some."""
+        from hive_metastore.ttypes import TableStatsRequest
+
+        if not columns:
+            return []
+        request = TableStatsRequest(self.database, self.name, list(columns), engine=_ENGINE)
+        return self.client.get_table_statistics_req(request).tableStats  # type: ignore[no-any-return]
+
+    def write_statistics(self, columns: list[ColumnStatisticsObj]) -> None:
+        """Write statistics of columns of the table, in place of earlier ones of these columns."""
+        if columns:
+            self.client.update_table_column_statistics(self._column_statistics(columns, None))
+
+    def write_partition_statistics(self, columns: Mapping[str, list[ColumnStatisticsObj]]) -> None:
+        """Write statistics of columns of partitions, by name of the partition."""
+        from hive_metastore.ttypes import SetPartitionsStatsRequest
+
+        statistics = [self._column_statistics(objects, name) for name, objects in columns.items() if objects]
+        if statistics:
+            self.client.set_aggr_stats_for(SetPartitionsStatsRequest(statistics, engine=_ENGINE))
+
+    def delete_statistics(self, columns: Iterable[str], partition: str | None = None) -> None:
+        """Delete the statistics of columns of the table, or of a partition by name. Missing ones are no error."""
+        from hive_metastore.ttypes import NoSuchObjectException
+
+        for column in columns:
+            with suppress(NoSuchObjectException):
+                if partition is None:
+                    self.client.delete_table_column_statistics(self.database, self.name, column, _ENGINE)
+                else:
+                    arguments = (self.database, self.name, partition, column, _ENGINE)
+                    self.client.delete_partition_column_statistics(*arguments)
+
+    @staticmethod
+    def size_of(objects: Iterable[Any]) -> int:
+        """Return the size of Thrift objects in a request, in bytes."""
+        from thrift.TSerialization import serialize
+
+        return sum(len(serialize(item)) for item in objects)
+
+    def _column_statistics(self, columns: list[ColumnStatisticsObj], partition: str | None) -> ColumnStatistics:
+        from hive_metastore.ttypes import ColumnStatistics, ColumnStatisticsDesc
+
+        description = ColumnStatisticsDesc(partition is None, self.database, self.name, partition)
+        return ColumnStatistics(description, columns, engine=_ENGINE)
+
+
+@contextmanager
+def open_hive_table(table: TableConfig, title: str) -> Iterator[HiveTable]:
+    """Connect to the metastore of a table.
+
+    Args:
+        table: The configuration of the table.
+        title: What messages call the target.
+
+    Raises:
+        ExportError: The table is not in a catalog of type `hive`.
+        TableFormatError: The metastore cannot be reached, or refuses a request.
+    """
+    if not isinstance(table.catalog, CatalogConfig) or table.catalog.type != "hive":
+        raise ExportError(
+            f"{title} needs a table in a catalog of type `hive`, and table {table.name!r} is in none: name it by "
+            "`catalog` and `table` instead of by its location"
+        )
+    database, name = table_identifier(table)
+    with open_catalog(table.catalog, f"update table {table.identifier!r}") as catalog:
+        from metastore_assets.formats.catalogs.hive import HiveCatalogClient
+
+        assert isinstance(catalog, HiveCatalogClient)
+        with catalog.connect() as client:
+            yield HiveTable(client, database, name)

@@ -1,0 +1,262 @@
+"""The export target `hive`: statistics of a table and its partitions in a Hive metastore."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from metastore_assets.errors import ExportError
+from metastore_assets.exports.base import (
+    ExportedVersion,
+    ExportMark,
+    ExportOptions,
+    ExportTarget,
+    WrittenExport,
+)
+from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers, properties_digest
+from metastore_assets.exports.hive.column_statistics import counts_of, read_thrift, to_thrift
+from metastore_assets.exports.hive.metastore import HiveTable, open_hive_table
+from metastore_assets.exports.partition_values import PartitionValues, registered_values, version_values
+
+if TYPE_CHECKING:
+    from hive_metastore.ttypes import Table
+
+_CONTENT = "metastore-assets.hive.content"
+"""The property with a digest of what we wrote: of the numbers of a table, or of those of one partition."""
+_COLUMNS = "metastore-assets.hive.columns"
+"""The property with the names of the columns of which we wrote statistics, as JSON."""
+_WRITING = "metastore-assets.hive.writing"
+"""The property that a table has while an export is written. An interrupted export leaves it."""
+_ROWS, _SIZE, _ACCURATE = "numRows", "totalSize", "COLUMN_STATS_ACCURATE"
+_BATCH = 200
+"""Number of partitions that are written with one request."""
+
+
+class HiveOptions(ExportOptions):
+    """The settings of an export to a Hive metastore."""
+
+    partitions: bool = True
+    """Whether statistics of partitions are written, besides those of the table."""
+    accurate: bool = False
+    """Whether `COLUMN_STATS_ACCURATE` declares the numbers to be accurate. Hive then answers `count`, `min` and `max`
+    from them without reading the table, also after commits that have not been exported yet."""
+
+
+@dataclass
+class _Registered:
+    """The partitions that the metastore registers."""
+
+    names: list[str] = field(default_factory=list)
+    """The partition columns, in lower case."""
+    types: list[str] = field(default_factory=list)
+    contents: dict[PartitionValues, tuple[str, str]] = field(default_factory=dict)
+    """Name and our digest, which may be empty, of each partition."""
+
+
+class HiveTarget(ExportTarget):
+    """Column statistics, `numRows` and `totalSize` of a table and its partitions."""
+
+    kind = "hive"
+    title = "the Hive metastore"
+    options_model = HiveOptions
+
+    def write(self, version: ExportedVersion) -> WrittenExport:
+        """Write partitions that changed, then the table, and the mark last. See `ExportTarget.write`."""
+        if version.version.format not in ("files", "hudi"):
+            raise ExportError(
+                f"engines take the statistics of {version.version.format} tables from elsewhere than from the Hive "
+                "metastore: the export `hive` is for plain files and Hudi tables"
+            )
+        with self._open() as table:
+            declared = table.load()
+            properties = dict(declared.parameters or {})
+            self._refuse_foreign(table, properties)
+            registered = self._registered(table, declared)
+            types = {column.name: column.type for column in declared.sd.cols}
+            keys = [key.name for key in declared.partitionKeys or []]
+            columns = DeclaredColumns(version, types, keys, json.loads(properties.get(_COLUMNS, "[]")))
+            numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
+            # From here to the last request the table has a property that says so, and no numbers are called accurate.
+            marks = {_CONTENT, _ACCURATE, *ExportMark.property_names(self.kind)}
+            names = sorted({one.column for one in numbers.columns} | set(columns.former))
+            table.change_properties({_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}, marks)
+            size, unmatched = self._write_partitions(table, version, columns, registered)
+            table.delete_statistics([name for name in columns.former if name not in columns.written])
+            objects = to_thrift(numbers.columns)
+            table.write_statistics(objects)
+            added = {
+                **_properties(numbers, accurate=self.options.accurate),
+                **version.mark.to_properties(self.kind),
+                _COLUMNS: json.dumps(sorted(columns.written)),
+                _CONTENT: _content(numbers.rows, read_thrift(objects)),
+            }
+            table.change_properties(added, {_WRITING, _ACCURATE})
+        notes = columns.notes()
+        if unmatched:
+            notes.append(f"{unmatched} partitions are not registered in the metastore, and were left out")
+        size += sum(len(key) + len(text) for key, text in added.items()) + table.size_of(objects)
+        return WrittenExport(size, len(numbers.columns), tuple(notes))
+
+    def status(self) -> ExportMark | None:
+        """Return the mark; None if there is none, or if something else has written statistics of the table since."""
+        with self._open() as table:
+            properties = table.load().parameters or {}
+            mark = ExportMark.from_properties(properties, self.kind)
+            return mark if mark is not None and self._has_our_content(table, properties) else None
+
+    def remove(self) -> bool:
+        """Remove our column statistics, the numbers of rows and bytes, and our properties.
+
+        If something else has analysed the table since, only our properties are removed. The metastore computes sizes
+        again when the table changes.
+        """
+        with self._open() as table:
+            declared = table.load()
+            properties = declared.parameters or {}
+            has_mark = ExportMark.from_properties(properties, self.kind) is not None
+            if not has_mark and _WRITING not in properties:
+                return False
+            is_ours = _WRITING in properties or self._has_our_content(table, properties)
+            columns = json.loads(properties.get(_COLUMNS, "[]"))
+            if is_ours:
+                table.change_properties({_WRITING: "removing"}, {_ACCURATE})
+            registered = self._registered(table, declared)
+            ours = [name for name, content in registered.contents.values() if content]
+            for names in _batches(ours):
+                _remove_from_partitions(table, names, columns)
+            if is_ours:
+                table.delete_statistics(columns)
+            numbers = {_ROWS, _SIZE, _ACCURATE} if is_ours else set()
+            removed = {_CONTENT, _COLUMNS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
+            table.change_properties({}, removed)
+            return True
+
+    def read_back(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the statistics of each column of the table by Thrift's names. Those of the table have no name."""
+        with self._open() as table:
+            declared = table.load()
+            numbers = {name: (declared.parameters or {}).get(name) for name in (_ROWS, _SIZE, _ACCURATE)}
+            return {"": numbers, **read_thrift(table.statistics([one.name for one in declared.sd.cols]))}
+
+    def _open(self) -> AbstractContextManager[HiveTable]:
+        return open_hive_table(self.table, self.title)
+
+    def _has_our_content(self, table: HiveTable, properties: Mapping[str, str]) -> bool:
+        statistics = read_thrift(table.statistics(json.loads(properties.get(_COLUMNS, "[]"))))
+        return properties.get(_CONTENT) == _content(properties.get(_ROWS), statistics)
+
+    def _refuse_foreign(self, table: HiveTable, properties: Mapping[str, str]) -> None:
+        """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
+        if self.options.replace or _WRITING in properties:
+            return
+        if ExportMark.from_properties(properties, self.kind) is not None:
+            is_foreign = not self._has_our_content(table, properties)
+        else:
+            names = [column.name for column in table.load().sd.cols]
+            is_foreign = properties.get(_ROWS) not in UNKNOWN_ROWS or bool(table.statistics(names))
+        if is_foreign:
+            raise ExportError(
+                f"table {self.table.identifier!r} has statistics that something else wrote to the Hive metastore, such "
+                "as ANALYZE TABLE of Hive: set `replace: true` for this export to replace them"
+            )
+
+    def _registered(self, table: HiveTable, declared: Table) -> _Registered:
+        """Return the registered partitions. Raises ExportError if one has statistics of something else."""
+        keys = declared.partitionKeys or []
+        registered = _Registered([key.name.lower() for key in keys], [key.type for key in keys])
+        if not keys or not self.options.partitions:
+            return registered
+        is_writing = _WRITING in (declared.parameters or {})
+        for name, partition in (
+            pair for names in _batches(table.partition_names()) for pair in table.load_partitions(names)
+        ):
+            properties = partition.parameters or {}
+            content, rows = properties.get(_CONTENT, ""), properties.get(_ROWS)
+            is_ours = is_writing or rows in UNKNOWN_ROWS or content.partition(":")[0] == rows
+            if not is_ours and not self.options.replace:
+                raise ExportError(
+                    f"the partition {name} of table {self.table.identifier!r} has statistics that something else wrote "
+                    "to the Hive metastore: set `replace: true` for this export to replace them"
+                )
+            values = registered_values(partition.values, registered.types)
+            registered.contents[values] = name, content
+        return registered
+
+    def _write_partitions(
+        self, table: HiveTable, version: ExportedVersion, columns: DeclaredColumns, registered: _Registered
+    ) -> tuple[int, int]:
+        """Write the partitions whose numbers changed. Return the bytes, and the number of unregistered partitions."""
+        if not registered.names or not self.options.partitions:
+            return 0, 0
+        size = unmatched = 0
+        remaining = dict(registered.contents)
+        for batch in _batches(version.partitions()):
+            changed: dict[str, Numbers] = {}
+            for entry, exported in batch:
+                values = version_values(entry.key, registered.names, registered.types)
+                name, content = ("", "") if values is None else remaining.pop(values, ("", ""))
+                numbers = Numbers(entry.row_count, entry.bytes, columns.declare(exported))
+                unmatched += not name
+                if name and self._mark(numbers) != content:
+                    changed[name] = numbers
+            size += self._write_batch(table, changed, columns)
+        gone = [name for name, content in remaining.values() if content]
+        for names in _batches(gone):
+            _remove_from_partitions(table, names, sorted(columns.written | set(columns.former)))
+        return size, unmatched
+
+    def _mark(self, numbers: Numbers) -> str:
+        """Return the text that a partition with some numbers has, beginning with the number of rows."""
+        return f"{numbers.content}:accurate" if self.options.accurate else numbers.content
+
+    def _write_batch(self, table: HiveTable, changed: Mapping[str, Numbers], columns: DeclaredColumns) -> int:
+        objects = {name: to_thrift(numbers.columns) for name, numbers in changed.items()}
+        for name, numbers in changed.items():
+            written = {one.column for one in numbers.columns}
+            table.delete_statistics([column for column in columns.former if column not in written], name)
+        table.write_partition_statistics(objects)
+        partitions = table.load_partitions(list(changed))
+        size = sum(table.size_of(one) for one in objects.values())
+        for name, partition in partitions:
+            numbers = changed[name]
+            kept = {key: text for key, text in (partition.parameters or {}).items() if key != _ACCURATE}
+            added = {**_properties(numbers, accurate=self.options.accurate), _CONTENT: self._mark(numbers)}
+            partition.parameters = kept | added
+            size += sum(len(key) + len(text) for key, text in added.items())
+        table.change_partitions([partition for _, partition in partitions])
+        return size
+
+
+def _properties(numbers: Numbers, *, accurate: bool) -> dict[str, str]:
+    """Return Hive's properties with the number of rows and bytes."""
+    properties = {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
+    if accurate:
+        exact = {one.column: "true" for one in numbers.columns if one.has_exact_bounds}
+        properties[_ACCURATE] = json.dumps({"BASIC_STATS": "true", "COLUMN_STATS": exact}, separators=(",", ":"))
+    return properties
+
+
+def _content(rows: Any, statistics: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a digest of the numbers of a table, as they are read back."""
+    return properties_digest({"rows": str(rows), "columns": counts_of(statistics)})
+
+
+def _remove_from_partitions(table: HiveTable, names: Sequence[str], columns: Sequence[str]) -> None:
+    """Remove our statistics and our properties of some partitions."""
+    for name in names:
+        table.delete_statistics(columns, name)
+    partitions = [partition for _, partition in table.load_partitions(names)]
+    removed = {_CONTENT, _ROWS, _SIZE, _ACCURATE}
+    for partition in partitions:
+        partition.parameters = {key: text for key, text in (partition.parameters or {}).items() if key not in removed}
+    table.change_partitions(partitions)
+
+
+def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _BATCH)):
+        yield batch

@@ -1,0 +1,47 @@
+"""Matches the partitions of a version with those that a metastore registers, by their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metastore_assets.expressions.partition_keys import NULL_VALUE, decode_partition_key
+
+PartitionValues = tuple[str | None, ...]
+"""The values of a partition in the order of the metastore's partition columns, None for null."""
+_INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint")
+
+
+def registered_values(values: Sequence[str], types: Sequence[str]) -> PartitionValues:
+    """Return the values of a registered partition in one form: `7` for the integer `07`.
+
+    Args:
+        values: The values as the metastore has them.
+        types: The types of the partition columns.
+    """
+    return tuple(_normalize(value, type_) for value, type_ in zip(values, types, strict=True))
+
+
+def version_values(key: str, names: Sequence[str], types: Sequence[str]) -> PartitionValues | None:
+    """Return the values of a partition of a version; None if its columns are not those of the metastore.
+
+    Args:
+        key: The key of the partition.
+        names: The metastore's names of the partition columns, in lower case.
+        types: Their types.
+    """
+    values = {name.lower(): value for name, value in decode_partition_key(key)}
+    if set(values) != set(names):
+        return None
+    return tuple(
+        None if values[name] is None else _normalize(str(values[name]), type_)
+        for name, type_ in zip(names, types, strict=True)
+    )
+
+
+def _normalize(value: str, type_: str) -> str | None:
+    if value == NULL_VALUE:
+        return None
+    try:
+        return str(int(value)) if type_.lower() in _INTEGERS else value
+    except ValueError:
+        return value

@@ -1,0 +1,97 @@
+"""The statistics of a table as Spark stores them in the properties of a table.
+
+They are the properties that `ANALYZE TABLE … COMPUTE STATISTICS FOR COLUMNS` of Spark 3.5 and 4 writes. Spark's classes
+`CatalogColumnStat` and `HiveExternalCatalog` define them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from metastore_assets.exports.spark.columns import SparkColumn, find_bounds, format_value, read_long_property
+from metastore_assets.exports.spark.histograms import EquiHeightHistogram, encode_histogram
+from metastore_assets.statistics.column import ColumnStatistics
+
+PREFIX = "spark.sql.statistics."
+SIZE = f"{PREFIX}totalSize"
+"""The property that Spark itself updates after a write, if `spark.sql.statistics.size.autoUpdate.enabled` is set."""
+_ROWS = f"{PREFIX}numRows"
+_COLUMN_PREFIX = f"{PREFIX}colStats."
+_STATISTICS = ("distinctCount", "nullCount", "avgLen", "maxLen", "min", "max", "histogram")
+_VERSION = "2"
+_PART_LENGTH = 4_000
+"""Spark splits a longer property, because metastores limit the length of values."""
+_MAX_KEY = 256
+"""The greatest length of the key of a property in a Hive metastore."""
+
+
+def table_properties(rows: int, size: int) -> dict[str, str]:
+    """Return the properties with the number of rows and bytes of a table."""
+    return {SIZE: str(size), _ROWS: str(rows)}
+
+
+def column_properties(
+    column: SparkColumn, row: ColumnStatistics, histogram: Callable[[], EquiHeightHistogram | None]
+) -> dict[str, str]:
+    """Return the properties with the statistics of a column; none if Spark would misread what is known of it.
+
+    Spark takes a number, date or boolean without bounds for a column of nulls, and estimates that no row matches a
+    comparison with it. So a column with unknown bounds or an unknown distinct count has no properties.
+
+    Args:
+        column: The column in Spark's catalog.
+        row: Its statistics. A hidden column has only counts.
+        histogram: Returns the column's histogram; None if it has none.
+    """
+    known: dict[str, str | None] = {"version": _VERSION, "nullCount": str(row.null_count)}
+    distinct = _distinct_without_nan(row)
+    if distinct is not None:
+        known["distinctCount"] = str(distinct)
+    if column.is_text:
+        if row.mean_length is not None and row.maximum_length is not None:
+            known |= {"avgLen": str(math.ceil(row.mean_length)), "maxLen": str(row.maximum_length)}
+    else:
+        bounds = find_bounds(column, row)
+        if distinct is None or (bounds is None and distinct > 0):
+            return {}
+        known |= {"avgLen": str(column.size), "maxLen": str(column.size)}
+        if bounds is not None:
+            known |= {"min": format_value(column, bounds[0]), "max": format_value(column, bounds[1])}
+            bins = histogram()
+            known["histogram"] = None if bins is None else encode_histogram(bins)
+    properties: dict[str, str] = {}
+    for name, text in known.items():
+        if text is not None:
+            properties |= _long_property(f"{_COLUMN_PREFIX}{column.name}.{name}", text)
+    return {} if any(len(key) > _MAX_KEY for key in properties) else properties
+
+
+def _long_property(key: str, text: str) -> dict[str, str]:
+    if len(text) <= _PART_LENGTH:
+        return {key: text}
+    parts = [text[start : start + _PART_LENGTH] for start in range(0, len(text), _PART_LENGTH)]
+    return {f"{key}.numParts": str(len(parts)), **{f"{key}.part.{i}": part for i, part in enumerate(parts)}}
+
+
+def _distinct_without_nan(row: ColumnStatistics) -> int | None:
+    """Return the number of distinct values without NaN, which no histogram and no bounds include."""
+    if row.distinct_count is None:
+        return None
+    return max(0, row.distinct_count - 1) if row.nan_count else row.distinct_count
+
+
+def parse_column_properties(properties: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the statistics in a table's properties by column and name, as texts.
+
+    The number of rows and bytes of the table are under the empty name.
+    """
+    result = {
+        "": {name: properties[key] for name, key in (("totalSize", SIZE), ("numRows", _ROWS)) if key in properties}
+    }
+    for key in properties:
+        if key.startswith(_COLUMN_PREFIX) and key.endswith(".version"):
+            column = key.removeprefix(_COLUMN_PREFIX).removesuffix(".version")
+            texts = {name: read_long_property(properties, f"{_COLUMN_PREFIX}{column}.{name}") for name in _STATISTICS}
+            result[column] = {name: text for name, text in texts.items() if text}
+    return result

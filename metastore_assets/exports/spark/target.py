@@ -1,0 +1,157 @@
+"""The export target `spark`: statistics in the properties of tables in a Hive metastore, where Spark finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from pydantic import Field
+
+from metastore_assets.errors import ExportError
+from metastore_assets.exports.base import (
+    ExportedColumn,
+    ExportedVersion,
+    ExportMark,
+    ExportOptions,
+    ExportTarget,
+    WrittenExport,
+)
+from metastore_assets.exports.declared_columns import properties_digest, top_level_columns
+from metastore_assets.exports.hive.metastore import HiveTable, open_hive_table
+from metastore_assets.exports.spark.columns import SparkColumn, spark_columns
+from metastore_assets.exports.spark.histograms import MAX_BINS, compute_histogram
+from metastore_assets.exports.spark.properties import (
+    PREFIX,
+    SIZE,
+    column_properties,
+    parse_column_properties,
+    table_properties,
+)
+from metastore_assets.messages import join_names
+
+_CONTENT = "metastore-assets.spark.content"
+"""The property with the digest of the statistics that we wrote."""
+
+
+class SparkOptions(ExportOptions):
+    """The settings of an export to Spark."""
+
+    bins: int = Field(default=254, ge=0, le=MAX_BINS)
+    """Number of bins of a column's histogram; 0 for no histograms. Spark's own default is 254."""
+
+
+class SparkTarget(ExportTarget):
+    """The properties `spark.sql.statistics.*` of a file table, as `ANALYZE TABLE` of Spark writes them."""
+
+    kind = "spark"
+    title = "Spark's session catalog"
+    options_model = SparkOptions
+
+    def write(self, version: ExportedVersion) -> WrittenExport:
+        """Write the statistics and the mark with one request. See `ExportTarget.write`."""
+        if version.version.format != "files":
+            raise ExportError(
+                f"Spark plans queries of {version.version.format} tables without statistics in its session catalog: "
+                "the export `spark` is for tables of Parquet, ORC, Avro, CSV or JSON files"
+            )
+        with self._open() as table:
+            before = table.load()
+        self._refuse_foreign(before.parameters or {})
+        try:
+            declared = {field.name: field.type for field in [*before.sd.cols, *(before.partitionKeys or ())]}
+            columns = spark_columns(before.parameters or {}, declared)
+        except ValueError as error:
+            raise ExportError(f"table {self.table.identifier!r}: {error}") from error
+        statistics, notes, count = self._statistics(version, columns)
+        marks = {**version.mark.to_properties(self.kind), _CONTENT: properties_digest(statistics)}
+        with self._open() as table:
+            current = table.load().parameters or {}
+            self._refuse_foreign(current)
+            table.change_properties(statistics | marks, _statistics_of(current))
+        size = sum(len(key) + len(text) for key, text in (statistics | marks).items())
+        return WrittenExport(size, count, notes)
+
+    def status(self) -> ExportMark | None:
+        """Return the mark; None if there is none, or if Spark has changed the statistics since."""
+        with self._open() as table:
+            parameters = table.load().parameters or {}
+        return ExportMark.from_properties(parameters, self.kind) if _has_our_content(parameters) else None
+
+    def remove(self) -> bool:
+        """Remove our statistics and our mark. Statistics that Spark has computed since stay."""
+        with self._open() as table:
+            parameters = table.load().parameters or {}
+            if ExportMark.from_properties(parameters, self.kind) is None:
+                return False
+            ours = _statistics_of(parameters) if _has_our_content(parameters) else {}
+            table.change_properties({}, {*ours, *ExportMark.property_names(self.kind), _CONTENT})
+            return True
+
+    def read_back(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the statistics of each column by name, as texts. Those of the table have an empty name."""
+        with self._open() as table:
+            return parse_column_properties(table.load().parameters or {})
+
+    def _open(self) -> AbstractContextManager[HiveTable]:
+        return open_hive_table(self.table, self.title)
+
+    def _refuse_foreign(self, parameters: Mapping[str, str]) -> None:
+        """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
+        statistics = _statistics_of(parameters)
+        if not statistics or self.options.replace or _has_our_content(parameters):
+            return
+        # A table with statistics whose size Spark has updated after a write has no other statistics left.
+        if ExportMark.from_properties(parameters, self.kind) is not None and list(statistics) == [SIZE]:
+            return
+        raise ExportError(
+            f"table {self.table.identifier!r} has statistics of ANALYZE TABLE in Spark: set `replace: true` for this "
+            "export to replace them"
+        )
+
+    def _statistics(
+        self, version: ExportedVersion, columns: list[SparkColumn]
+    ) -> tuple[dict[str, str], tuple[str, ...], int]:
+        """Return the properties, notes about columns without statistics, and the number of columns with statistics."""
+        properties = table_properties(version.version.row_count, version.version.bytes)
+        names = top_level_columns(version)
+        declared = {column.name.lower(): column for column in columns} | {column.name: column for column in columns}
+        mismatched, unbounded, count = [], [], 0
+        for exported in version.columns():
+            name = names.get(exported.path)
+            if name is None:
+                continue
+            column = declared.get(name) or declared.get(name.lower())
+            # The statistics of a hidden column do not tell its type.
+            if column is None or not (exported.is_hidden or column.accepts(exported.statistics.type_class)):
+                mismatched.append(name)
+            elif added := self._column_properties(version, exported, column):
+                properties |= added
+                count += 1
+            else:
+                unbounded.append(name)
+        notes = []
+        if mismatched:
+            notes.append(f"left out, because Spark has no statistics of their types: {join_names(mismatched)}")
+        if unbounded:
+            notes.append(f"left out, because their bounds or distinct values are not known: {join_names(unbounded)}")
+        return properties, tuple(notes), count
+
+    def _column_properties(
+        self, version: ExportedVersion, exported: ExportedColumn, column: SparkColumn
+    ) -> dict[str, str]:
+        row = exported.statistics
+        has_bins = self.options.bins and not exported.is_hidden
+        return column_properties(
+            column,
+            row,
+            lambda: compute_histogram(version.lookup, column, row, self.options.bins) if has_bins else None,
+        )
+
+
+def _statistics_of(parameters: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in parameters.items() if key.startswith(PREFIX)}
+
+
+def _has_our_content(parameters: Mapping[str, str]) -> bool:
+    return parameters.get(_CONTENT) == properties_digest(_statistics_of(parameters))

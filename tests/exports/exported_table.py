@@ -1,0 +1,68 @@
+"""A table of a catalog that tests export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.exports.entries import select_export_entries
+from metastore_assets.exports.results import ExportResult
+from metastore_assets.exports.writing import read_export_states, remove_exports, write_exports
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.versions import versions_of
+from tests.robustness.refresh_assertions import no_spark
+
+
+class ExportedTable:
+    """A table in a metastore that is refreshed and exported as its configuration says."""
+
+    def __init__(self, catalog: Mapping[str, str], name: str, folder: Path, **settings: Any) -> None:
+        self.catalog = catalog
+        self.name = name
+        self.folder = folder
+        self.settings = settings
+
+    @property
+    def config(self) -> MetastoreConfig:
+        """The configuration with this table alone."""
+        return self._config(self.settings)
+
+    def export(self, **settings: Any) -> ExportResult:
+        """Refresh the table and export the newest version, with changed settings of the table."""
+        self.settings |= settings
+        config = self._config({key: item for key, item in self.settings.items() if key != "exports"})
+        refresh(config, config.tables[0], no_spark)
+        return self.write()
+
+    def write(self) -> ExportResult:
+        """Export the newest version."""
+        (result,) = write_exports(*self._version())
+        return result
+
+    def _config(self, settings: Mapping[str, Any]) -> MetastoreConfig:
+        table = {"name": "t", "catalog": "hms", "table": self.name, **settings}
+        root = str(self.folder.parent / f"{self.folder.name}-root")
+        return MetastoreConfig.model_validate(
+            {"root": root, "engine": "auto", "catalogs": {"hms": self.catalog}, "tables": [table]}
+        ).resolve()
+
+    def state(self) -> ExportResult:
+        """What the target has."""
+        (result,) = read_export_states(*self._version())
+        return result
+
+    def remove(self) -> ExportResult:
+        """Remove the export."""
+        (result,) = remove_exports(self.config.tables[0])
+        return result
+
+    def read_back(self) -> Any:
+        """What a reader of the target finds."""
+        (entry,) = select_export_entries(self.config.tables[0])
+        return entry.open(self.config.tables[0]).read_back()
+
+    def _version(self) -> Any:
+        versions = versions_of(self.config, "t")
+        return self.config.tables[0], versions.objects, versions.read(versions.newest())

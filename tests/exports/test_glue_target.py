@@ -1,0 +1,213 @@
+"""Exports to Glue: requests that its model allows, whose statistics are replaced, and what is removed."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import CatalogConfig
+from metastore_assets.exports.glue.catalog import GlueTable
+from metastore_assets.exports.glue.target import GlueTarget
+from metastore_assets.formats.catalogs.client import open_catalog
+from tests.exports.exported_table import ExportedTable
+from tests.exports.glue_statistics import ColumnStatisticsStore
+from tests.formats.catalogs.conftest import Glue, glue  # noqa: F401 (a fixture)
+from tests.formats.catalogs.table_declarations import files
+
+pytestmark = pytest.mark.s3
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, None], pa.int64()),
+        "price": pa.array([Decimal("-1.28"), Decimal("2.00"), None, Decimal("300.00")], pa.decimal128(15, 2)),
+        "ratio": pa.array([0.5, float("inf"), -3.25, None]),
+        "name": pa.array(["a", "", "ccc", None]),
+        "seen": pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * 3 + [None], pa.timestamp("us", "UTC")),
+        "born": pa.array([date(1969, 12, 31), date(2024, 1, 1), None, None]),
+        "ok": pa.array([True, False, False, None]),
+        "data": pa.array([b"\x00", b"", b"12345", None]),
+    }
+)
+_TYPES = ("bigint", "decimal(15,2)", "double", "string", "timestamp", "date", "boolean", "binary")
+_COLUMNS = tuple(zip(ROWS.column_names, _TYPES, strict=True))
+
+
+class GlueLab:
+    """Tables in Glue and their column statistics."""
+
+    def __init__(self, database: Glue, folder: Path) -> None:
+        self.glue = database
+        self.folder = folder
+        # A key that nothing reads gives each test a client of its own.
+        self.catalog = {**database.properties, "lab": database.database}
+        with open_catalog(CatalogConfig.model_validate({**self.catalog, "name": "hms"}), "open") as catalog:
+            self.store = ColumnStatisticsStore(catalog.glue)  # type: ignore[attr-defined]
+
+    def flat(self, **settings: Any) -> ExportedTable:
+        """An unpartitioned table."""
+        location = self.folder / "flat"
+        location.mkdir()
+        pq.write_table(ROWS, location / "1.parquet")
+        self.glue.register(files("flat", str(location), columns=_COLUMNS))
+        return self._table("flat", location, settings)
+
+    def partitioned(self, **settings: Any) -> ExportedTable:
+        """A table with the partitions `p=1` and `p=2`; the latter is registered as `02`."""
+        location = self.folder / "parts"
+        for part in ("1", "02"):
+            (location / f"p={part}").mkdir(parents=True)
+            pq.write_table(ROWS.slice(0, int(part) + 1), location / f"p={part}" / "1.parquet")
+        registered = [([part], str(location / f"p={part}")) for part in ("1", "02")]
+        declaration = files("parts", str(location), columns=_COLUMNS, partition_columns=[("p", "int")])
+        self.glue.register(declaration.replaced(partitions=registered))
+        return self._table("parts", location, settings)
+
+    def _table(self, name: str, location: Path, settings: dict[str, Any]) -> ExportedTable:
+        identifier = f"{self.glue.database}.{name}"
+        return ExportedTable(self.catalog, identifier, location, **{"exports": ["glue"], **settings})
+
+    def properties(self, name: str) -> dict[str, str]:
+        table = self.glue.client.get_table(DatabaseName=self.glue.database, Name=name)["Table"]
+        return dict(table.get("Parameters", {}))
+
+    def partitions(self, name: str = "parts") -> dict[str, dict[str, str]]:
+        """The properties of each partition by its value."""
+        found = self.glue.client.get_partitions(DatabaseName=self.glue.database, TableName=name)["Partitions"]
+        return {partition["Values"][0]: partition.get("Parameters", {}) for partition in found}
+
+    def change_properties(self, name: str, **changes: str) -> None:
+        GlueTable(self.glue.client, self.glue.database, name).change_properties(changes)
+
+
+@pytest.fixture
+def lab(glue: Glue, tmp_path: Path) -> GlueLab:  # noqa: F811
+    return GlueLab(glue, tmp_path)
+
+
+def test_requests_have_the_statistics_of_every_type(lab: GlueLab) -> None:
+    """Each is valid by botocore's model of Glue. Infinite bounds are left out."""
+    table = lab.flat()
+    result = table.export()
+    assert (result.state, result.columns, result.notes, result.error) == ("written", 8, (), None)
+    assert lab.store.of(lab.glue.database, "flat") == {
+        "id": ("LONG", _counts(1, 3) | {"MinimumValue": 1, "MaximumValue": 3}),
+        "price": ("DECIMAL", _counts(1, 3) | {"MinimumValue": _decimal(-128), "MaximumValue": _decimal(30000)}),
+        "ratio": ("DOUBLE", _counts(1, 3) | {"MinimumValue": -3.25}),
+        "name": ("STRING", _counts(1, 3) | {"MaximumLength": 3, "AverageLength": pytest.approx(4 / 3)}),
+        "seen": ("LONG", _counts(3 - 2, 1)),
+        "born": ("DATE", _counts(2, 2) | {"MinimumValue": _day(1969, 12, 31), "MaximumValue": _day(2024, 1, 1)}),
+        "ok": ("BOOLEAN", {"NumberOfNulls": 1, "NumberOfTrues": 1, "NumberOfFalses": 2}),
+        "data": ("BINARY", {"NumberOfNulls": 1, "MaximumLength": 5, "AverageLength": 2.0}),
+    }
+    properties = lab.properties("flat")
+    assert (properties["numRows"], int(properties["totalSize"])) == (
+        "4",
+        (table.folder / "1.parquet").stat().st_size,
+    )
+    assert table.state().state == "current"
+
+
+def _counts(nulls: int, distinct: int) -> dict[str, Any]:
+    return {"NumberOfNulls": nulls, "NumberOfDistinctValues": distinct}
+
+
+def _decimal(unscaled: int) -> dict[str, Any]:
+    size = 1 if -128 <= unscaled < 128 else 2
+    return {"UnscaledValue": unscaled.to_bytes(size, "big", signed=True), "Scale": 2}
+
+
+def _day(year: int, month: int, day: int) -> datetime:
+    return datetime(year, month, day, tzinfo=UTC)
+
+
+def test_a_request_has_at_most_25_columns(lab: GlueLab) -> None:
+    rows = pa.table({f"c{index:02}": [index] for index in range(60)})
+    location = lab.folder / "wide"
+    location.mkdir()
+    pq.write_table(rows, location / "1.parquet")
+    lab.glue.register(files("wide", str(location), columns=[(name, "bigint") for name in rows.column_names]))
+    table = ExportedTable(lab.catalog, f"{lab.glue.database}.wide", location, exports=["glue"])
+    assert table.export().columns == 60
+    updates = [params for name, params in lab.store.requests if name == "UpdateColumnStatisticsForTable"]
+    assert [len(params["ColumnStatisticsList"]) for params in updates] == [25, 25, 10]
+    assert len(lab.store.of(lab.glue.database, "wide")) == 60
+
+
+def test_partitions_have_their_own_statistics_and_unchanged_ones_are_not_written(lab: GlueLab) -> None:
+    table = lab.partitioned()
+    table.export()
+    assert {value: properties["numRows"] for value, properties in lab.partitions().items()} == {"1": "2", "02": "3"}
+    assert lab.store.of(lab.glue.database, "parts", "1")["id"][1]["MaximumValue"] == 2
+    assert lab.store.of(lab.glue.database, "parts", "02")["id"][1]["MaximumValue"] == 3
+    lab.store.requests.clear()
+    pq.write_table(ROWS, table.folder / "p=02" / "2.parquet")
+    table.export()
+    written = [
+        params["PartitionValues"] for name, params in lab.store.requests if name == "UpdateColumnStatisticsForPartition"
+    ]
+    assert written == [["02"]]
+    assert lab.partitions()["02"]["numRows"] == "7"
+
+
+def test_statistics_of_others_are_replaced_only_on_request(lab: GlueLab) -> None:
+    """An error changes nothing."""
+    table = lab.flat()
+    lab.change_properties("flat", numRows="17")
+    before = lab.properties("flat")
+    failed = table.export()
+    assert failed.state == "failed"
+    assert "replace: true" in str(failed.error)
+    assert (lab.properties("flat"), lab.store.of(lab.glue.database, "flat")) == (before, {})
+    assert table.export(exports={"glue": {"replace": True}}).state == "written"
+    assert lab.properties("flat")["numRows"] == "4"
+    del lab.store.statistics[lab.glue.database, "flat"]["id"]
+    assert table.state().state == "absent"
+    assert table.export(exports=["glue"]).state == "failed"
+
+
+def test_remove_undoes_the_export(lab: GlueLab) -> None:
+    table = lab.partitioned()
+    before = lab.properties("parts"), lab.partitions()
+    assert table.remove().state == "absent"
+    table.export()
+    assert table.remove().state == "removed"
+    assert (lab.properties("parts"), lab.partitions()) == before
+    assert not any(lab.store.statistics.values())
+    assert table.export().state == "written"
+
+
+def test_a_hidden_column_loses_its_statistics(lab: GlueLab) -> None:
+    table = lab.partitioned()
+    table.export()
+    table.export(columns={"id": {"values": "hidden"}})
+    for values in ((), ("1",), ("02",)):
+        assert set(lab.store.of(lab.glue.database, "parts", *values)) == set(ROWS.column_names) - {"id"}
+
+
+def test_an_interrupted_export_is_repeated(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lab.partitioned()
+    with monkeypatch.context() as patch:
+        patch.setattr(GlueTable, "write_statistics", _fail)
+        assert table.export().state == "failed"
+    assert table.state().state == "absent"
+    assert table.export().state == "written"
+    assert table.state().state == "current"
+
+
+def _fail(*_: Any) -> None:
+    raise OSError("the server is gone")
+
+
+def test_tables_that_are_not_in_glue_are_refused(tmp_path: Path) -> None:
+    from metastore_assets.config import TableConfig
+    from metastore_assets.errors import ExportError
+
+    config = TableConfig(name="t", uri=str(tmp_path))
+    with pytest.raises(ExportError, match=r"'t'.*`catalog` and `table`"):
+        GlueTarget(config, GlueTarget.options_model()).status()

@@ -1,0 +1,252 @@
+"""Exports to a Hive metastore: what its own clients read, whose statistics are replaced, and what is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.exports.hive.target import HiveTarget
+from tests.exports.hive_tables import HiveExportedTable, connect, create_database, register_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROWS = pa.table(
+    {
+        "Id": pa.array([1, 2, 3, None], pa.int64()),
+        "price": pa.array([Decimal("-1.28"), Decimal("2.00"), None, Decimal("300.00")], pa.decimal128(15, 2)),
+        "ratio": pa.array([0.5, float("nan"), -3.25, None]),
+        "name": pa.array(["a", "", "ccc", None]),
+        "seen": pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * 3 + [None], pa.timestamp("us", "UTC")),
+        "born": pa.array([date(1969, 12, 31), date(2024, 1, 1), None, None]),
+        "ok": pa.array([True, False, False, None]),
+        "data": pa.array([b"\x00", b"", b"12345", None]),
+    }
+)
+_NUMBERS = count()
+_SCHEMA = ROWS.schema.append(pa.field("day", pa.date32()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database(hive: str) -> Iterator[None]:
+    """The database `h`."""
+    create_database(hive, "h")
+    return
+
+
+def _flat(uri: str, folder: Path, rows: pa.Table = ROWS, **settings: Any) -> HiveExportedTable:
+    """An unpartitioned table that is exported to `hive`."""
+    name, location = f"h.flat{next(_NUMBERS)}", folder / "flat"
+    location.mkdir()
+    pq.write_table(rows, location / "1.parquet")
+    register_table(uri, name, location, rows.schema)
+    return HiveExportedTable(uri, name, location, **{"exports": ["hive"], **settings})
+
+
+def _partitioned(uri: str, folder: Path, **settings: Any) -> HiveExportedTable:
+    """A table with two partitions by day, `2024-01-01` and `2024-01-02`."""
+    name, location = f"h.parts{next(_NUMBERS)}", folder / "parts"
+    for day in (1, 2):
+        (location / f"day=2024-01-0{day}").mkdir(parents=True)
+        pq.write_table(ROWS.slice(0, day + 1), location / f"day=2024-01-0{day}" / "1.parquet")
+    days = {f"day=2024-01-0{day}": [f"2024-01-0{day}"] for day in (1, 2)}
+    register_table(uri, name, location, _SCHEMA, days)
+    return HiveExportedTable(uri, name, location, **{"exports": ["hive"], **settings})
+
+
+def _partitions(table: HiveExportedTable) -> dict[str, tuple[dict[str, str], dict[str, Any]]]:
+    """Properties and column statistics of each partition by its name."""
+    from hive_metastore.ttypes import PartitionsStatsRequest
+
+    database, _, name = table.name.partition(".")
+    columns = [column.lower() for column in ROWS.column_names]
+    with connect(table.uri) as client:
+        names = client.get_partition_names(database, name, -1)
+        partitions = client.get_partitions_by_names(database, name, names)
+        request = PartitionsStatsRequest(database, name, columns, names, engine="hive")
+        found = client.get_partitions_statistics_req(request).partStats
+    return {
+        f"day={partition.values[0]}": (
+            partition.parameters,
+            {column.colName: column for column in found.get(f"day={partition.values[0]}", [])},
+        )
+        for partition in partitions
+    }
+
+
+def test_a_client_reads_the_statistics_of_every_type(hive: str, tmp_path: Path) -> None:
+    """Read back by Thrift: counts as DuckDB computes them, bounds of numbers and dates, lengths of texts and bytes."""
+    table = _flat(hive, tmp_path)
+    result = table.export()
+    assert (result.state, result.columns, result.notes, result.error) == ("written", 8, (), None)
+    found = table.read_back()
+    file = str(table.folder / "1.parquet")
+    for name in ROWS.column_names:
+        query = f'select count(distinct "{name}"), count(*) - count("{name}") from read_parquet(?)'
+        (distinct, nulls), *_ = duckdb.execute(query, [file]).fetchall()
+        numbers = found[name.lower()]
+        assert numbers["numNulls"] == nulls
+        if name not in ("ok", "data"):
+            assert numbers["numDVs"] == distinct
+    assert {name: found["id"][name] for name in ("lowValue", "highValue")} == {"lowValue": 1, "highValue": 3}
+    assert (found["price"]["lowValue"], found["price"]["highValue"]) == (-1.28, 300.0)
+    assert (found["ratio"]["lowValue"], found["ratio"]["highValue"]) == (-3.25, 0.5)
+    assert (found["born"]["lowValue"], found["born"]["highValue"]) == (-1, 19723)
+    assert (found["name"]["maxColLen"], found["name"]["avgColLen"]) == (3, pytest.approx(4 / 3))
+    assert (found["data"]["maxColLen"], found["data"]["avgColLen"]) == (5, 2.0)
+    assert (found["ok"]["numTrues"], found["ok"]["numFalses"]) == (1, 2)
+    assert "lowValue" not in found["seen"]
+    size = (table.folder / "1.parquet").stat().st_size
+    assert found[""] == {"numRows": "4", "totalSize": str(size), "COLUMN_STATS_ACCURATE": None}
+
+
+def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -> None:
+    """The size is that of the version, although the folder has another file by now, which the metastore would count."""
+    table = _flat(hive, tmp_path)
+    size = (table.folder / "1.parquet").stat().st_size
+    table.export()
+    pq.write_table(ROWS, table.folder / "2.parquet")
+    table.remove()
+    assert table.write().state == "written"
+    assert table.properties()["totalSize"] == str(size)
+    table.change_properties(anything="else")  # what a client does that is silent about statistics
+    assert table.properties()["totalSize"] == str(2 * size)
+
+
+def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str, tmp_path: Path) -> None:
+    """Hive answers queries from such columns. Columns with NaN, whose maximum Hive would not know, are left out."""
+    table = _flat(hive, tmp_path)
+    table.export(exports={"hive": {"accurate": True}})
+    accurate = table.properties()["COLUMN_STATS_ACCURATE"]
+    assert '"BASIC_STATS":"true"' in accurate
+    assert {name for name in (column.lower() for column in ROWS.column_names) if f'"{name}"' in accurate} == {
+        *("id", "price", "name", "born", "ok", "data")
+    }
+    table.export(exports={"hive": {"accurate": False}})
+    assert "COLUMN_STATS_ACCURATE" not in table.properties()
+
+
+def test_partitions_have_their_own_statistics_and_unchanged_ones_are_not_written(hive: str, tmp_path: Path) -> None:
+    table = _partitioned(hive, tmp_path)
+    table.export()
+    before = _partitions(table)
+    for day in (1, 2):
+        properties, columns = before[f"day=2024-01-0{day}"]
+        assert properties["numRows"] == str(day + 1)
+        assert properties["totalSize"] == str((table.folder / f"day=2024-01-0{day}" / "1.parquet").stat().st_size)
+        assert set(columns) == {name.lower() for name in ROWS.column_names}
+        assert columns["id"].statsData.longStats.highValue == day + 1
+    assert table.read_back()["id"]["highValue"] == 3
+    assert "day" not in table.read_back()
+    assert table.state().state == "current"
+    pq.write_table(ROWS, table.folder / "day=2024-01-02" / "2.parquet")
+    with connect(hive) as client:  # the statistics of an unchanged partition stay as somebody changed them
+        client.delete_partition_column_statistics("h", table.name[2:], "day=2024-01-01", "id", "hive")
+    table.export()
+    after = _partitions(table)
+    assert after["day=2024-01-02"][0]["numRows"] == "7"
+    assert after["day=2024-01-02"][1]["id"].statsData.longStats.numNulls == 1
+    assert "id" not in after["day=2024-01-01"][1]
+
+
+def test_statistics_of_others_are_replaced_only_on_request(hive: str, tmp_path: Path) -> None:
+    """Of tables and of partitions; an error changes nothing."""
+    table = _flat(hive, tmp_path)
+    table.change_properties(numRows="17", DO_NOT_UPDATE_STATS="true")
+    before = table.properties()
+    failed = table.export()
+    assert failed.state == "failed"
+    assert failed.error is not None
+    assert "replace: true" in failed.error
+    assert table.properties() == before
+    assert table.export(exports={"hive": {"replace": True}}).state == "written"
+    table.export(exports=["hive"])
+    assert table.properties()["numRows"] == "4"
+    table.change_properties(numRows="18", DO_NOT_UPDATE_STATS="true")
+    assert table.state().state == "absent"
+    assert table.export().state == "failed"
+
+
+def test_partitions_that_others_analysed_are_replaced_only_on_request(hive: str, tmp_path: Path) -> None:
+    table = _partitioned(hive, tmp_path)
+    with connect(hive) as client:
+        partition = client.get_partition_by_name("h", table.name[2:], "day=2024-01-02")
+        partition.parameters |= {"numRows": "9"}
+        client.alter_partition("h", table.name[2:], partition)
+    failed = table.export()
+    assert failed.state == "failed"
+    assert failed.error is not None
+    assert "day=2024-01-02" in failed.error
+    assert "numRows" not in _partitions(table)["day=2024-01-01"][0]
+    assert table.export(exports={"hive": {"replace": True}}).state == "written"
+    assert _partitions(table)["day=2024-01-02"][0]["numRows"] == "3"
+
+
+def test_remove_undoes_the_export(hive: str, tmp_path: Path) -> None:
+    """Of the table and its partitions: statistics, numbers and properties of ours."""
+    table = _partitioned(hive, tmp_path)
+    before = table.properties()
+    assert table.remove().state == "absent"
+    table.export()
+    assert table.remove().state == "removed"
+    assert table.properties() == before
+    assert set(table.read_back()) == {""}
+    for properties, columns in _partitions(table).values():
+        assert not columns
+        assert not [name for name in properties if "metastore-assets" in name or name == "numRows"]
+    assert table.remove().state == "absent"
+    table.export()
+    assert table.state().state == "current"
+
+
+def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It calls nothing accurate, and nobody has to set `replace`."""
+    table = _partitioned(hive, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("metastore_assets.exports.hive.metastore.HiveTable.write_statistics", _fail)
+        assert "the server is gone" in str(table.export(exports={"hive": {"accurate": True}}).error)
+    assert table.state().state == "absent"
+    assert "COLUMN_STATS_ACCURATE" not in table.properties()
+    assert table.export().state == "written"
+    assert table.read_back()["id"]["numDVs"] == 3
+
+
+def _fail(*_: Any) -> None:
+    raise OSError("the server is gone")
+
+
+def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None:
+    """In the table and in partitions that did not change."""
+    table = _partitioned(hive, tmp_path)
+    table.export()
+    result = table.export(columns={"Id": {"values": "hidden"}, "name": {"values": "hidden"}})
+    assert result.state == "written"
+    assert any("id" in note and "name" in note for note in result.notes)
+    assert not {"id", "name"} & set(table.read_back())
+    for properties, columns in _partitions(table).values():
+        assert set(columns) == {"price", "ratio", "seen", "born", "ok", "data"}
+        assert properties["numRows"] in ("2", "3")
+
+
+def test_selected_columns(hive: str, tmp_path: Path) -> None:
+    table = _flat(hive, tmp_path, exports={"hive": {"columns": ["Id", "pr*"]}})
+    table.export()
+    assert set(table.read_back()) == {"", "id", "price"}
+
+
+def test_tables_that_have_no_metastore_are_refused(tmp_path: Path) -> None:
+    """With what to do instead."""
+    from metastore_assets.config import TableConfig
+    from metastore_assets.errors import ExportError
+
+    config = TableConfig(name="t", uri=str(tmp_path))
+    with pytest.raises(ExportError, match=r"'t'.*`catalog` and `table`"):
+        HiveTarget(config, HiveTarget.options_model()).status()
