@@ -96,6 +96,9 @@ class ArrowFile:
     """Name and value of each column that is constant in the file's partition, as an array of one value."""
     ignores_case: bool = False
     """Whether the format matches column names without regard to case. Arrow matches them exactly."""
+    constant_ids: frozenset[str] | None = None
+    """For a format that matches columns by Parquet field id: the ids of columns that are constant in the partition, and
+    that the file must store for Arrow. None for a format that matches columns by name."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ the guarantee. Arrow also uses the guarantee to simplify the filter. Two rules k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from functools import partial, reduce
 from operator import and_
@@ -24,9 +24,11 @@ from pyarrow import fs
 from metastore_assets.errors import MetastoreError, UnsupportedTypeError
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds
-from metastore_assets.formats.base import INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
+from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
 from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, identity
 from metastore_assets.lookup.pruning import Pruner
+from metastore_assets.reads.table_files import TableFiles
 from metastore_assets.tasks.isolation import IsolatedRunner
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
@@ -59,9 +61,11 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
             raise _refused(rows.name, f"column {field.name!r} has a default in files that lack it")
     files = [_arrow_file(rows.name, fragment) for fragment in fragments]
     paths = [_validated_path(rows.name, file) for file in files]
-    _check_names(rows, files, paths)
+    filesystem: fs.FileSystem = fs.LocalFileSystem()
+    if not all(file.location.is_local and not file.location.confined for file in files):
+        filesystem = fs.PyFileSystem(TableFiles(dict(zip(paths, files, strict=True))))
+    _check_columns(rows, snapshot.schema, files, paths)
     guarantees = _Guarantees(rows.schema, snapshot.schema, pruner)
-    filesystem = fs.LocalFileSystem()
     dataset_fragments = [
         _PARQUET.make_fragment(path, filesystem, partition_expression=guarantees.of(fragment.id, file))
         for fragment, file, path in zip(fragments, files, paths, strict=True)
@@ -75,33 +79,38 @@ def _arrow_file(table: str, fragment: Fragment) -> ArrowFile:
     file = source.arrow_file() if isinstance(source, ArrowReadable) else "its format matches columns by itself"
     if isinstance(file, str):
         raise _refused(table, f"{fragment.path}: {file}")
-    if not file.location.is_local:
-        raise _refused(table, f"{fragment.path} is in an object store, whose options Arrow does not have")
     return file
 
 
 def _validated_path(table: str, file: ArrowFile) -> str:
-    """Return the path at which Arrow opens a file. Raises MetastoreError if the table may not read it."""
-    if file.location.confined:
-        raise _refused(
-            table,
-            "with `restrict_to_table_root: true` each file is checked when it is opened, because a link that leads out "
-            "of the table may replace it, and Arrow does not check",
-        )
+    """Return the path by which a dataset names a file. Raises MetastoreError if the table may not read it."""
+    if not file.location.is_local:
+        return file.location.full_path(file.path)
     try:
         return file.location.validate_file(file.path)
     except OSError as error:
         raise _refused(table, str(error)) from error
 
 
-def _check_names(rows: SnapshotRows, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
-    """Raise MetastoreError if a file spells a column's name in another case than the table.
+def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
+    """Raise MetastoreError if Arrow would match a column of a file with another one than the format does.
 
-    The check is made only for formats that ignore case. A child process reads the schemas of the files.
+    The check is made only for formats that ignore case or match by field id. A child process reads the schemas of the
+    files.
+
+    Args:
+        rows: The rows of the snapshot.
+        schema: The schema of the snapshot, with field ids.
+        files: The files.
+        paths: The path of each file.
     """
-    chosen = [(file, path) for file, path in zip(files, paths, strict=True) if file.ignores_case]
+    chosen = [
+        (file, path)
+        for file, path in zip(files, paths, strict=True)
+        if file.ignores_case or file.constant_ids is not None
+    ]
     outcomes = IsolatedRunner(_FOOTER_THREADS, _FOOTER_CHUNK).outcomes(
-        partial(_find_case_difference, rows.schema),
+        partial(_find_difference, schema),
         [file for file, _ in chosen],
         paths=[path for _, path in chosen],
     )
@@ -110,14 +119,74 @@ def _check_names(rows: SnapshotRows, files: Sequence[ArrowFile], paths: Sequence
             raise _refused(rows.name, f"{path}: {outcome}")
 
 
-def _find_case_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
-    """Return a message if the file spells a column or field in another case than the table; None otherwise."""
-    constants = {name for name, _ in file.constants}
+def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
+    """Return a message if Arrow would match the columns of the file otherwise than the format; None if not."""
     columns = open_columns("parquet", file.location.open(file.path))
     try:
-        stored = {leaf.path for leaves in schema_leaves(columns.fields) for leaf in leaves}
+        fields = list(columns.fields)
     finally:
         columns.close()
+    if file.constant_ids is not None:
+        return _find_id_difference(schema, fields, file.constant_ids)
+    return _find_case_difference(schema, fields, {name for name, _ in file.constants})
+
+
+def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_ids: Set[str]) -> str | None:
+    """Return a message if a column of the file has another name or type than the table's column with its field id.
+
+    Args:
+        schema: The schema of the table, with field ids.
+        fields: The columns of the file, with Parquet field ids.
+        constant_ids: The ids of columns that the file must store.
+    """
+    by_id = {(field.metadata or {}).get(PARQUET_FIELD_ID, b"").decode(): field for field in fields}
+    if "" in by_id:
+        return "it has columns without field ids, by which the table matches columns"
+    names = {field.name for field in fields}
+    for field in schema:
+        stored = by_id.get(identity(field))
+        if stored is None and identity(field) in constant_ids:
+            return f"it does not store the partition column {field.name!r}"
+        if stored is None and field.name in names:
+            return f"its column {field.name!r} is another one, which the table no longer has"
+        if stored is None:
+            continue
+        if stored.name != field.name:
+            return f"it has the former name {stored.name!r} of the column {field.name!r}"
+        if not _is_widened(stored.type, field.type) and not _are_same(stored, field):
+            return f"its column {field.name!r} has another type or other nested fields than the table's"
+    return None
+
+
+def _is_widened(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether Arrow converts all values of a stored type to those of the table's type."""
+    if pa.types.is_decimal(stored) and pa.types.is_decimal(wanted):
+        return stored.scale == wanted.scale and stored.precision <= wanted.precision
+    return (stored, wanted) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+
+
+def _are_same(stored: pa.Field, wanted: pa.Field) -> bool:
+    """Return whether two fields have the same type, and nested fields the same names and ids in the same order."""
+    one, other = stored.type, wanted.type
+    if isinstance(other, pa.BaseExtensionType):
+        return False
+    id_ = (wanted.metadata or {}).get(FIELD_ID)
+    if id_ is not None and (stored.metadata or {}).get(PARQUET_FIELD_ID) != id_:
+        return False
+    if not pa.types.is_nested(other):
+        return one.equals(other)  # type: ignore[no-any-return]
+    if one.id != other.id or one.num_fields != other.num_fields:
+        return False
+    if pa.types.is_struct(other) and [child.name for child in one] != [child.name for child in other]:
+        return False
+    if pa.types.is_map(other):
+        return _are_same(one.key_field, other.key_field) and _are_same(one.item_field, other.item_field)
+    return all(_are_same(one.field(at), other.field(at)) for at in range(other.num_fields))
+
+
+def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constants: Set[str]) -> str | None:
+    """Return a message if the file spells a column or field in another case than the table; None otherwise."""
+    stored = {leaf.path for leaves in schema_leaves(fields) for leaf in leaves}
     by_folded = {path.lower(): path for path in stored}
     for leaves in schema_leaves(field for field in schema if field.name not in constants):
         for leaf in leaves:

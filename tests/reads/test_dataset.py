@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -22,6 +23,8 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
+from tests.formats.hudi.tables import HUDI_TABLES
+from tests.formats.table_writers import Table
 from tests.reads.tables import SCHEMA, build, no_spark, rows
 
 _FIELD = pc.field
@@ -63,7 +66,7 @@ _FILTERS = st.one_of(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["delta", "bare files"])
+@pytest.mark.parametrize("kind", ["delta", "bare files", "iceberg"])
 def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
     """Arrow's own bounds from statistics of Parquet files ignore NaN, so files without them are compared with rows."""
     folders = (tmp_path / str(number) for number in count())
@@ -107,17 +110,6 @@ def test_guarantees_skip_fragments(tmp_path: Path) -> None:
 
 
 def test_tables_that_arrow_would_read_wrongly_are_refused(tmp_path: Path) -> None:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/iceberg")
-    catalog.create_namespace("n")
-    table = catalog.create_table("n.t", pa.schema([("a", pa.int64())]))
-    table.append(pa.table({"a": [1]}))
-    uri = table.location().removeprefix("file://")
-    (tmp_path / "1").mkdir()
-    lookup = open_table(_publish(tmp_path / "1", uri).root, "t", table_locations=[uri])
-    with pytest.raises(MetastoreError, match="use `read` or `lazy`"):
-        lookup.dataset()
     (tmp_path / "2").mkdir()
     uri = str(tmp_path / "delta")
     features = {"delta.enableDeletionVectors": "true"}
@@ -139,22 +131,41 @@ def test_a_promoted_column_of_plain_files(tmp_path: Path) -> None:
     assert dataset.to_table(filter=_FIELD("a") > 5).to_pydict() == {"a": [2**40], "b": ["x"]}
 
 
-def test_a_confined_table_is_refused(tmp_path: Path) -> None:
-    """Arrow would follow a link that leads out of the table, also one that replaces a file later."""
+def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> None:
+    """A link that replaces a file of an open dataset is not followed."""
     lake = tmp_path / "lake"
     lake.mkdir()
     pq.write_table(pa.table({"a": [1]}), lake / "a.parquet")
     pq.write_table(pa.table({"a": [7]}), tmp_path / "secret.parquet")
     lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
-    assert lookup.dataset().to_table()["a"].to_pylist() == [1]
     confined = TableConfig(name="t", uri=str(lake), restrict_to_table_root=True)
-    with pytest.raises(MetastoreError, match=r"restrict_to_table_root.*use `read`"):
-        lookup.dataset(table=confined)
+    dataset = lookup.dataset(table=confined)
+    assert dataset.to_table()["a"].to_pylist() == [1]
     (lake / "a.parquet").unlink()
     (lake / "a.parquet").symlink_to(tmp_path / "secret.parquet")
+    with pytest.raises((OSError, MetastoreError)):
+        dataset.to_table()
     for read in (lookup.dataset, lookup.read):
         with pytest.raises(MetastoreError):
             read(table=confined)
+
+
+@pytest.mark.s3
+def test_a_table_in_an_object_store(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    """Arrow reads it with the options of the table, and only the files that the bounds leave."""
+    uri = "s3://metastore/dataset"
+    for start in (0, 10):
+        write_deltalake(uri, pa.table({"a": list(range(start, start + 10))}), mode="append", storage_options=s3_options)
+    table = TableConfig(name="t", uri=uri, storage_options=s3_options)
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, table, no_spark)
+    dataset = open_table(config.root, "t").dataset(table=table)
+    assert all(path.startswith(f"{uri}/") for path in dataset.files)
+    assert sorted(dataset.to_table()["a"].to_pylist()) == list(range(20))
+    assert len(list(dataset.get_fragments(_FIELD("a") > 12))) == 1
+    assert dataset.to_table(filter=_FIELD("a") > 17)["a"].to_pylist() == [18, 19]
+    with pytest.raises(PermissionError):
+        dataset.filesystem.create_dir("x")
 
 
 def test_a_pipe_instead_of_a_file_is_refused(tmp_path: Path) -> None:
@@ -215,3 +226,66 @@ def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zo
     ):
         result = {Path(fragment.path).stem for fragment in dataset.get_fragments(_FIELD(column) == literal)}
         assert result == {"last"}
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> Iterator[Any]:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    with SqlCatalog("c", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/iceberg") as catalog:
+        catalog.create_namespace("n")
+        schema = pa.schema([("a", pa.int32()), ("s", pa.struct([("x", pa.int64())])), ("l", pa.list_(pa.string()))])
+        table = catalog.create_table("n.t", schema)
+        table.append(pa.table({"a": pa.array([1, None], pa.int32()), "s": [{"x": 1}, None], "l": [["u"], []]}, schema))
+        yield table
+
+
+def _dataset(folder: Path, table: Any) -> ds.Dataset:
+    uri = table.location().removeprefix("file://")
+    return open_table(_publish(folder, uri).root, "t", table_locations=[uri]).dataset()
+
+
+def test_an_iceberg_table_with_added_and_widened_columns(tmp_path: Path, iceberg: Any) -> None:
+    """Arrow fills the files that lack a column with nulls, and widens numbers."""
+    from pyiceberg.types import LongType
+
+    with iceberg.update_schema() as update:
+        update.add_column("b", LongType())
+        update.update_column("a", LongType())
+    assert _dataset(tmp_path, iceberg).to_table().to_pydict() == {
+        "a": [1, None],
+        "s": [{"x": 1}, None],
+        "l": [["u"], []],
+        "b": [None, None],
+    }
+
+
+@pytest.mark.parametrize("change", ["rename", "readd", "nested"])
+def test_iceberg_columns_that_arrow_would_mistake_are_refused(tmp_path: Path, iceberg: Any, change: str) -> None:
+    from pyiceberg.types import IntegerType
+
+    with iceberg.update_schema() as update:
+        if change == "rename":
+            update.rename_column("a", "b")
+        elif change == "readd":
+            update.delete_column("a")
+        else:
+            update.rename_column("s.x", "y")
+    if change == "readd":
+        with iceberg.update_schema() as update:
+            update.add_column("a", IntegerType())
+    reason = {"rename": "the former name 'a'", "readd": "'a' is another one", "nested": "other nested fields"}[change]
+    with pytest.raises(MetastoreError, match=f"{reason}.*use `read` or `lazy`"):
+        _dataset(tmp_path, iceberg)
+
+
+@pytest.mark.parametrize("kind", HUDI_TABLES, ids=lambda kind: kind.__name__)
+def test_a_hudi_table_without_log_files(tmp_path: Path, kind: type[Table]) -> None:
+    (tmp_path / "lake").mkdir()
+    table = kind(tmp_path / "lake" / "t")
+    table.append([(number, f"text {number % 3}", f"2024-01-0{1 + number % 2}") for number in range(9)])
+    lookup = open_table(_publish(tmp_path, str(tmp_path / "lake" / "t")).root, "t", table_locations=[str(tmp_path)])
+    wanted = lookup.read().read_all()
+    result = lookup.dataset().to_table()
+    assert result.schema.equals(wanted.schema)
+    assert sorted(map(repr, result.to_pylist())) == sorted(map(repr, wanted.to_pylist()))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.config import TableConfig
+from metastore_assets.errors import MetastoreError, UnsupportedTypeError
 from metastore_assets.lookup import Table
 from scripts.realtables.tables import RealTable, real_tables
 from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys, order
@@ -40,11 +41,34 @@ def _check(real_table: RealTable, root: Path, most: int) -> int:
         nonlocal checked
         if not checked:
             _check_truth(real_table, lookup.read(table=table).read_all())
+            _check_dataset(name, lookup, table)
+            _check_lazy(name, lookup, table)
         checked += 1
         check_one(name, lookup, table, rows, question)
 
     check_table(check, real_table, root, most)
     return checked
+
+
+def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
+    """A dataset has the rows of a read, unless the table is refused because Arrow would read others."""
+    try:
+        dataset = lookup.dataset(table=table)
+    except MetastoreError as error:
+        assert "use `read` or `lazy`" in str(error), name
+        return
+    assert _rows(dataset.to_table().to_reader()) == _rows(lookup.read(table=table)), name
+
+
+def _check_lazy(name: str, lookup: Table, table: TableConfig) -> None:
+    """A lazy frame has the nulls of a read in each column, unless Polars lacks a type of the table."""
+    try:
+        frame = lookup.lazy(table=table)
+    except UnsupportedTypeError:
+        return
+    rows = lookup.read(table=table).read_all()
+    nulls = frame.null_count().collect().row(0)
+    assert list(nulls) == [column.null_count for column in rows.columns], name
 
 
 def _check_truth(real_table: RealTable, rows: pa.Table) -> None:

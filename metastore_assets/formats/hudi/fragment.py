@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
+from metastore_assets.formats.base import ArrowFile
 from metastore_assets.formats.hudi.columns import HudiColumns
 from metastore_assets.formats.hudi.merge import HudiMergePlan, merge_files
 from metastore_assets.formats.hudi.merge_plan import PlannedSlice
@@ -38,6 +39,16 @@ class HudiFragmentSource:
     """Whether the columns that Hudi adds are requested."""
     merge_plan: HudiMergePlan | None
     """How hudi-rs merges the slice; None if the base file is read without hudi-rs."""
+
+    def arrow_file(self) -> ArrowFile | str:
+        """Return the base file; if Arrow alone cannot read the rows of the slice, return the reason instead."""
+        if self.base is None or self.merge_plan is not None:
+            return "its file slice has log files, or rows to merge"
+        if self.kind != "parquet":
+            return f"it is no Parquet file, but {self.kind}"
+        if self.numbers:
+            return "it may store numbers as texts"
+        return ArrowFile(self.location, self.base.path, self.constants)
 
     def open(self) -> FileFragmentReader:
         """Open the base file, or merge the files of the slice into a temporary file. Raises FragmentError."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.formats.base import FragmentReader, FragmentSource
+from metastore_assets.formats.base import ArrowFile, FragmentReader, FragmentSource
 from metastore_assets.formats.deletion_vectors import check_within
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Positions
 from metastore_assets.formats.iceberg.equality import EqualityDeletes, deleted_positions
@@ -40,6 +40,14 @@ class IcebergFragmentSource:
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
         return self.location.stat(self.path).size
+
+    def arrow_file(self) -> ArrowFile | str:
+        """Return the file; if Arrow alone cannot read its rows, return the reason instead."""
+        if self.format != "parquet":
+            return f"it is no Parquet file, but {self.format}"
+        if self.position_deletes or self.equality_deletes:
+            return "it has deleted rows"
+        return ArrowFile(self.location, self.path, (), constant_ids=frozenset(id_ for id_, _ in self.constants))
 
     def open(self) -> FileFragmentReader:
         """Open the data file and read the positions of its deleted rows. Raises FragmentError."""

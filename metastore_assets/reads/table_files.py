@@ -1,0 +1,70 @@
+"""The data files of a table as a file system of pyarrow, for files that Arrow's own file systems cannot open safely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyarrow import fs
+
+from metastore_assets.formats.base import ArrowFile
+
+
+class TableFiles(fs.FileSystemHandler):  # type: ignore[misc]
+    """Some data files of a table, opened with the options and by the location policy of the table.
+
+    It has only these files, and cannot write. A file is checked each time that it is opened, so that a link that has
+    replaced it leads nowhere.
+    """
+
+    def __init__(self, files: Mapping[str, ArrowFile]) -> None:
+        """Create the file system of some files, by their full paths."""
+        self._files = files
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableFiles) and self._files == other._files
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get_type_name(self) -> str:
+        """Return the name of this kind of file system."""
+        return "metastore"
+
+    def normalize_path(self, path: str) -> str:
+        """Return the path unchanged."""
+        return path
+
+    def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
+        """Return type and size of files."""
+        return [self._info(path) for path in paths]
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        """Return nothing, because there are no folders."""
+        return []
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a file for random access."""
+        file = self._file(path)
+        return file.location.open(file.path)
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        """Open a file."""
+        return self.open_input_file(path)
+
+    def _file(self, path: str) -> ArrowFile:
+        if path not in self._files:
+            raise FileNotFoundError(f"{path} is no file of the dataset")
+        return self._files[path]
+
+    def _info(self, path: str) -> fs.FileInfo:
+        if path not in self._files:
+            return fs.FileInfo(path, fs.FileType.NotFound)
+        file = self._files[path]
+        return fs.FileInfo(path, fs.FileType.File, size=file.location.stat(file.path).size)
+
+    def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise PermissionError("the files of a table are only read")
+
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
+    delete_file = move = copy_file = open_output_stream = open_append_stream = _refuse
