@@ -170,11 +170,12 @@ def _distinct_name(name: str, names: set[str]) -> str:
 
 def _draw(page: Page, result: Answer) -> None:
     page.line(Styled(result["file"], "bold"), f": {text.format_count(len(result['tables']), 'table')}")
+    width = max(len(table["table"]) for table in result["tables"])
     for table in result["tables"]:
         active = sum(item["active"] for item in table["suggestions"])
         others = len(table["suggestions"]) - active
         facts = [table["format"], text.format_count(table["columns"], "column"), text.format_size(table["bytes"])]
         facts += [f"{text.format_count(active, 'suggested policy', 'suggested policies')}"] if active else []
         facts += [f"{text.format_count(others, 'policy', 'policies')} in comments"] if others else []
-        page.line("  ", Styled(table["table"], "bold"), f"  {', '.join(facts)}")
+        page.line("  ", Styled(f"{table['table']:<{width}}", "bold"), f"  {', '.join(facts)}")
     page.line(Styled("  next: `metastore doctor`, then `metastore refresh --all`", "dim"))
