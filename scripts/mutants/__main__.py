@@ -59,6 +59,8 @@ def hunted(folder: Path, mutant: Mutant | None, graphs: int) -> str:
     told = ended.stdout.strip()
     if ended.returncode not in (0, 1) or (ended.returncode == 1) != told.startswith("graph "):
         raise RuntimeError(f"the hunt itself failed with status {ended.returncode}:\n{ended.stderr}")
+    if "NameError" in told:
+        raise RuntimeError(f"the mistake uses a name that the code does not have: adapt the mutant\n{told}")
     return told
 
 

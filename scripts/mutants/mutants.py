@@ -43,7 +43,7 @@ MUTANTS = (
         "old key-mappings are not deleted",
         "run_produce",
         "sets = sources.semi(new, changed)",
-        "sets = sources.semi(pl.concat([new, left]), changed)",
+        "sets = sources.semi(pl.concat([new, removed_pairs]), changed)",
     ),
     Mutant(
         "stale key-mapping when Produce emits nothing",
@@ -69,7 +69,7 @@ MUTANTS = (
         "the update carries changed rows only",
         "apply_instructions",
         "before, now = group.semi(previous, touched), group.semi(content, touched)",
-        "before, now = group.semi(previous, touched), layout.unit.semi(content, instructions)",
+        "before, now = group.semi(previous, touched), task.dataset.run_schema.unit.semi(content, instructions)",
     ),
     Mutant(
         "the affected set misses old targets",
