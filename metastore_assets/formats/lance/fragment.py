@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.lance.native import call_or_fail, fragment_metadata, lance_errors, open_dataset
+from metastore_assets.formats.lance.native import call_or_end, fragment_metadata, lance_errors, open_dataset
 from metastore_assets.formats.lance.schema import arrow_fields, field_ids, has_nested_blob, is_blob
 from metastore_assets.formats.lance.versions import LanceVersion
 from metastore_assets.formats.readers.chunks import CHUNK_BYTES, CHUNK_ROWS
@@ -116,7 +116,7 @@ class LanceColumns:
             if names != [stored.name]:
                 raise _selection_error(stored)
             batches = iter(scanner.to_batches())
-            while (batch := call_or_fail(lambda: next(batches, None))) is not None:
+            while (batch := call_or_end(lambda: next(batches, None))) is not None:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Timer
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from metastore_assets.storage.io_counters import record_read
 
 _CACHED_DATASETS = 4
 _PANIC = "pyo3_runtime"
-STALL_SECONDS = 300
+STALL_SECONDS = 180
 """Seconds within which pylance must return the next batch. A batch has about 32 MiB."""
 T = TypeVar("T")
 
@@ -175,27 +175,19 @@ def _commit_time(dataset: Any) -> datetime:
     return time.astimezone(UTC)
 
 
-def call_or_fail(function: Callable[[], T]) -> T:
-    """Return the result of a call of pylance, which waits without end for some corrupt data files.
+def call_or_end(function: Callable[[], T]) -> T:
+    """Return the result of a call of pylance. If it takes longer than STALL_SECONDS, end this process.
 
-    Raises ArrowInvalid after STALL_SECONDS. The call then goes on in its thread, which ends with the process.
+    For some corrupt data files pylance never returns, and allocates more and more memory. Only the end of the process
+    stops it. The runner of the process then attributes the crash to the file.
     """
-    outcomes: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
-
-    def call() -> None:
-        try:
-            outcomes.put((True, function()))
-        except BaseException as error:  # noqa: BLE001 (it is raised below)
-            outcomes.put((False, error))
-
-    Thread(target=call, daemon=True).start()
+    timer = Timer(STALL_SECONDS, os.abort)
+    timer.daemon = True
+    timer.start()
     try:
-        succeeded, outcome = outcomes.get(timeout=STALL_SECONDS)
-    except Empty:
-        raise pa.ArrowInvalid(f"pylance has not answered for {STALL_SECONDS} seconds") from None
-    if not succeeded:
-        raise outcome
-    return outcome
+        return function()
+    finally:
+        timer.cancel()
 
 
 @contextmanager
