@@ -1,7 +1,8 @@
-"""One process of the benchmark `scale`: builds a table and its first version, or measures one commit to it.
+"""One process of the benchmark `scale`: builds a table and its first version, or measures commits to it.
 
     python -m benchmarks.scale_run FOLDER build FORMAT COUNT
     python -m benchmarks.scale_run FOLDER commit KIND
+    python -m benchmarks.scale_run FOLDER commits NUMBER
 
 `METASTORE_BENCH_PROFILE=FOLDER` also writes the profile of each step there, for `pstats`.
 """
@@ -12,11 +13,12 @@ import cProfile
 import gc
 import json
 import os
+import random
 import resource
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +95,56 @@ def measure(folder: Path, kind: str) -> dict[str, float]:
         "partitions": len(result.partitions_changed),
         "profiles": sum(profiles.reads.values()),
     }
+
+
+def measure_many(folder: Path, number: int, seed: int = 0) -> list[dict[str, float]]:
+    """Add a file to a random partition and refresh, many times. Return the measurements of each refresh.
+
+    Args:
+        folder: The folder of a table that `build` wrote.
+        number: Number of commits.
+        seed: Seed of the random partitions.
+    """
+    table = SyntheticTable.load(folder / "state")
+    table.folder = folder / "table"  # The folder may be a copy.
+    requests, profiles, draw = Requests(folder), SyntheticProfiles(), random.Random(seed)
+    days = range(table.partitions) if table.is_complete else sorted(table.touched)
+    measured = []
+    with requests.installed(), profiles.installed(), table.installed():
+        config, configured = _config(folder, table)
+        for _ in range(number):
+            table.append([draw.choice(days)])
+            objects._backend.cache_clear()
+            clear_process_cache()
+            steps = _Steps(requests)
+            with steps.measured_refresh():
+                result = refresh.refresh(config, configured, _no_spark)
+            assert result.published, result
+            measured.append(total_costs(steps.numbers))
+    table.save(folder / "state")
+    return measured
+
+
+def total_costs(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return the CPU seconds, requests and bytes of a measured refresh, planning and publication together."""
+    totals = {
+        "cpu": ("cpu",),
+        "requests": ("root requests", "table requests"),
+        "read": ("root read",),
+        "written": ("written",),
+    }
+    return {
+        name: sum(numbers[f"{step} {part}"] for step in ("plan", "publish") for part in parts)
+        for name, parts in totals.items()
+    }
+
+
+def _print_distribution(measured: Sequence[Mapping[str, float]]) -> None:
+    """Print the median, the 99th percentile and the maximum of each cost."""
+    for name in measured[0]:
+        values = sorted(numbers[name] for numbers in measured)
+        median, high = (values[min(len(values) - 1, int(share * len(values)))] for share in (0.5, 0.99))
+        print(f"{name}: median {median:,.3f}, 99th percentile {high:,.3f}, maximum {values[-1]:,.3f}")
 
 
 def _config(folder: Path, table: SyntheticTable) -> tuple[MetastoreConfig, TableConfig]:
@@ -187,6 +239,11 @@ if __name__ == "__main__":
     folder, command, *arguments = sys.argv[1:]
     if command == "build":
         gc.disable()  # Most objects live until the version is published.
+    if command == "commits":
+        measured = measure_many(Path(folder), int(arguments[0]))
+        Path(folder, "commits.json").write_text(json.dumps(measured))
+        _print_distribution(measured)
+        sys.exit()
     numbers = (
         build(Path(folder), arguments[0], int(arguments[1]))
         if command == "build"

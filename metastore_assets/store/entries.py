@@ -36,8 +36,8 @@ from metastore_assets.store.manifest import (
     split_retired_key,
 )
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segment_merge import MergeSource, merge_segments
-from metastore_assets.store.segments import Segment, SegmentFiles, SegmentKind, SegmentReader, unshared_files
+from metastore_assets.store.segment_merge import merge_segments, stored_sources
+from metastore_assets.store.segments import SegmentFiles, SegmentKind, SegmentReader, unshared_files
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
@@ -47,6 +47,8 @@ FOLDER = "entries"
 _ROW_GROUP_ROWS: int | None = None
 _REWRITE_BELOW = 500
 _MERGE_BELOW = 500
+_FILE_ROWS = 16_384
+"""Number of entries from which a file ends, about a megabyte."""
 _MAX_DELTAS = 6
 _STRINGS = pa.list_(pa.string())
 _INTEGERS = pa.list_(pa.int64())
@@ -78,6 +80,8 @@ class EntryKind(Generic[Entry]):
     decode: Callable[[dict[str, list[Any]]], Iterable[Entry]] | None = None
     """Returns the entries, given the values of each column, and the profiles' files as `files`. None: the fields of the
     class are columns."""
+    entry_size: int = 1
+    """The size of an entry, as a multiple of the size of other kinds' entries. Files have as many entries less."""
 
     @property
     def references_files(self) -> bool:
@@ -94,6 +98,7 @@ class EntryKind(Generic[Entry]):
             rewrite_below=_REWRITE_BELOW,
             max_deltas=_MAX_DELTAS,
             merge_below=_MERGE_BELOW,
+            file_rows=-(-_FILE_ROWS // self.entry_size),
             row_group_rows=_ROW_GROUP_ROWS,
         )
 
@@ -176,6 +181,7 @@ NODES = EntryKind(
             *_FILE_FIELDS,
         ]
     ),
+    entry_size=2,
 )
 SHARED_FILES = EntryKind(
     "shared_files",
@@ -352,28 +358,13 @@ class StoredEntries(Entries[Entry]):
         for rows in self.stream_rows():
             yield from self._decode(rows)
 
-    def merge_sources(self, start: int, columns: Sequence[str]) -> list[MergeSource]:
-        """Return the segments to merge, the oldest first.
-
-        Args:
-            start: Number of the first file of these segments.
-            columns: The columns to read, the key first.
-        """
-        segments: list[list[Segment]] = []
-        for file in self._reader.segments[start:]:
-            if file.continues and segments:
-                segments[-1].append(file)
-            else:
-                segments.append([file])
-        return [MergeSource.of_segments(files, columns) for files in segments]
-
     def stream_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the entries as tables of bounded size, by ascending key: all columns, or the key and some others."""
         schema = self.kind.schema
         if columns is not None:
             schema = pa.schema([field for field in schema if field.name in {schema[0].name, *columns}])
         count = 0
-        for rows, _ in merge_segments(self.merge_sources(0, schema.names), schema):
+        for rows, _ in merge_segments(stored_sources(self._reader, schema.names), schema):
             count += len(rows)
             yield rows
         if count != self.files.rows:

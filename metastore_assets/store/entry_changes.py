@@ -25,8 +25,9 @@ from metastore_assets.store.entries import (
 from metastore_assets.store.keys import KeyPrefixes
 from metastore_assets.store.manifest import MetadataCacheEntry, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segment_levels import SegmentPart, update_levels
 from metastore_assets.store.segment_merge import MergeSource, merge_segments, write_segment
-from metastore_assets.store.segments import SegmentFiles, retained_files
+from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentReader, key_count
 
 
 class DuplicateKeyError(ValueError):
@@ -232,12 +233,13 @@ def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[
     return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
 
 
-def write_entries(objects: ObjectStore, changes: EntryChanges[Any]) -> SegmentFiles:
-    """Write the entries of a new version: one more file with the changes, merged with older ones by the merge policy.
+def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, is_turn: bool = True) -> SegmentFiles:
+    """Write the entries of a new version: the changes in one more segment, and a bounded part of due merges.
 
     Args:
         objects: The table's folder, in which the files of `changes.base` are too.
         changes: The entries of the new version.
+        is_turn: Whether a commit of a few entries may merge a part of older segments (see `store.segment_levels`).
     """
     kind, base = changes.kind, changes.base
     before = base.files if base is not None else SegmentFiles(0, ())
@@ -246,18 +248,36 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any]) -> SegmentFi
         return SegmentFiles(0, ())
     if changes.is_empty:
         return before
-    retained = retained_files(kind.segments, before, len(changes), len(changes.put) + len(removed))
-    merged = SegmentFiles(0, before.files[len(retained) :])
-    sources = base.merge_sources(len(retained), kind.schema.names) if base is not None else []
-    key_type = kind.schema[0].type
-    put = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
-    sources.append(MergeSource.of_table(put, pa.array(sorted(removed), key_type)))
-    ranges = merge_segments(sources, kind.schema)
-    if not retained:
-        ranges = ((rows, pa.nulls(0, key_type)) for rows, _ in ranges)
-    row_count = len(changes) if not retained else len(put) + sum(file.rows for file in merged.files)
-    files = write_segment(objects, kind.segments, ranges, row_count)
-    return SegmentFiles(len(changes), (*retained, *files))
+    written: set[str] = set()
+
+    def write(
+        parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
+    ) -> tuple[SegmentFile, ...]:
+        sources, row_count = [], 0
+        for part in parts:
+            segment = SegmentReader(objects, kind.segments, SegmentFiles(0, part.files)).segments
+            sources.append(
+                MergeSource.of_segments(segment, kind.schema.names)
+                if part.keys is None
+                else MergeSource.of_range(segment, part.keys)
+            )
+            row_count += key_count(part.files)
+        if with_changes:
+            put = encode_entries(kind, [changes.put[key] for key in sorted(changes.put)])
+            sources.append(MergeSource.of_table(put, pa.array(sorted(removed), kind.schema[0].type)))
+            row_count += len(put)
+        ranges = merge_segments(sources, kind.schema)
+        if not with_tombstones:
+            ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
+        files = write_segment(objects, kind.segments, ranges, row_count, file_rows)
+        written.update(file.path for file in files)
+        return files
+
+    size = len(changes), len(changes.put) + len(removed)
+    files = SegmentFiles(len(changes), update_levels(kind.segments, before, size, write, is_turn=is_turn))
+    if superseded := written - {*files.paths()}:
+        objects.delete(sorted(superseded))
+    return files
 
 
 def _by_key(kind: EntryKind[Entry], entries: Iterable[Entry]) -> dict[Key, Entry]:

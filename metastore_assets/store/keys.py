@@ -48,6 +48,32 @@ class KeySet:
         return pa.concat_tables(parts)
 
 
+class KeyRange:
+    """Selects a range of keys."""
+
+    def __init__(self, start: Any, end: Any) -> None:
+        """Create a range.
+
+        Args:
+            start: The least selected key; None without a lower limit.
+            end: The key after the selected ones; None without an upper limit.
+        """
+        self.start = start
+        self.end = end
+
+    def overlaps(self, low: Any, high: Any) -> bool:
+        return (self.start is None or high >= self.start) and (self.end is None or low < self.end)
+
+    def filter(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with a selected key, by binary search."""
+        keys = rows.column(0)
+        start, end = (
+            default if limit is None else bisect_left(range(len(keys)), limit, key=lambda at: keys[at].as_py())
+            for limit, default in ((self.start, 0), (self.end, len(keys)))
+        )
+        return rows.slice(start, max(0, end - start))
+
+
 class KeyPrefixes:
     """Selects all keys that begin with one of several prefixes."""
 

@@ -13,13 +13,20 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.startup import pc
+from metastore_assets.store.keys import KeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionOptions, SectionWriter
-from metastore_assets.store.segments import ROWS, TOMBSTONES, Segment, SegmentFile, SegmentKind, live_masks
+from metastore_assets.store.segments import (
+    ROWS,
+    TOMBSTONES,
+    Segment,
+    SegmentFile,
+    SegmentKind,
+    SegmentReader,
+    live_masks,
+)
 from metastore_assets.values.physical import one_chunk
 
-_FILE_ROWS = 16_384
-"""Number of keys from which a file ends. A larger segment has several files, so that a lookup reads a small footer."""
 _PIECE_ROWS = 4096
 """Maximum number of rows, and of tombstones, that are added to a file at once."""
 _BATCH_ROWS = 16_384
@@ -29,7 +36,7 @@ _COLUMN_FOOTER_BYTES = 85
 """Size of one column of one row group in a footer."""
 _COMPRESSION = 4
 """How many times smaller rows are in a file than in memory."""
-_MAX_BOUND = 256
+_MAX_BOUND = 1024
 """Maximum length of a key that the version's document names as the first or the last one of a file."""
 
 
@@ -55,10 +62,32 @@ class MergeSource:
         return cls(read(ROWS, columns), read(TOMBSTONES, columns[:1]))
 
     @classmethod
+    def of_range(cls, files: Sequence[Segment], keys: KeyRange) -> MergeSource:
+        """Return the source of the rows of a stored segment whose keys are in a range. They are read at once."""
+        removed, rows = zip(*(file.find(keys) for file in files), strict=True)
+        return cls.of_table(pa.concat_tables(rows), pa.concat_arrays(removed))
+
+    @classmethod
     def of_table(cls, rows: pa.Table, removed: pa.Array) -> MergeSource:
         """Return the source of rows in memory, and of the keys that they remove. Both are sorted."""
         tombstones = pa.table({rows.schema.names[0]: removed})
         return cls(_slices(rows), _slices(tombstones))
+
+
+def stored_sources(reader: SegmentReader, columns: Sequence[str]) -> list[MergeSource]:
+    """Return the segments of a reader as sources, the oldest first.
+
+    Args:
+        reader: The reader. Its files are read on demand.
+        columns: The columns to read, the key first.
+    """
+    segments: list[list[Segment]] = []
+    for file in reader.segments:
+        if file.continues and segments:
+            segments[-1].append(file)
+        else:
+            segments.append([file])
+    return [MergeSource.of_segments(files, columns) for files in segments]
 
 
 def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Array]]:
@@ -94,7 +123,11 @@ def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterato
 
 
 def write_segment(
-    objects: ObjectStore, kind: SegmentKind, merged: Iterable[tuple[pa.Table, pa.Array]], row_count: int
+    objects: ObjectStore,
+    kind: SegmentKind,
+    merged: Iterable[tuple[pa.Table, pa.Array]],
+    row_count: int,
+    file_rows: int | None = None,
 ) -> tuple[SegmentFile, ...]:
     """Write the result of a merge as one segment, in as many files as it needs. Return the files; none without keys.
 
@@ -103,11 +136,15 @@ def write_segment(
         kind: The kind of the segment.
         merged: (rows, tombstones) of successive ranges of keys.
         row_count: The expected number of rows. It determines the size of row groups.
+        file_rows: Number of keys from which a file ends; None for that of the kind.
     """
+    file_rows = file_rows or kind.file_rows
     ranges = (piece for rows, removed in merged for piece in _split(rows, removed))
     files: list[SegmentFile] = []
     for first in ranges:
-        files.append(_write_file(objects, kind, chain([first], ranges), row_count, continues=bool(files)))
+        count = min(row_count, file_rows)
+        file = _write_file(objects, kind, chain([first], ranges), count, file_rows)
+        files.append(replace(file, continues=bool(files)))
     return tuple(files)
 
 
@@ -116,12 +153,11 @@ def _write_file(
     kind: SegmentKind,
     ranges: Iterator[tuple[pa.Table, pa.Array]],
     row_count: int,
-    *,
-    continues: bool,
+    file_rows: int,
 ) -> SegmentFile:
     """Write ranges from the iterator to a new file until the file has enough keys. At least one range is written."""
     rows, removed = next(ranges)
-    group_rows = row_group_rows(kind, rows, min(row_count, _FILE_ROWS))
+    group_rows = row_group_rows(kind, rows, row_count)
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
     options = SectionOptions(None, [kind.key.name], group_rows, group_rows)
     tombstones = [removed]
@@ -129,7 +165,7 @@ def _write_file(
     low, high = _bounds(rows, removed)
     with SectionWriter(objects, path, kind.rows, options) as writer:
         writer.write_section(ROWS, rows)
-        while count < _FILE_ROWS and (following := next(ranges, None)) is not None:
+        while count < file_rows and (following := next(ranges, None)) is not None:
             rows, removed = following
             writer.write_section(ROWS, rows)
             tombstones.append(removed)
@@ -138,7 +174,7 @@ def _write_file(
         keys = pa.concat_arrays(tombstones)
         columns = [keys, *(pa.nulls(len(keys), field.type) for field in list(kind.rows)[1:])]
         writer.write_section(TOMBSTONES, pa.Table.from_arrays(columns, schema=kind.rows))
-    file = SegmentFile(path, count, continues=continues, footer_bytes=writer.footer_bytes)
+    file = SegmentFile(path, count, footer_bytes=writer.footer_bytes)
     if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > _MAX_BOUND:
         return file
     return replace(file, first=low, last=high)

@@ -10,7 +10,8 @@ rows of the set.
 
 A version of a segment set retains the segments of the version before and adds one, so its cost depends on the number
 of changes. If the deltas have half as many keys as the base, all segments are rewritten as one base. If there are too
-many deltas, the newest ones are merged. A row is rewritten only by these merges.
+many deltas, the newest ones are merged. A row is rewritten only by these merges. Large sets of
+entries and value filters are rewritten in small steps instead (see `store.segment_levels`).
 
 The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may
 write
@@ -24,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -67,7 +68,8 @@ class SegmentFile:
     rows: int
     """Number of keys in the file, tombstones included."""
     first: str | None = None
-    """The first key in the file; None if it is unknown."""
+    """The first key in the file, or a greater key if older segments have absorbed the keys before it (see
+    `store.segment_levels`); None if it is unknown."""
     last: str | None = None
     """The last key in the file; None if it is unknown."""
     continues: bool = False
@@ -120,6 +122,9 @@ class SegmentKind:
     merge_below: int = 0
     """The newest deltas are merged while they have at most this many keys together, because a lookup opens each one."""
     large_section_rows: int = LARGE_SECTION_ROWS
+    file_rows: int = 0
+    """Number of keys from which a file of a sorted segment ends; 0 for segments of one file. A larger segment has
+    several files, so that a lookup reads a small footer."""
     row_group_rows: int | None = ROW_GROUP_ROWS
     """Maximum number of rows in a row group; None lets `segment_merge.write_segment` choose it by the size of the file.
     """
@@ -162,19 +167,20 @@ def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, chang
     if row_count <= kind.rewrite_below or not files.files:
         return ()
     base, *deltas = files.segments
-    if changed + sum(map(_key_count, deltas)) > _key_count(base) / 2:
+    if changed + sum(map(key_count, deltas)) > key_count(base) / 2:
         return ()
     merged = changed
-    while deltas and merged + _key_count(deltas[-1]) <= kind.merge_below:
-        merged += _key_count(deltas.pop())
+    while deltas and merged + key_count(deltas[-1]) <= kind.merge_below:
+        merged += key_count(deltas.pop())
     if len(deltas) >= kind.max_deltas:
-        merged += _key_count(deltas.pop())
-        while deltas and _key_count(deltas[-1]) <= merged:
-            merged += _key_count(deltas.pop())
+        merged += key_count(deltas.pop())
+        while deltas and key_count(deltas[-1]) <= merged:
+            merged += key_count(deltas.pop())
     return tuple(chain(base, *deltas))
 
 
-def _key_count(segment: Sequence[SegmentFile]) -> int:
+def key_count(segment: Sequence[SegmentFile]) -> int:
+    """Return the number of keys in the files of a segment, tombstones included."""
     return sum(file.rows for file in segment)
 
 
@@ -183,8 +189,8 @@ def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile,
 
     Rows whose keys are in none of these files are equal in both versions.
     """
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one.files, other.files, strict=False)))
-    return tuple(dict.fromkeys((*one.files[shared:], *other.files[shared:])))
+    shared = {*one.paths()} & {*other.paths()}
+    return tuple(file for file in (*one.files, *other.files) if file.path not in shared)
 
 
 class Segment:

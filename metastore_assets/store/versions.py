@@ -180,7 +180,12 @@ class VersionStore:
 
         counts, garbage = count_references(version, base, changes, base_entries.get(SHARED_FILES))
         changes[SHARED_FILES.name] = counts
-        entries = {name: write_entries(self.objects, each) for name, each in changes.items()}
+        # Each kind has its turn to merge a part of its older segments.
+        turn = version.number % len(changes)
+        entries = {
+            name: write_entries(self.objects, each, is_turn=number == turn)
+            for number, (name, each) in enumerate(changes.items())
+        }
         entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))
         garbage_manifest = None if base is None else write_garbage_manifest(self.objects, garbage, entries, base)
         self._latest = None

@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from metastore_assets.store import entries, sections, segment_merge
+from metastore_assets.store import entries, sections, segment_levels, segment_merge
 from metastore_assets.store.manifest import Decision, FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.version_document import stored_entries
 
 SMALL = (
-    (entries, {"_REWRITE_BELOW": 1, "_MAX_DELTAS": 3, "_MERGE_BELOW": 1, "_ROW_GROUP_ROWS": 2}),
-    (segment_merge, {"_FILE_ROWS": 3, "_BATCH_ROWS": 2}),
+    (entries, {"_REWRITE_BELOW": 1, "_MAX_DELTAS": 3, "_MERGE_BELOW": 1, "_ROW_GROUP_ROWS": 2, "_FILE_ROWS": 3}),
+    (segment_levels, {"_WORK_PER_KEY": 1}),
+    (segment_merge, {"_BATCH_ROWS": 2}),
     (sections, {"_STREAMED_BYTES": 1}),
 )
 """Limits with which few rows are written and read as many are."""

@@ -1,0 +1,146 @@
+"""The merge policy of sorted segments: each commit merges a bounded number of keys, so no commit rewrites a large set.
+
+The segments of a set become larger with their age. A commit writes one more segment, and merges it with the newest
+ones while they are small. A larger segment is absorbed by the next older one in *steps*: a step merges the keys of one
+file of the older segment with the rows of the newer segment in the same range, and replaces this file. The next step
+continues with the next range, usually in a later commit. After the last step, the newer segment is dropped.
+
+Between two steps, the newer segment still has the rows that were absorbed, and the older segment has the same rows. So
+a reader needs no knowledge of steps. The `first` key of the newer segment shows where the next step begins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from metastore_assets.store.keys import KeyRange
+from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind, key_count, retained_files
+
+_GROWTH = 8
+"""A segment is absorbed when it has more than this fraction of the keys of the next older one."""
+_MIN_ABSORBED = 1 / 8
+"""A segment with less than this fraction of the keys of a file is not absorbed. It is merged with newer ones first."""
+_WORK_PER_KEY = 32
+"""How many keys of older segments a commit may rewrite per changed key: `_GROWTH` for each of up to four levels."""
+
+_TURNS = 6
+"""About one of so many commits of a few keys may do a step in a segment set."""
+
+
+@dataclass(frozen=True)
+class SegmentPart:
+    """The files of a stored segment that are merged, and the range of their keys."""
+
+    files: tuple[SegmentFile, ...]
+    keys: KeyRange | None = None
+    """The range of keys; None for all keys."""
+
+
+WriteMerged: TypeAlias = Callable[[Sequence[SegmentPart], bool, bool, int], Sequence[SegmentFile]]
+"""Merges parts of segments, the oldest first, and returns the new files in ascending order of their keys. The other
+arguments: whether the commit's changes are merged, too, as the newest part; whether tombstones are written; and the
+number of keys from which a file ends."""
+
+
+def update_levels(
+    kind: SegmentKind, before: SegmentFiles, size: tuple[int, int], write: WriteMerged, *, is_turn: bool
+) -> tuple[SegmentFile, ...]:
+    """Write the changes of a commit to a segment set. Return the files of the new set.
+
+    Args:
+        kind: The merge policy.
+        before: The segments before the commit.
+        size: Number of rows of the set after the commit, and number of changed keys.
+        write: Writes merged segments.
+        is_turn: Whether a commit of a few keys may do a step. Each commit should do one for few of its segment sets.
+
+    Returns:
+        The files of the new set, the base first. Files that are not in it may have been written, too.
+    """
+    row_count, changed = size
+    segments = before.segments
+    limit = kind.file_rows
+    is_sorted = all(file.first is not None and file.last is not None for file in before.files)
+    if not is_sorted or changed + sum(map(key_count, segments)) <= limit:
+        retained = retained_files(kind, before, row_count, changed)
+        merged = SegmentFiles(0, before.files[len(retained) :]).segments
+        return (*retained, *write([SegmentPart(files) for files in merged], True, bool(retained), limit))
+    count = _retained_segments(kind, segments, changed)
+    newest = write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit)
+    segments = [*segments[:count], *([tuple(newest)] if newest else [])]
+    work = changed * _WORK_PER_KEY
+    for _ in range(work // limit + (is_turn or work * _TURNS >= limit)):
+        at = _next_absorbed(kind, segments)
+        if at is None:
+            break
+        segments[at - 1 : at + 1] = _absorb(kind, segments[at - 1], segments[at], write, is_base=at == 1)
+    return tuple(
+        file if file.continues == (number > 0) else replace(file, continues=number > 0)
+        for segment in segments
+        for number, file in enumerate(segment)
+    )
+
+
+def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int) -> int:
+    """Return the number of segments that stay when a commit's changes are merged with the newest ones."""
+    count, merged = len(segments), changed
+    while count > 1 and merged + key_count(segments[count - 1]) <= kind.merge_below:
+        count -= 1
+        merged += key_count(segments[count])
+    is_full = count > kind.max_deltas
+    while count > 1 and is_full and merged + key_count(segments[count - 1]) <= kind.file_rows // 2:
+        count -= 1
+        merged += key_count(segments[count])
+        is_full = count > 1 and key_count(segments[count - 1]) <= merged
+    return count
+
+
+def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
+    """Return the number of the segment that the next step absorbs; None without one.
+
+    Newer segments come first, because few steps absorb them.
+    """
+    is_full = len(segments) > 1 + kind.max_deltas
+    for number in range(len(segments) - 1, 0, -1):
+        older, newer = segments[number - 1], segments[number]
+        # True after a step: it has absorbed the keys before one of the older segment's files.
+        is_begun = any(file.first == newer[0].first for file in older[1:])
+        count = key_count(newer)
+        is_large = count >= kind.file_rows * _MIN_ABSORBED
+        if is_large and (is_begun or is_full or count * _GROWTH >= key_count(older)):
+            return number
+    return None
+
+
+def _absorb(
+    kind: SegmentKind,
+    older: Sequence[SegmentFile],
+    newer: Sequence[SegmentFile],
+    write: WriteMerged,
+    *,
+    is_base: bool,
+) -> list[tuple[SegmentFile, ...]]:
+    """Merge one range of keys of a segment into the next older one. Return both segments, without empty ones."""
+    firsts = [file.first for file in older]
+    start = max(0, bisect_right(firsts, newer[0].first) - 1)
+    end, count = start + 1, older[start].rows
+    while end < len(older) and count + older[end].rows <= kind.file_rows:
+        count += older[end].rows
+        end += 1
+    keys = KeyRange(None if start == 0 else firsts[start], firsts[end] if end < len(older) else None)
+    absorbed = [file for file in newer if keys.overlaps(file.first, file.last)]
+    while len(absorbed) > 1 and key_count(absorbed) > kind.file_rows:
+        keys = KeyRange(keys.start, absorbed.pop().first)
+    # The first file may have rows before its `first` key, which an even older segment has absorbed.
+    parts = [SegmentPart(tuple(older[start:end]), KeyRange(firsts[start], None)), SegmentPart(tuple(absorbed), keys)]
+    count += min(key_count(absorbed), count)
+    files = -(-count // kind.file_rows)
+    written = write(parts, False, not is_base, -(-count // files))
+    remaining = [file for file in newer if keys.end is not None and file.last >= keys.end]
+    if remaining and remaining[0].first < keys.end:
+        remaining[0] = replace(remaining[0], first=keys.end)
+    merged = (*older[:start], *written, *older[end:])
+    return [segment for segment in (merged, tuple(remaining)) if segment]

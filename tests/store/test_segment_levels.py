@@ -1,0 +1,126 @@
+"""Merges of large sets in steps: no commit rewrites much, and every state between two steps is read correctly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.store import segment_levels
+from metastore_assets.store.entries import NODES, StoredEntries
+from metastore_assets.store.entry_changes import EntryChanges, write_entries
+from metastore_assets.store.manifest import NodeEntry, ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segment_levels import SegmentPart, update_levels
+from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind
+from tests.store.sample_versions import write_small_segments
+
+KIND = SegmentKind("nodes", "entries", NODES.schema, 500, 6, 500, file_rows=1_000)
+
+
+@dataclass
+class KeysOnly:
+    """A segment set whose files are lists of keys in memory."""
+
+    rows: int
+    files: SegmentFiles = field(init=False)
+    written: int = 0
+    """Number of keys that the last commit wrote."""
+
+    def __post_init__(self) -> None:
+        self.contents: dict[str, list[str]] = {}
+        self.files = SegmentFiles(self.rows, self._write([f"{at:07}" for at in range(self.rows)], KIND.file_rows))
+
+    def commit(self, keys: set[str], *, is_turn: bool) -> None:
+        def write(
+            parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
+        ) -> tuple[SegmentFile, ...]:
+            merged = set(keys) if with_changes else set()
+            for part in parts:
+                stored = [key for file in part.files for key in self.contents[file.path]]
+                merged.update(key for key in stored if part.keys is None or part.keys.overlaps(key, key))
+            return self._write(sorted(merged), file_rows)
+
+        self.written = 0
+        self.files = SegmentFiles(
+            self.rows, update_levels(KIND, self.files, (self.rows, len(keys)), write, is_turn=is_turn)
+        )
+
+    def _write(self, keys: list[str], file_rows: int) -> tuple[SegmentFile, ...]:
+        files = []
+        for start in range(0, len(keys), file_rows):
+            stored = keys[start : start + file_rows]
+            path = str(len(self.contents))
+            self.contents[path] = stored
+            files.append(SegmentFile(path, len(stored), stored[0], stored[-1], continues=start > 0))
+        self.written += len(keys)
+        return tuple(files)
+
+
+@pytest.mark.parametrize(("changed", "bound"), [(15, 2_500), (150, 12_000)])
+def test_no_commit_rewrites_a_large_set(changed: int, bound: int) -> None:
+    """Each commit writes about one file, however large the set is, and lookups open few files."""
+    draw = random.Random(0)
+    stored = KeysOnly(50_000)
+    total = 0
+    commits = 30_000 // changed
+    for number in range(commits):
+        stored.commit({f"{draw.randrange(50_000):07}" for _ in range(changed)}, is_turn=number % 6 == 0)
+        assert stored.written <= bound
+        assert len(stored.files.segments) <= 9
+        total += stored.written
+    assert total <= commits * changed * 60
+    assert sum(file.rows for file in stored.files.segments[0]) == 50_000
+
+
+def _node(key: str, value: int) -> NodeEntry:
+    return NodeEntry(key, ProfileFiles(f"s{value}", "", ()))
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([1, 2, 5, 30]), min_size=3, max_size=12), st.randoms(use_true_random=False))
+def test_every_state_between_two_steps_is_read(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], draw: random.Random
+) -> None:
+    """Lookups, streams and differences agree with a dictionary, and no unreferenced file is written."""
+    with pytest.MonkeyPatch.context() as patch:
+        write_small_segments(patch)
+        patch.setattr(segment_levels, "_WORK_PER_KEY", draw.choice([0, 1]))
+        patch.setattr(segment_levels, "_GROWTH", draw.choice([1, 2, 8]))
+        objects = ObjectStore(str(tmp_path_factory.mktemp("levels")))
+        base: StoredEntries[NodeEntry] | None = None
+        state: dict[str, int] = {}
+        versions: list[tuple[StoredEntries[NodeEntry], dict[str, int]]] = []
+        for size in (60, *sizes):
+            before = dict(state)
+            for _ in range(size):
+                key = f"{draw.randrange(80):03}"
+                if draw.random() < 0.35:
+                    state.pop(key, None)
+                else:
+                    state[key] = draw.randrange(1000)
+            put = [_node(key, value) for key, value in state.items() if before.get(key) != value]
+            changes = EntryChanges.changed(NODES, base, put, before.keys() - state.keys())
+            files = write_entries(objects, changes, is_turn=draw.random() < 0.6)
+            base = StoredEntries(NODES, objects, files)
+            expected = [_node(key, state[key]) for key in sorted(state)]
+            assert list(base.stream()) == expected
+            assert list(StoredEntries(NODES, objects, files)) == expected
+            keys = [f"{draw.randrange(80):03}" for _ in range(6)]
+            assert base.find_all(keys) == {key: _node(key, state[key]) for key in keys if key in state}
+            prefix = f"0{draw.randrange(8)}"
+            assert base.find_prefixes([prefix]) == [entry for entry in expected if entry.key.startswith(prefix)]
+            for other, state_before in versions:
+                differing = {
+                    key for key in state.keys() | state_before.keys() if state.get(key) != state_before.get(key)
+                }
+                found = base.differing_keys(other)
+                assert found is not None
+                assert found >= differing
+            versions.append((base, dict(state)))
+        referenced = {path for stored, _ in versions for path in stored.files.paths()}
+        assert {info.path for info in objects.list()} == referenced
