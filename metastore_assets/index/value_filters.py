@@ -1,18 +1,21 @@
 """The value filters of a version's fragments, stored so that a lookup reads only a small part of them.
 
-    index/<unique>.value_filters.parquet    segments (see `store.segments`): `rows` has the fragments,
+    index/<unique>.value_filters.parquet    segments (see `store.segments`): `rows` has the fragments, sorted by key,
                                             `slice <number> <field id>` a slice of each of their filters
 
 A value filter is a set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the first
 bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments. The
-larger the filters of a column are in a file, the more slices it has.
+larger the filters of a column are in a file, the more slices it has. A large segment has several files, each with a
+range of keys. So a lookup of a value in some fragments reads a slice of the files that may have these fragments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.index.fragment_segments import map_parallel
 from metastore_assets.index.fragments import FOLDER
 from metastore_assets.statistics.value_filter import (
     MAX_SLICE_BITS,
@@ -28,16 +32,21 @@ from metastore_assets.statistics.value_filter import (
     Words,
     build_filter_slice,
 )
+from metastore_assets.store.keys import KeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
+from metastore_assets.store.segment_levels import SegmentPart, update_levels
+from metastore_assets.store.segment_merge import MAX_BOUND, MergeSource, merge_segments, split_range
 from metastore_assets.store.segments import (
+    EMPTY,
+    ROWS,
+    TOMBSTONES,
     KeyChanges,
-    Segment,
+    SegmentFile,
     SegmentFiles,
     SegmentKind,
-    SegmentOutput,
     SegmentReader,
-    SegmentUpdate,
 )
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.types import TypeClass
@@ -45,7 +54,19 @@ from metastore_assets.values.types import TypeClass
 _SLICE_SCHEMA = pa.schema(
     [("type_class", pa.string()), ("bits", pa.int64()), ("upper", pa.binary()), ("lower", pa.binary())]
 )
-_KIND = SegmentKind("value_filters", FOLDER, pa.schema([("key", pa.large_string())]))
+_KIND = SegmentKind(
+    "value_filters",
+    FOLDER,
+    pa.schema([("key", pa.large_string())]),
+    file_rows=4_096,  # A file has megabytes: a filter takes about ten bits per distinct value of a fragment.
+)
+_FILE_SCHEMA = pa.schema([*_KIND.rows, *_SLICE_SCHEMA])
+_MERGED = pa.schema([*_KIND.rows, ("source", pa.int32()), ("row", pa.int64())])
+"""Columns of a merge: the key of a fragment, the number of the file with its filters, and its position there."""
+_GROUP_ROWS = 1_024
+"""Number of fragments in a row group."""
+_OPEN_FILES = 16
+"""Maximum number of files that a merge has open."""
 _MIN_SLICE_BYTES = 256 << 10
 """Minimum size in bytes of a section with a slice, unless the column has only one slice."""
 _MIN_FILTER_BYTES = 64
@@ -84,6 +105,8 @@ class ValueFilterReader:
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
+        self._store = store
+        self._files = files.files
         self._reader = SegmentReader(store, _KIND, files)
 
     @lock_free_cached_property
@@ -91,18 +114,37 @@ class ValueFilterReader:
         """The keys of all fragments of the version (see `fragment_key`)."""
         return one_chunk(self._reader.read_rows()["key"])
 
-    def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the fragments that may contain any of some values, in the order of `keys`.
+    def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Return a mask of fragments that may contain any of some values.
 
-        Fragments without a filter may contain any value.
+        Fragments without a filter may contain any value. Only files that may have one of the fragments are read, and
+        of these the row groups between the first and the last of the fragments.
 
         Args:
             field_id: Field id of the column.
             cls: The type class that the values were hashed with.
             hashes: The 64-bit hashes of the values.
+            keys: The keys of the fragments (see `fragment_key`), which are all in the version.
         """
-        masks = [segment.may_hold(field_id, cls, hashes) for segment in self._segments]
-        return np.concatenate([np.zeros(0, np.bool_), *masks])
+        order = pc.sort_indices(keys)
+        ordered = keys.take(order)
+        ends = [
+            (_search(ordered, file.first, "left", 0), _search(ordered, file.last, "right", len(keys)))
+            for file in self._files
+        ]
+
+        def read(number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+            start, end = ends[number]
+            at, mask = self._segments[number].may_hold(field_id, cls, hashes, ordered.slice(start, end - start))
+            return at + start, mask
+
+        numbers = [number for number, (start, end) in enumerate(ends) if start < end]
+        sorted_mask = np.ones(len(keys), np.bool_)
+        for at, mask in map_parallel(read, numbers, is_parallel=self._store.is_remote):
+            sorted_mask[at] = mask  # The newest file that has a fragment is the last one.
+        may_hold = np.empty(len(keys), np.bool_)
+        may_hold[order.to_numpy()] = sorted_mask
+        return may_hold
 
     def filters(self, field_id: str) -> dict[str, FragmentFilter]:
         """Return the filters of a column, by key of the fragment.
@@ -110,134 +152,174 @@ class ValueFilterReader:
         Fragments without a filter are missing.
         """
         filters = {}
-        for segment in self._segments:
-            if field_id not in segment.slicings:
+        for segment, stored in zip(self._segments, self._reader.segments, strict=True):
+            if field_id not in segment.field_ids:
                 continue
-            classes, bits, positions, prefixes = segment.read_filters(field_id)
+            classes, bits = segment.classes_and_bits(field_id)
+            positions, prefixes = segment.prefixes(field_id, 0, 0)
             ends = np.searchsorted(positions, np.arange(len(bits) + 1)).tolist()
-            for number, (key, cls) in enumerate(zip(segment.keys.to_pylist(), classes.to_pylist(), strict=True)):
-                if cls is not None:
+            live = stored.live_mask
+            for number, (key, cls) in enumerate(zip(stored.keys.to_pylist(), classes.to_pylist(), strict=True)):
+                if cls is not None and (live is None or live[number]):
                     filters[key] = FragmentFilter(cls, int(bits[number]), prefixes[ends[number] : ends[number + 1]])
         return filters
 
     @lock_free_cached_property
-    def _segments(self) -> list[_FilterSegment]:
-        return [_FilterSegment(segment) for segment in self._reader.segments]
+    def _segments(self) -> list[_FilterFile]:
+        return [_FilterFile(self._store, file) for file in self._files]
 
 
-class _FilterSegment:
-    """The filters in one segment."""
+class _FilterFile:
+    """The filters in one file, including those of removed fragments."""
 
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
+    def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
+        self._store = store
+        self._file = file
         self._last_slice: tuple[tuple[str, int], tuple[FilterIndices, Words]] | None = None
 
     @lock_free_cached_property
-    def keys(self) -> pa.Array:
-        return one_chunk(self._segment.read_rows()["key"])
+    def _sections(self) -> SectionReader:
+        return SectionReader(self._store, self._file.path, self._file.footer_bytes)
 
     @property
     def byte_count(self) -> int:
-        return self._segment.sections.byte_count
+        return self._sections.byte_count
+
+    @property
+    def row_count(self) -> int:
+        return self._sections.sections[ROWS].row_count
+
+    @property
+    def field_ids(self) -> Collection[str]:
+        return self._slicings.keys()
 
     @lock_free_cached_property
-    def slicings(self) -> dict[str, int]:
+    def _slicings(self) -> dict[str, int]:
         """The number of leading hash bits that select a slice, by field id."""
         slices: dict[str, int] = {}
-        for section in self._segment.sections.sections:
+        for section in self._sections.sections:
             if section.startswith("slice "):
                 field_id = section.split(" ", 2)[2]
                 slices[field_id] = slices.get(field_id, 0) + 1
         return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
 
-    def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the fragments that may contain any of some values, without removed fragments.
+    def keys_and_rows(self, keys: KeyRange | None) -> pa.Table:
+        """Return the keys of fragments in a range, sorted, with their positions in the file."""
+        table = self._sections.read_section(ROWS, columns=["key"]).combine_chunks()
+        table = table.append_column("row", pa.array(np.arange(len(table))))
+        if self._file.first is None:  # Earlier releases did not sort the fragments.
+            table = table.sort_by("key")
+        return table if keys is None else keys.filter(table)
 
-        The arguments are those of `ValueFilterReader.may_hold`. If the segment has no filters of the column, the mask
-        is all true.
-        """
-        if field_id not in self.slicings:
-            return np.ones(len(self.keys), np.bool_)
-        may_hold = np.zeros(len(self.keys), np.bool_)
-        by_slice: dict[int, list[int]] = {}
-        for hash_ in hashes:
-            by_slice.setdefault(hash_ >> (64 - self.slicings[field_id]), []).append(hash_)
-        live = self._segment.live_mask
-        for slice_, slice_hashes in by_slice.items():
-            classes, cells = self.read_slice(field_id, slice_)
-            # Filters of values with another type class say nothing, because their hashes differ.
-            is_other = pc.invert(pc.equal(classes, cls.name).fill_null(False)).to_numpy(zero_copy_only=False)
-            mask = is_other | cells.may_hold(slice_hashes)
-            may_hold |= mask if live is None else mask[live]
-        return may_hold
+    def tombstones(self, keys: KeyRange | None) -> pa.Table:
+        """Return the keys of removed fragments in a range, sorted."""
+        table = self._sections.read_section(TOMBSTONES, columns=["key"])
+        return table if keys is None else keys.filter(table)
 
-    def read_slice(self, field_id: str, slice_: int) -> tuple[pa.Array, FilterSlice]:
-        """Return the type class and the slice of each fragment's filter, including removed fragments."""
-        names = _SLICE_SCHEMA.names
-        table = self._segment.read_section(_slice_section(field_id, slice_), names)
-        with parquet_errors(self._segment.uri):
-            classes, bits, upper, lower = (one_chunk(table[name]) for name in names)
-            return classes, FilterSlice(bits.to_numpy(), upper, lower, self.slicings[field_id], slice_)
+    def may_hold(
+        self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Return which of some fragments the file has, and which of these may contain any of some values.
 
-    def read_filters(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64], FilterIndices, Words]:
-        """Return the filters of a column as four arrays, without removed fragments.
+        Args:
+            field_id: Field id of the column.
+            cls: The type class that the values were hashed with.
+            hashes: The 64-bit hashes of the values.
+            keys: The sorted keys of the fragments.
 
         Returns:
-            The type class and the prefix length of each filter; then the position of the fragment and the prefix of
-                each hash, sorted by position.
+            The positions in `keys` of the fragments in the file, and a mask of these.
         """
-        slices = [self.read_slice(field_id, slice_) for slice_ in range(1 << self.slicings[field_id])]
-        positions, prefixes = _concat_sorted([self._live_prefixes(cells) for _, cells in slices])
-        classes, first = slices[0]
-        return self._segment.filter_live(classes), self._live_bits(first), positions, prefixes
+        rows = self._sections.rows_between(ROWS, keys[0].as_py(), keys[-1].as_py())
+        by_slice: dict[int, list[int]] = {}
+        for hash_ in hashes if field_id in self._slicings else ():
+            by_slice.setdefault(hash_ >> (64 - self._slicings[field_id]), []).append(hash_)
+        names = {slice_: _slice_section(field_id, slice_) for slice_ in by_slice}
+        tables = self._sections.read_sections([ROWS, *names.values()], ["key", *_SLICE_SCHEMA.names], rows)
+        with parquet_errors(self._uri):
+            at = pc.index_in(one_chunk(tables[ROWS]["key"]), value_set=keys)
+            may_hold = np.full(len(at), not names)
+            for slice_, name in names.items():
+                classes, cells = self._filter_slice(field_id, slice_, tables[name])
+                # Filters of values with another type class say nothing, because their hashes differ.
+                is_other = pc.invert(pc.equal(classes, cls.name).fill_null(False)).to_numpy(zero_copy_only=False)
+                may_hold |= is_other | cells.may_hold(by_slice[slice_])
+        is_selected = at.is_valid().to_numpy(zero_copy_only=False)
+        return at.drop_null().to_numpy().astype(np.int64), may_hold[is_selected]
 
-    def read_prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
-        """Return the hashes in one slice of a column as (fragment positions, prefixes).
+    def classes_and_bits(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        """Return the type class and the prefix length of each fragment's filter; null and 0 without a filter."""
+        if field_id not in self._slicings:
+            return pa.nulls(self.row_count, pa.string()), np.zeros(self.row_count, np.int64)
+        classes, cells = self._read_slice(field_id, 0)
+        return classes, cells.bits
 
-        Removed fragments are left out.
+    def prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
+        """Return the hashes in one slice of a column as (fragment positions, prefixes), sorted by position.
 
         Args:
             field_id: Field id of the column.
             slicing: The number of leading hash bits that select a slice. The stored slices may use more or fewer bits.
             slice_: Number of the slice.
         """
-        stored = self.slicings[field_id]
+        stored = self._slicings.get(field_id)
+        if stored is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.uint64)
         if stored < slicing:
-            positions, prefixes = self._read_stored_slice(field_id, slice_ >> (slicing - stored))
+            positions, prefixes = self._stored_prefixes(field_id, slice_ >> (slicing - stored))
             mask = (prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_)
             return positions[mask], prefixes[mask]
         first, count = slice_ << (stored - slicing), 1 << (stored - slicing)
-        return _concat_sorted([self._read_stored_slice(field_id, number) for number in range(first, first + count)])
+        return _concat_sorted([self._stored_prefixes(field_id, number) for number in range(first, first + count)])
 
-    def read_classes_and_bits(self, field_id: str) -> tuple[list[str | None], npt.NDArray[np.int64]]:
-        """Return the type class and the prefix length of each fragment's filter, without removed fragments."""
-        if field_id not in self.slicings:
-            return [None] * len(self.keys), np.zeros(len(self.keys), np.int64)
-        classes, cells = self.read_slice(field_id, 0)
-        return self._segment.filter_live(classes).to_pylist(), self._live_bits(cells)
-
-    def _read_stored_slice(self, field_id: str, slice_: int) -> tuple[FilterIndices, Words]:
+    def _stored_prefixes(self, field_id: str, slice_: int) -> tuple[FilterIndices, Words]:
         key = (field_id, slice_)
         last = self._last_slice
         if last is None or last[0] != key:
-            last = self._last_slice = key, self._live_prefixes(self.read_slice(field_id, slice_)[1])
+            last = self._last_slice = key, self._read_slice(field_id, slice_)[1].prefixes()
         return last[1]
 
-    def _live_prefixes(self, cells: FilterSlice) -> tuple[FilterIndices, Words]:
-        """Return (fragment positions, prefixes) of a slice, without removed fragments.
+    def _read_slice(self, field_id: str, slice_: int) -> tuple[pa.Array, FilterSlice]:
+        """Return the type class and the slice of each fragment's filter."""
+        table = self._sections.read_section(_slice_section(field_id, slice_), columns=_SLICE_SCHEMA.names)
+        with parquet_errors(self._uri):
+            return self._filter_slice(field_id, slice_, table)
 
-        Positions are counted among the remaining fragments.
-        """
-        positions, prefixes = cells.prefixes()
-        live = self._segment.live_mask
-        if live is None:
-            return positions, prefixes
-        mask = live[positions]
-        return (np.cumsum(live) - 1)[positions[mask]], prefixes[mask]
+    def _filter_slice(self, field_id: str, slice_: int, table: pa.Table) -> tuple[pa.Array, FilterSlice]:
+        classes, bits, upper, lower = (one_chunk(table[name]) for name in _SLICE_SCHEMA.names)
+        return classes, FilterSlice(bits.to_numpy(), upper, lower, self._slicings[field_id], slice_)
 
-    def _live_bits(self, cells: FilterSlice) -> npt.NDArray[np.int64]:
-        live = self._segment.live_mask
-        return cells.bits if live is None else cells.bits[live]
+    @property
+    def _uri(self) -> str:
+        return self._store.uri(self._file.path)
+
+
+class _FilterBatch:
+    """Filters in memory, with the methods of a `_FilterFile`."""
+
+    def __init__(self, filters: ValueFilters) -> None:
+        self._filters = filters
+        self._prefixes = {field_id: cells.prefixes() for field_id, (_, cells) in filters.columns.items()}
+        self.row_count = len(filters.keys)
+        self.field_ids: Collection[str] = filters.columns.keys()
+        self.byte_count = sum(cells.upper.nbytes + cells.lower.nbytes for _, cells in filters.columns.values())
+
+    def keys_and_rows(self) -> pa.Table:
+        table = pa.table({"key": self._filters.keys, "row": np.arange(self.row_count)})
+        return table.sort_by("key")
+
+    def classes_and_bits(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        if field_id not in self.field_ids:
+            return pa.nulls(self.row_count, pa.string()), np.zeros(self.row_count, np.int64)
+        classes, cells = self._filters.columns[field_id]
+        return classes, cells.bits
+
+    def prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
+        if field_id not in self.field_ids:
+            return np.zeros(0, np.int64), np.zeros(0, np.uint64)
+        positions, prefixes = self._prefixes[field_id]
+        mask = (prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_) if slicing else slice(None)
+        return positions[mask], prefixes[mask]
 
 
 def update_value_filters(
@@ -249,64 +331,192 @@ def update_value_filters(
         store: The table's folder.
         base: The filters of the version before; None without any.
         changes: The keys of fragments that were added, replaced or removed (see `fragment_key`).
-        batches: The filters of the added and replaced fragments.
+        batches: The filters of the added and replaced fragments. All batches except the last one are first written to
+            temporary files.
 
     Raises:
         CorruptionError: A file of `base` is damaged.
     """
-    return SegmentUpdate(store, _KIND, base, changes).write(batches, _write_segment)
+    base = base or EMPTY
+    if not changes.row_count:
+        return EMPTY
+    if not changes.added and not changes.removed:
+        return base
+    written: set[str] = set()
+    temporary: list[SegmentPart] = []
+    last: ValueFilters | None = None
+    for batch in batches:
+        if last is not None:
+            merge = _FilterMerge(store, [], last, [])
+            temporary.append(SegmentPart(tuple(merge.write(_KIND.file_rows, with_tombstones=False))))
+        last = batch
+    written.update(file.path for part in temporary for file in part.files)
+
+    def write(
+        parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
+    ) -> list[SegmentFile]:
+        merge = (
+            _FilterMerge(store, [*parts, *temporary], last or _NO_FILTERS, changes.removed)
+            if with_changes
+            else _FilterMerge(store, parts, _NO_FILTERS, [])
+        )
+        files = merge.write(file_rows, with_tombstones=with_tombstones)
+        written.update(file.path for file in files)
+        return files
+
+    size = changes.row_count, len(changes.added) + len(changes.removed)
+    files = SegmentFiles(changes.row_count, update_levels(_KIND, base, size, write, is_turn=True))
+    if superseded := written - {*files.paths()}:
+        store.delete(sorted(superseded))
+    return files
 
 
-def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: ValueFilters | None) -> None:
-    """Write one segment with the filters of older segments and of a batch.
+class _FilterMerge:
+    """A merge of filters by key: those of stored segments, then those of a batch, which replace earlier ones."""
 
-    Fragments that were removed or replaced are left out. All filters are cut into slices again, because the number of
-    slices depends on the total size of the filters.
+    def __init__(
+        self, store: ObjectStore, parts: Sequence[SegmentPart], batch: ValueFilters, removed: Collection[str]
+    ) -> None:
+        """Prepare a merge.
+
+        Args:
+            store: The table's folder.
+            parts: The stored filters, the oldest first.
+            batch: Newer filters.
+            removed: The keys of fragments that the newest segment removes.
+        """
+        self._store = store
+        self._files = [file for part in parts for file in part.files]
+        self._batch = _FilterBatch(batch)
+        self._open = lru_cache(_OPEN_FILES)(self._open_source)
+        self._sources: list[MergeSource] = []
+        number = 0
+        for part in parts:
+            numbers = range(number, number + len(part.files))
+            self._sources.append(self._stored_source(numbers, part.keys))
+            number = numbers.stop
+        keys = self._batch.keys_and_rows()
+        tombstones = pa.array(sorted(removed), pa.large_string())
+        self._sources.append(MergeSource.of_table(_numbered(keys, number), tombstones))
+
+    def _open_source(self, number: int) -> _FilterFile | _FilterBatch:
+        return self._batch if number == len(self._files) else _FilterFile(self._store, self._files[number])
+
+    def _stored_source(self, numbers: Iterable[int], keys: KeyRange | None) -> MergeSource:
+        def files() -> Iterator[tuple[int, _FilterFile]]:
+            for number in numbers:
+                yield number, _FilterFile(self._store, self._files[number])
+
+        return MergeSource(
+            (_numbered(file.keys_and_rows(keys), number) for number, file in files()),
+            (file.tombstones(keys) for _, file in files()),
+        )
+
+    def write(self, file_rows: int, *, with_tombstones: bool) -> list[SegmentFile]:
+        """Write all filters in ascending order of their keys. Return the files, which have about `file_rows` keys."""
+        files: list[SegmentFile] = []
+        rows: list[pa.Table] = []
+        removed: list[pa.Array] = []
+        ranges = merge_segments(self._sources, _MERGED)
+        for part, tombstones in (piece for merged in ranges for piece in split_range(*merged, file_rows)):
+            rows.append(part)
+            removed += [tombstones] if with_tombstones else []
+            if sum(map(len, (*rows, *removed))) >= file_rows:
+                files += self._write_file(rows, removed, continues=bool(files))
+                rows, removed = [], []
+        return files + self._write_file(rows, removed, continues=bool(files))
+
+    def _write_file(
+        self, parts: Sequence[pa.Table], removed: Sequence[pa.Array], *, continues: bool
+    ) -> list[SegmentFile]:
+        """Write the filters of a range of keys as one file, and tombstones. Without any, no file is written.
+
+        The filters are cut into slices again, because the number of slices depends on their size.
+        """
+        rows = pa.concat_tables([_MERGED.empty_table(), *parts]).combine_chunks()
+        tombstones = pa.concat_arrays([pa.array([], pa.large_string()), *removed])
+        if not len(rows) and not len(tombstones):
+            return []
+        numbers, positions = rows["source"].to_numpy(), rows["row"].to_numpy()
+        sources = [(self._open(number), numbers == number) for number in np.unique(numbers).tolist()]
+        field_ids = sorted({field_id for source, _ in sources for field_id in source.field_ids})
+        size = sum(source.byte_count * int(mask.sum()) // max(1, source.row_count) for source, mask in sources)
+        slicing = _choose_slicing(size // max(1, len(field_ids)), len(rows))
+        path = f"{FOLDER}/{uuid.uuid4().hex}.{_KIND.name}.parquet"
+        options = SectionOptions({"bits": "DELTA_BINARY_PACKED"}, ["key"], _GROUP_ROWS, _GROUP_ROWS)
+        with SectionWriter(self._store, path, _FILE_SCHEMA, options) as writer:
+            writer.write_section(TOMBSTONES, _pad(pa.table({"key": tombstones})))
+            writer.write_section(ROWS, _pad(rows.select(["key"])))
+            for field_id in field_ids:
+                for slice_, table in enumerate(_slices(sources, positions, field_id, slicing)):
+                    writer.write_section(_slice_section(field_id, slice_), _pad(table))
+        keys = pc.min_max(pa.concat_arrays([one_chunk(rows["key"]), tombstones])).as_py()
+        first, last = keys["min"], keys["max"]
+        file = SegmentFile(path, len(rows) + len(tombstones), first, last, continues, writer.footer_bytes)
+        return [file if max(len(first), len(last)) <= MAX_BOUND else replace(file, first=None, last=None)]
+
+
+_Source: TypeAlias = tuple["_FilterFile | _FilterBatch", npt.NDArray[np.bool_]]
+"""Filters, and a mask of the rows of the new file that come from them."""
+
+
+def _slices(
+    sources: Sequence[_Source], positions: npt.NDArray[np.int64], field_id: str, slicing: int
+) -> Iterator[pa.Table]:
+    """Yield the slices of a column as tables.
 
     Args:
-        output: The segment to write.
-        segments: The older segments, which the new one replaces.
-        batch: The filters of added and replaced fragments; None without any.
+        sources: The sources of the rows.
+        positions: The position of each row in its source.
+        field_id: Field id of the column.
+        slicing: The number of leading hash bits that select a slice.
     """
-    batch = batch or _NO_FILTERS
-    parts = [_FilterSegment(segment) for segment in segments]
-    keys = pa.concat_arrays([*(part.keys for part in parts), batch.keys])
-    field_ids = sorted({field_id for part in parts for field_id in part.slicings} | batch.columns.keys())
-    batch_bytes = sum(cells.upper.nbytes + cells.lower.nbytes for _, cells in batch.columns.values())
-    column_bytes = (batch_bytes + sum(part.byte_count for part in parts)) // max(1, len(field_ids))
-    slicing = _choose_slicing(column_bytes, len(keys))
-    with output.open(pa.table([keys], schema=_KIND.rows), _SLICE_SCHEMA, {"bits": "DELTA_BINARY_PACKED"}):
-        for field_id in field_ids:
-            for slice_, table in enumerate(_slices(parts, batch, field_id, slicing)):
-                output.write_section(_slice_section(field_id, slice_), table)
-
-
-def _slices(parts: Sequence[_FilterSegment], batch: ValueFilters, field_id: str, slicing: int) -> Iterator[pa.Table]:
-    """Yield the slices of a column as tables, with the filters of all segments, then those of the batch."""
-    # Type class and prefix length of all fragments: those of the segments, then those of the batch.
-    heads = [part.read_classes_and_bits(field_id) for part in parts]
-    if field_id in batch.columns:
-        batch_classes, batch_cells = batch.columns[field_id]
-        heads.append((batch_classes.to_pylist(), batch_cells.bits))
-        batch_positions, batch_prefixes = batch_cells.prefixes()
-    else:
-        heads.append(([None] * len(batch.keys), np.zeros(len(batch.keys), np.int64)))
-        batch_positions, batch_prefixes = np.zeros(0, np.int64), np.zeros(0, np.uint64)
-    classes = pa.array([cls for part_classes, _ in heads for cls in part_classes], pa.string())
-    bits = np.concatenate([part_bits for _, part_bits in heads])
-    # The position of the first fragment of each segment, and of the batch.
-    *firsts, batch_first = np.cumsum([0, *(len(part.keys) for part in parts)]).tolist()
+    count = len(positions)
+    bits = np.zeros(count, np.int64)
+    places = np.zeros(count, np.int64)
+    """For each row, the position of its type class in those of all sources."""
+    classes: list[pa.Array] = []
+    targets = []
+    """For each source, the row of the new file for each position; -1 for none."""
+    for source, mask in sources:
+        source_classes, source_bits = source.classes_and_bits(field_id)
+        places[mask] = positions[mask] + sum(map(len, classes))
+        classes.append(source_classes)
+        bits[mask] = source_bits[positions[mask]]
+        target = np.full(source.row_count, -1, np.int64)
+        target[positions[mask]] = np.flatnonzero(mask)
+        targets.append(target)
+    all_classes = pa.concat_arrays([pa.array([], pa.string()), *classes]).take(pa.array(places))
     for slice_ in range(1 << slicing):
         pairs = []
-        for part, first in zip(parts, firsts, strict=True):
-            if field_id in part.slicings:
-                positions, prefixes = part.read_prefixes(field_id, slicing, slice_)
-                pairs.append((positions + first, prefixes))
-        mask = (batch_prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_) if slicing else slice(None)
-        pairs.append((batch_positions[mask] + batch_first, batch_prefixes[mask]))
-        positions, prefixes = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
-        cells = build_filter_slice(positions, prefixes, bits, slicing, slice_)
-        yield pa.Table.from_arrays([classes, pa.array(bits), cells.upper, cells.lower], schema=_SLICE_SCHEMA)
+        for (source, _), target in zip(sources, targets, strict=True):
+            at, prefixes = source.prefixes(field_id, slicing, slice_)
+            is_taken = target[at] >= 0
+            pairs.append((target[at][is_taken], prefixes[is_taken]))
+        indices, hashes = _concat_sorted(pairs)
+        cells = build_filter_slice(indices, hashes, bits, slicing, slice_)
+        yield pa.Table.from_arrays([all_classes, pa.array(bits), cells.upper, cells.lower], schema=_SLICE_SCHEMA)
+
+
+def _numbered(table: pa.Table, source: int) -> pa.Table:
+    """Return keys and rows with the number of their source."""
+    return table.append_column("source", pa.array(np.full(len(table), source, np.int32))).select(_MERGED.names)
+
+
+def _pad(table: pa.Table) -> pa.Table:
+    """Return a table with all columns of a file; missing ones are null."""
+    arrays = [
+        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in _FILE_SCHEMA
+    ]
+    return pa.Table.from_arrays(arrays, schema=_FILE_SCHEMA)
+
+
+def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], default: int) -> int:
+    """Return the position of a key among sorted keys; a default for None."""
+    if key is None:
+        return default
+    return int(pc.search_sorted(keys, pa.scalar(key, pa.large_string()), side=side).as_py())
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:

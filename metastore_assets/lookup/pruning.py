@@ -186,11 +186,8 @@ class Pruner:
         """
         values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.type_class
         hashes = hash_values(array_of(values), cls)[0]
-        mask = self._value_filters.may_hold(leaf.column.field_id, cls, hashes.tolist())
-        # A fragment without a filter may have any value.
         keys = join_keys(selection.fragments(("partition_key", "path")))
-        positions = pc.index_in(keys, value_set=self._value_filters.keys).fill_null(-1).to_numpy()
-        return np.append(mask, True)[positions]
+        return self._value_filters.may_hold(leaf.column.field_id, cls, hashes.tolist(), keys)
 
     def _distribution(self, column: BoundColumn) -> _ColumnDistribution:
         distribution = self._distributions.get(column.path)

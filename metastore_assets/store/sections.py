@@ -347,9 +347,35 @@ class SectionReader:
             start, end = self._group_starts[taken[0]], self._group_starts[taken[-1] + 1]
             yield table.slice(max(first - start, 0), min(stop, end) - max(first, start))
 
-    def read_sections(self, names: Sequence[str], columns: Sequence[str] | None = None) -> dict[str, pa.Table]:
-        """Return the rows of several sections by name, from one read. Raises KeyError if a section is missing."""
+    def rows_between(self, name: str, low: Any, high: Any) -> tuple[int, int]:
+        """Return a range of rows that has all keys of a range, by the bounds of row groups: (first row, row count).
+
+        Args:
+            name: A section that is sorted by the first column, the key. The rows are counted from its first one.
+            low: The least key.
+            high: The greatest key, inclusive.
+        """
+        first, count = self._sections[name]
+        starts = [
+            (max(start, first), min(end, first + count))
+            for (start, end), bounds in zip(pairwise(self._group_starts), self._key_bounds, strict=True)
+            if start < first + count and end > first and (bounds is None or (bounds[0] <= high and bounds[1] >= low))
+        ]
+        return (starts[0][0] - first, starts[-1][1] - starts[0][0]) if starts else (0, 0)
+
+    def read_sections(
+        self, names: Sequence[str], columns: Sequence[str] | None = None, rows: tuple[int, int] | None = None
+    ) -> dict[str, pa.Table]:
+        """Return the rows of several sections by name, from one read. Raises KeyError if a section is missing.
+
+        Args:
+            names: The sections.
+            columns: The columns to read; None for all.
+            rows: (first row, row count) in each section, of which all have these rows; None for all rows.
+        """
         sections = {name: self._sections[name] for name in names}
+        if rows is not None:
+            sections = {name: Section(section.first_row + rows[0], rows[1]) for name, section in sections.items()}
         groups: set[int] = set()
         for section in sections.values():
             if section.row_count:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from metastore_assets.store.keys import KeyRange
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind, key_count, retained_files
@@ -124,7 +124,7 @@ def _absorb(
     is_base: bool,
 ) -> list[tuple[SegmentFile, ...]]:
     """Merge one range of keys of a segment into the next older one. Return both segments, without empty ones."""
-    firsts = [file.first for file in older]
+    firsts: list[Any] = [file.first for file in older]
     start = max(0, bisect_right(firsts, newer[0].first) - 1)
     end, count = start + 1, older[start].rows
     while end < len(older) and count + older[end].rows <= kind.file_rows:

@@ -36,7 +36,7 @@ _COLUMN_FOOTER_BYTES = 85
 """Size of one column of one row group in a footer."""
 _COMPRESSION = 4
 """How many times smaller rows are in a file than in memory."""
-_MAX_BOUND = 1024
+MAX_BOUND = 1024
 """Maximum length of a key that the version's document names as the first or the last one of a file."""
 
 
@@ -139,7 +139,7 @@ def write_segment(
         file_rows: Number of keys from which a file ends; None for that of the kind.
     """
     file_rows = file_rows or kind.file_rows
-    ranges = (piece for rows, removed in merged for piece in _split(rows, removed))
+    ranges = (piece for rows, removed in merged for piece in split_range(rows, removed, min(_PIECE_ROWS, file_rows)))
     files: list[SegmentFile] = []
     for first in ranges:
         count = min(row_count, file_rows)
@@ -175,7 +175,7 @@ def _write_file(
         columns = [keys, *(pa.nulls(len(keys), field.type) for field in list(kind.rows)[1:])]
         writer.write_section(TOMBSTONES, pa.Table.from_arrays(columns, schema=kind.rows))
     file = SegmentFile(path, count, footer_bytes=writer.footer_bytes)
-    if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > _MAX_BOUND:
+    if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > MAX_BOUND:
         return file
     return replace(file, first=low, last=high)
 
@@ -239,19 +239,21 @@ def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
     return min(column[0].as_py() for column in keys), max(column[-1].as_py() for column in keys)
 
 
-def _split(rows: pa.Table, removed: pa.Array) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Split the rows and the tombstones of a range into smaller ranges, none of which is empty."""
+def split_range(
+    rows: pa.Table, removed: pa.Array, piece_rows: int = _PIECE_ROWS
+) -> Iterator[tuple[pa.Table, pa.Array]]:
+    """Split the rows and the tombstones of a range into those of smaller ranges, which are not empty."""
     first_tombstone = 0
-    for start in range(0, len(rows), _PIECE_ROWS):
-        piece = rows.slice(start, _PIECE_ROWS)
+    for start in range(0, len(rows), piece_rows):
+        piece = rows.slice(start, piece_rows)
         end = len(removed)
-        if start + _PIECE_ROWS < len(rows):
+        if start + piece_rows < len(rows):
             last = piece.column(0)[-1].as_py()
             end = bisect_right(range(end), last, lo=first_tombstone, key=lambda at: removed[at].as_py())
         yield piece, removed.slice(first_tombstone, end - first_tombstone)
         first_tombstone = end
-    for start in range(first_tombstone, len(removed), _PIECE_ROWS):
-        yield rows.slice(0, 0), removed.slice(start, _PIECE_ROWS)
+    for start in range(first_tombstone, len(removed), piece_rows):
+        yield rows.slice(0, 0), removed.slice(start, piece_rows)
 
 
 def _slices(table: pa.Table) -> Iterator[pa.Table]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -69,14 +71,20 @@ def prefixes_of(hashes: Sequence[int]) -> set[int]:
     ),
     st.sampled_from([256, 256 << 10]),
     st.sampled_from([4, 10**9]),
+    st.sampled_from([3, 4096]),
 )
 def test_a_filter_never_excludes_a_fragment_with_the_value(
-    commits: Sequence[tuple[dict[int, int], set[int]]], slice_bytes: int, lot: int
+    commits: Sequence[tuple[dict[int, int], set[int]]], slice_bytes: int, lot: int, file_rows: int
 ) -> None:
-    """In slices or whole, through commits that add, drop and replace, and lots; another class rules nothing out."""
+    """In slices or whole, in files of any size, through commits that add, drop and replace, and lots.
+
+    Another class rules nothing out.
+    """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(value_filters, "_MIN_SLICE_BYTES", slice_bytes)
         patch.setattr(value_filters, "_MIN_FILTER_BYTES", 1)
+        patch.setattr(value_filters, "_KIND", replace(value_filters._KIND, file_rows=file_rows))
+        patch.setattr(value_filters, "_GROUP_ROWS", min(2, file_rows))
         store = ObjectStore(folder)
         now: dict[str, int] = {}
         files: SegmentFiles | None = None
@@ -101,12 +109,37 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
             for requested in [draw.getrandbits(64), *some[:5]]:
                 for cls in (INT, TEXT):
                     result = dict(
-                        zip(reader.keys.to_pylist(), reader.may_hold(column, cls, [requested]).tolist(), strict=True)
+                        zip(
+                            reader.keys.to_pylist(),
+                            reader.may_hold(column, cls, [requested], reader.keys).tolist(),
+                            strict=True,
+                        )
                     )
                     for name, number in now.items():
                         own = hashes_of(number, column)
                         is_held = requested >> (64 - bits_of(own)) in prefixes_of(own)
                         assert result[name] == (is_held or class_of(number) != cls.name)
+                    chosen = draw.sample(sorted(now), draw.randrange(len(now) + 1))
+                    mask = reader.may_hold(column, cls, [requested], pa.array(chosen, pa.large_string()))
+                    assert mask.tolist() == [result[name] for name in chosen]
             together = [draw.getrandbits(64), *some]
-            each = np.array([reader.may_hold(column, INT, [requested]) for requested in together])
-            assert reader.may_hold(column, INT, together).tolist() == each.any(axis=0).tolist()
+            each = np.array([reader.may_hold(column, INT, [requested], reader.keys) for requested in together])
+            assert reader.may_hold(column, INT, together, reader.keys).tolist() == each.any(axis=0).tolist()
+
+
+def test_a_lookup_reads_the_files_of_the_requested_fragments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of other ranges of keys are not opened; the tombstones and the rows of a newer file decide."""
+    store = ObjectStore(str(tmp_path))
+    monkeypatch.setattr(value_filters, "_KIND", replace(value_filters._KIND, file_rows=10))
+    numbers = {f"f{at:03}": 1 for at in range(100)}
+    files = update_value_filters(store, None, KeyChanges(numbers, (), 100), lots(numbers, 10**9))
+    assert len(files.files) == 10
+    needed = [file.path for file in files.files if str(file.first) <= "f042" <= str(file.last)]
+    assert len(needed) == 1
+    store.delete([file.path for file in files.files if file.path not in needed])
+    reader = ValueFilterReader(store, files)
+    (hash_, *_) = hashes_of(1, "a")
+    keys = pa.array(["f042"], pa.large_string())
+    assert reader.may_hold("a", INT, [hash_], keys).tolist() == [True]
+    assert reader.may_hold("a", INT, [hash_ ^ (1 << 50)], keys).tolist() == [False]
+    assert reader.may_hold("a", INT, [], pa.array([], pa.large_string())).tolist() == []
