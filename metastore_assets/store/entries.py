@@ -37,7 +37,14 @@ from metastore_assets.store.manifest import (
 )
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_merge import merge_segments, stored_sources
-from metastore_assets.store.segments import SegmentFiles, SegmentKind, SegmentReader, unshared_files
+from metastore_assets.store.segments import (
+    Segment,
+    SegmentFile,
+    SegmentFiles,
+    SegmentKind,
+    SegmentReader,
+    unshared_files,
+)
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
@@ -357,6 +364,12 @@ class StoredEntries(Entries[Entry]):
             return
         for rows in self.stream_rows():
             yield from self._decode(rows)
+
+    def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
+        """Return readers of files of this kind. Those of this version may be open already."""
+        stored = dict(zip(self.files.paths(), self._reader.segments, strict=True))
+        others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files))).segments
+        return [stored.get(file.path, other) for file, other in zip(files, others, strict=True)]
 
     def stream_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the entries as tables of bounded size, by ascending key: all columns, or the key and some others."""

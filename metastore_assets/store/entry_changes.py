@@ -27,7 +27,7 @@ from metastore_assets.store.manifest import MetadataCacheEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_levels import SegmentPart, update_levels
 from metastore_assets.store.segment_merge import MergeSource, merge_segments, write_segment
-from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentReader, key_count
+from metastore_assets.store.segments import SegmentFile, SegmentFiles, key_count
 
 
 class DuplicateKeyError(ValueError):
@@ -242,7 +242,8 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, is_turn: 
         is_turn: Whether a commit of a few entries may merge a part of older segments (see `store.segment_levels`).
     """
     kind, base = changes.kind, changes.base
-    before = base.files if base is not None else SegmentFiles(0, ())
+    stored = StoredEntries(kind, objects, SegmentFiles(0, ())) if base is None else base
+    before = stored.files
     removed = changes.dropped.keys() - changes.put.keys()
     if not len(changes):
         return SegmentFiles(0, ())
@@ -255,7 +256,7 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, is_turn: 
     ) -> tuple[SegmentFile, ...]:
         sources, row_count = [], 0
         for part in parts:
-            segment = SegmentReader(objects, kind.segments, SegmentFiles(0, part.files)).segments
+            segment = stored.open_files(part.files)
             sources.append(
                 MergeSource.of_segments(segment, kind.schema.names)
                 if part.keys is None
