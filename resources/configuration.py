@@ -11,7 +11,7 @@ from dagster import get_dagster_logger
 
 from metastore_assets.checks.entries import load_checked_config, read_checked_config, validate_checks
 from metastore_assets.config import MetastoreConfig, config_path
-from metastore_assets.databases import DatabaseListing, expand_databases, known_listings, list_databases
+from metastore_assets.databases import DatabaseListing, expand_databases, list_databases, load_listings
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import remove_secrets
 from metastore_assets.resources.s3 import with_credentials
@@ -101,7 +101,7 @@ class Configuration:
         Only a database that was never listed is listed in its catalog. Raises ConfigError if the configuration is
         invalid.
         """
-        return self._with_listings(lambda config: known_listings(config, LOAD_TIMEOUT, self.state.databases))
+        return self._with_listings(lambda config: load_listings(config, LOAD_TIMEOUT, self.state.databases))
 
     def _with_listings(self, list_all: Callable[[MetastoreConfig], tuple[DatabaseListing, ...]]) -> "Configuration":
         if self.listings is not None:

@@ -148,7 +148,7 @@ def test_a_root_that_does_not_answer_delays_nothing(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))
     started = time.monotonic()
     config = MetastoreConfig.model_validate({"root": "r", "tables": [{"name": "a", "uri": "u"}]})
-    assert table_info.known_table_info(Configuration.of(config), ["a"], 0.1) == {}
+    assert table_info.load_table_info(Configuration.of(config), ["a"], 0.1) == {}
     assert time.monotonic() - started < 30
     stop.set()
 

@@ -83,15 +83,15 @@ def export_check_results(
     """
     keys = {key.name: key for key in selected}
     names = [entry.name for entry in read_export_entries(table) if _export_check_name(entry.name) in keys]
-    known = {result.target: result for result in results}
-    if missing := [name for name in names if name not in known]:
+    results_by_target = {result.target: result for result in results}
+    if missing := [name for name in names if name not in results_by_target]:
         from metastore_assets.exports.writing import read_export_states
 
-        known |= {
+        results_by_target |= {
             result.target: result for result in read_export_states(table, lookup.objects, lookup.version, missing)
         }
     for name in names:
-        yield _export_check_result(keys[_export_check_name(name)], known[name])
+        yield _export_check_result(keys[_export_check_name(name)], results_by_target[name])
 
 
 def _export_check_name(target: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 from dagster import AssetsDefinition, AssetSpec, DefaultSensorStatus, Definitions, SensorDefinition
 
 from metastore_assets.assets.factory import refresh_job, table_assets
-from metastore_assets.assets.table_info import TableInfo, known_table_info
+from metastore_assets.assets.table_info import TableInfo, load_table_info
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import SensorStatus
 from metastore_assets.errors import ConfigError
@@ -47,7 +47,7 @@ def build_metastore_assets(
     configuration = Configuration.of(config, s3, spark).with_known_databases()
     metastore = configuration.unresolved()
     selected_tables = metastore.tables if tables is None else [metastore.table(name) for name in tables]
-    infos = known_table_info(configuration, [table.name for table in selected_tables])
+    infos = load_table_info(configuration, [table.name for table in selected_tables])
     user_translator = translator or MetastoreTranslator()
     return [
         asset

@@ -49,7 +49,7 @@ class TableInfo:
         )
 
 
-def known_table_info(
+def load_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = LOAD_TIMEOUT
 ) -> Mapping[str, TableInfo]:
     """Return the last known facts about tables, by table name. Omit the tables of which nothing is known.

@@ -67,7 +67,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
-class FoundTable:
+class TableProposal:
     """A table at a location: its configuration, its format, and the suggestions for its columns."""
 
     config: TableConfig
@@ -98,7 +98,7 @@ class FoundTable:
         }
 
 
-def find_table(config: TableConfig, folder: str) -> FoundTable:
+def find_table(config: TableConfig, folder: str) -> TableProposal:
     """Return the table at the location of a configuration, with suggestions for its columns.
 
     A small table is profiled in a child process. For a large table, only the schema is read. Spark is never started.
@@ -125,7 +125,7 @@ def find_table(config: TableConfig, folder: str) -> FoundTable:
     else:
         repeated = {leaf.path for leaf in leaves if leaf.repeated}
         suggestions = _suggest_by_values(rows, snapshot.partition_columns, repeated)
-    return FoundTable(
+    return TableProposal(
         config,
         snapshot.format,
         len(snapshot.schema),
@@ -213,7 +213,7 @@ def _names(column: str, words: frozenset[str]) -> bool:
     return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
 
 
-def format_config(root: str, tables: Sequence[FoundTable], file: Path, catalogs: Mapping[str, Any] = _NONE) -> str:
+def format_config(root: str, tables: Sequence[TableProposal], file: Path, catalogs: Mapping[str, Any] = _NONE) -> str:
     """Return the text of a configuration with some tables.
 
     Args:
@@ -255,7 +255,7 @@ def format_config(root: str, tables: Sequence[FoundTable], file: Path, catalogs:
     return "\n".join(lines[:-1]) + "\n"
 
 
-def _table_lines(table: FoundTable, folder: Path) -> list[str]:
+def _table_lines(table: TableProposal, folder: Path) -> list[str]:
     facts = [
         text.format_count(table.columns, "column"),
         f"{text.format_count(table.fragments, 'file')} ({text.format_size(table.bytes)})",
@@ -288,7 +288,7 @@ def _table_lines(table: FoundTable, folder: Path) -> list[str]:
     return lines
 
 
-def _source_lines(table: FoundTable, folder: Path) -> list[str]:
+def _source_lines(table: TableProposal, folder: Path) -> list[str]:
     """Return where the table is: its name in a catalog, which also decides the format, or its location."""
     config = table.config
     if config.catalog is not None:

@@ -71,7 +71,7 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
     )
 
 
-def known_listings(
+def load_listings(
     config: MetastoreConfig, timeout: float, state: Mapping[str, Collection[str]]
 ) -> tuple[DatabaseListing, ...]:
     """Return the last known listing of each database entry. Only a database without one is listed in its catalog.
@@ -85,7 +85,7 @@ def known_listings(
         ConfigError: A catalog without a known listing is configured wrongly.
     """
 
-    def list_unless_known(config: MetastoreConfig, database: DatabaseConfig) -> DatabaseListing:
+    def load_listing(config: MetastoreConfig, database: DatabaseConfig) -> DatabaseListing:
         recorded = _try_read_record(config, database)
         names = state.get(database.key) if recorded is None else recorded
         if names is None:
@@ -99,7 +99,7 @@ def known_listings(
         )
         if listing is None
         else listing
-        for database, listing in _in_parallel(config, timeout, list_unless_known)
+        for database, listing in _in_parallel(config, timeout, load_listing)
     )
 
 
@@ -207,8 +207,8 @@ def _compare_with_record(
     included = [entry for entry in listed if database.includes(entry.name)]
     tables = {entry.name: entry.format for entry in included if entry.format is not None}
     skipped = {entry.name: entry.reason for entry in included if entry.format is None}
-    known = _try_read_record(config, database)
-    recorded = known or frozenset()
+    record = _try_read_record(config, database)
+    recorded = record or frozenset()
     dropped = {}
     for name in sorted(recorded - tables.keys()):
         if database.includes(name) and _has_version(config, database, name):
@@ -217,7 +217,7 @@ def _compare_with_record(
             dropped[name] = by_name[name].reason if name in by_name else reason
     # Do not remove excluded tables from the record: another entry of the same database may include them.
     excluded = {name for name in recorded if not database.includes(name)}
-    _try_write_record(config, database, known, frozenset((*tables, *dropped, *excluded)))
+    _try_write_record(config, database, record, frozenset((*tables, *dropped, *excluded)))
     skipped = {name: reason for name, reason in skipped.items() if name not in dropped}
     return DatabaseListing(database.key, tables, dropped, skipped)
 

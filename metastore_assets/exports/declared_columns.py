@@ -37,7 +37,7 @@ class DeclaredColumns:
     """The columns of a version that the metastore declares."""
 
     def __init__(
-        self, version: ExportedVersion, types: Mapping[str, str], keys: Sequence[str], former: Sequence[str]
+        self, version: ExportedVersion, types: Mapping[str, str], keys: Sequence[str], previous_columns: Sequence[str]
     ) -> None:
         """Match the columns of a version with those of the metastore, ignoring case.
 
@@ -45,9 +45,9 @@ class DeclaredColumns:
             version: The version.
             types: The type of each column except partition columns, by the name in the metastore.
             keys: The names of the partition columns, of which metastores have no statistics.
-            former: The columns of which an earlier export wrote statistics.
+            previous_columns: The columns of which an earlier export wrote statistics.
         """
-        self.former = former
+        self.previous_columns = previous_columns
         """The columns of which an earlier export wrote statistics."""
         self.written: set[str] = set()
         """The columns of which this export writes statistics, so far."""
@@ -64,12 +64,12 @@ class DeclaredColumns:
             if not name or name in self._keys:
                 continue
             declared = self._types.get(name)
-            found = None if declared is None else declare_statistics(*declared, column.statistics)
-            if found is None:
+            statistics = None if declared is None else declare_statistics(*declared, column.statistics)
+            if statistics is None:
                 self._left_out[name] = None
             else:
-                self.written.add(found.column)
-                result.append(found)
+                self.written.add(statistics.column)
+                result.append(statistics)
         return result
 
     def notes(self) -> list[str]:

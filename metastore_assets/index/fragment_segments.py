@@ -378,7 +378,7 @@ class LargeSegment(FragmentSegment):
         at = pc.search_sorted(first_keys, keys, side="right").to_numpy().astype(np.int64) - 1
         numbers = np.unique(at[at >= 0])
         candidates = RowRanges(starts[numbers], np.append(starts, self.row_count)[numbers + 1])
-        found = [np.zeros(0, np.int64)]
+        row_numbers = [np.zeros(0, np.int64)]
         for window in candidates.windows(_DIRECT_ROWS):
             part = RowRanges.concatenate(
                 [
@@ -387,8 +387,8 @@ class LargeSegment(FragmentSegment):
                 ]
             )
             if part.row_count:
-                found.append(super().find_rows(keys, part))
-        return np.concatenate(found)
+                row_numbers.append(super().find_rows(keys, part))
+        return np.concatenate(row_numbers)
 
     @lock_free_cached_property
     def _groups(self) -> tuple[Numbers, pa.Array]:

@@ -32,7 +32,7 @@ from metastore_assets.statistics.value_filter import (
     Words,
     build_filter_slice,
 )
-from metastore_assets.store.keys import KeyRange
+from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
@@ -203,7 +203,7 @@ class _FilterFile:
                 slices[field_id] = slices.get(field_id, 0) + 1
         return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
 
-    def keys_and_rows(self, keys: KeyRange | None) -> pa.Table:
+    def keys_and_rows(self, keys: SegmentKeyRange | None) -> pa.Table:
         """Return the keys of fragments in a range, sorted, with their positions in the file."""
         table = self._sections.read_section(ROWS, columns=["key"]).combine_chunks()
         table = table.append_column("row", pa.array(np.arange(len(table))))
@@ -211,7 +211,7 @@ class _FilterFile:
             table = table.sort_by("key")
         return table if keys is None else keys.filter(table)
 
-    def tombstones(self, keys: KeyRange | None) -> pa.Table:
+    def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:
         """Return the keys of removed fragments in a range, sorted."""
         table = self._sections.read_section(TOMBSTONES, columns=["key"])
         return table if keys is None else keys.filter(table)
@@ -365,7 +365,7 @@ def update_value_filters(
         return files
 
     size = changes.row_count, len(changes.added) + len(changes.removed)
-    files = SegmentFiles(changes.row_count, update_levels(_KIND, base, size, write, is_turn=True))
+    files = SegmentFiles(changes.row_count, update_levels(_KIND, base, size, write, allow_step=True))
     if superseded := written - {*files.paths()}:
         store.delete(sorted(superseded))
     return files
@@ -402,7 +402,7 @@ class _FilterMerge:
     def _open_source(self, number: int) -> _FilterFile | _FilterBatch:
         return self._batch if number == len(self._files) else _FilterFile(self._store, self._files[number])
 
-    def _stored_source(self, numbers: Iterable[int], keys: KeyRange | None) -> MergeSource:
+    def _stored_source(self, numbers: Iterable[int], keys: SegmentKeyRange | None) -> MergeSource:
         def files() -> Iterator[tuple[int, _FilterFile]]:
             for number in numbers:
                 yield number, _FilterFile(self._store, self._files[number])
@@ -473,20 +473,20 @@ def _slices(
     """
     count = len(positions)
     bits = np.zeros(count, np.int64)
-    places = np.zeros(count, np.int64)
+    class_positions = np.zeros(count, np.int64)
     """For each row, the position of its type class in those of all sources."""
     classes: list[pa.Array] = []
     targets = []
     """For each source, the row of the new file for each position; -1 for none."""
     for source, mask in sources:
         source_classes, source_bits = source.classes_and_bits(field_id)
-        places[mask] = positions[mask] + sum(map(len, classes))
+        class_positions[mask] = positions[mask] + sum(map(len, classes))
         classes.append(source_classes)
         bits[mask] = source_bits[positions[mask]]
         target = np.full(source.row_count, -1, np.int64)
         target[positions[mask]] = np.flatnonzero(mask)
         targets.append(target)
-    all_classes = pa.concat_arrays([pa.array([], pa.string()), *classes]).take(pa.array(places))
+    all_classes = pa.concat_arrays([pa.array([], pa.string()), *classes]).take(pa.array(class_positions))
     for slice_ in range(1 << slicing):
         pairs = []
         for (source, _), target in zip(sources, targets, strict=True):

@@ -177,7 +177,7 @@ def _outdated(version: Version) -> int:
 
 
 @dataclass(frozen=True)
-class _Listing:
+class _StoredFiles:
     """The files of a table at one time, without the files of the history and the documents of versions."""
 
     begun: datetime
@@ -188,7 +188,7 @@ class _Listing:
     """The pending files, which are among the files."""
 
     @classmethod
-    def of(cls, versions: VersionStore) -> _Listing:
+    def of(cls, versions: VersionStore) -> _StoredFiles:
         """List the files of a table."""
         begun, files, pending = datetime.now(UTC), SortedRuns(FILES), list[ObjectInfo]()
 
@@ -204,7 +204,7 @@ class _Listing:
         return cls(begun, files, pending)
 
 
-def _publish_without_removed(engine: Engine, versions: VersionStore, before: int) -> tuple[int, _Listing]:
+def _publish_without_removed(engine: Engine, versions: VersionStore, before: int) -> tuple[int, _StoredFiles]:
     """Publish the newest version again, without profiles of removed fragments and without cached metadata.
 
     Returns:
@@ -232,7 +232,7 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
             refresh_stats=None,
             purged=latest.number + 1,
         )
-        listing = _Listing.of(versions)
+        listing = _StoredFiles.of(versions)
         # Saved profiles are removed first: later readers find none, and earlier readers cannot publish.
         versions.objects.delete(list_pending_files(versions.objects).all())
         try:

@@ -28,7 +28,7 @@ from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, ArrowFile, 
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, identity
 from metastore_assets.lookup.pruning import Pruner
-from metastore_assets.reads.table_files import TableFiles
+from metastore_assets.reads.table_file_system import TableFileSystem
 from metastore_assets.tasks.isolation import IsolatedRunner
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 from metastore_assets.values.types import type_class
@@ -63,7 +63,7 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
     paths = [_validated_path(rows.name, file) for file in files]
     filesystem: fs.FileSystem = fs.LocalFileSystem()
     if not all(file.location.is_local and not file.location.confined for file in files):
-        filesystem = fs.PyFileSystem(TableFiles(dict(zip(paths, files, strict=True))))
+        filesystem = fs.PyFileSystem(TableFileSystem(dict(zip(paths, files, strict=True))))
     _check_columns(rows, snapshot.schema, files, paths)
     guarantees = _Guarantees(rows.schema, snapshot.schema, pruner)
     dataset_fragments = [

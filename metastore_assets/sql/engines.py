@@ -68,9 +68,9 @@ def query(
                     _define(session.connection, metastore, tables, schema, name)
             return session.run(text).to_arrow_table()
     except QueryError as error:
-        known = {table.lower() for table in tables} | VIEWS.keys()
+        existing_names = {table.lower() for table in tables} | VIEWS.keys()
         for written in sorted({schema or name for schema, name in named}):
-            if find_table is None or written.lower() in known:
+            if find_table is None or written.lower() in existing_names:
                 continue
             if (configured := _configured_name(written, find_table)) is not None:
                 hint = f"table {configured!r} has no published version; run `metastore refresh {configured}`"

@@ -580,8 +580,8 @@ def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEn
     Keys without a partition are left out.
     """
     if isinstance(version.partitions, Entries):
-        found = version.partitions.find_all(keys)
-        return [found[key] for key in sorted(found)]
+        partitions = version.partitions.find_all(keys)
+        return [partitions[key] for key in sorted(partitions)]
     return sorted((entry for entry in version.partitions if entry.key in set(keys)), key=attrgetter("key"))
 
 

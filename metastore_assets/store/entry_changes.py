@@ -233,13 +233,13 @@ def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[
     return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
 
 
-def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, is_turn: bool = True) -> SegmentFiles:
+def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool = True) -> SegmentFiles:
     """Write the entries of a new version: the changes in one more segment, and a bounded part of due merges.
 
     Args:
         objects: The table's folder, in which the files of `changes.base` are too.
         changes: The entries of the new version.
-        is_turn: Whether a commit of a few entries may merge a part of older segments (see `store.segment_levels`).
+        allow_step: Whether a commit of a few entries may merge a part of older segments (see `store.segment_levels`).
     """
     kind, base = changes.kind, changes.base
     stored = StoredEntries(kind, objects, SegmentFiles(0, ())) if base is None else base
@@ -275,7 +275,7 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, is_turn: 
         return files
 
     size = len(changes), len(changes.put) + len(removed)
-    files = SegmentFiles(len(changes), update_levels(kind.segments, before, size, write, is_turn=is_turn))
+    files = SegmentFiles(len(changes), update_levels(kind.segments, before, size, write, allow_step=allow_step))
     if superseded := written - {*files.paths()}:
         objects.delete(sorted(superseded))
     return files

@@ -48,7 +48,7 @@ class KeySet:
         return pa.concat_tables(parts)
 
 
-class KeyRange:
+class SegmentKeyRange:
     """Selects a range of keys."""
 
     def __init__(self, start: Any, end: Any) -> None:

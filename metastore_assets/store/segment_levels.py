@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from metastore_assets.store.keys import KeyRange
+from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind, key_count, retained_files
 
 _GROWTH = 8
@@ -26,8 +26,8 @@ _MIN_ABSORBED = 1 / 8
 _WORK_PER_KEY = 32
 """How many keys of older segments a commit may rewrite per changed key: `_GROWTH` for each of up to four levels."""
 
-_TURNS = 6
-"""About one of so many commits of a few keys may do a step in a segment set."""
+_STEP_INTERVAL = 6
+"""About one in this number of small commits may do a step in a segment set."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SegmentPart:
     """The files of a stored segment that are merged, and the range of their keys."""
 
     files: tuple[SegmentFile, ...]
-    keys: KeyRange | None = None
+    keys: SegmentKeyRange | None = None
     """The range of keys; None for all keys."""
 
 
@@ -46,7 +46,7 @@ number of keys from which a file ends."""
 
 
 def update_levels(
-    kind: SegmentKind, before: SegmentFiles, size: tuple[int, int], write: WriteMerged, *, is_turn: bool
+    kind: SegmentKind, before: SegmentFiles, size: tuple[int, int], write: WriteMerged, *, allow_step: bool
 ) -> tuple[SegmentFile, ...]:
     """Write the changes of a commit to a segment set. Return the files of the new set.
 
@@ -55,7 +55,7 @@ def update_levels(
         before: The segments before the commit.
         size: Number of rows of the set after the commit, and number of changed keys.
         write: Writes merged segments.
-        is_turn: Whether a commit of a few keys may do a step. Each commit should do one for few of its segment sets.
+        allow_step: Whether a commit of a few keys may do a step. Each commit should do one for few of its segment sets.
 
     Returns:
         The files of the new set, the base first. Files that are not in it may have been written, too.
@@ -72,7 +72,7 @@ def update_levels(
     newest = write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit)
     segments = [*segments[:count], *([tuple(newest)] if newest else [])]
     work = changed * _WORK_PER_KEY
-    for _ in range(work // limit + (is_turn or work * _TURNS >= limit)):
+    for _ in range(work // limit + (allow_step or work * _STEP_INTERVAL >= limit)):
         at = _next_absorbed(kind, segments)
         if at is None:
             break
@@ -130,12 +130,15 @@ def _absorb(
     while end < len(older) and count + older[end].rows <= kind.file_rows:
         count += older[end].rows
         end += 1
-    keys = KeyRange(None if start == 0 else firsts[start], firsts[end] if end < len(older) else None)
+    keys = SegmentKeyRange(None if start == 0 else firsts[start], firsts[end] if end < len(older) else None)
     absorbed = [file for file in newer if keys.overlaps(file.first, file.last)]
     while len(absorbed) > 1 and key_count(absorbed) > kind.file_rows:
-        keys = KeyRange(keys.start, absorbed.pop().first)
+        keys = SegmentKeyRange(keys.start, absorbed.pop().first)
     # The first file may have rows before its `first` key, which an even older segment has absorbed.
-    parts = [SegmentPart(tuple(older[start:end]), KeyRange(firsts[start], None)), SegmentPart(tuple(absorbed), keys)]
+    parts = [
+        SegmentPart(tuple(older[start:end]), SegmentKeyRange(firsts[start], None)),
+        SegmentPart(tuple(absorbed), keys),
+    ]
     count += min(key_count(absorbed), count)
     files = -(-count // kind.file_rows)
     written = write(parts, False, not is_base, -(-count // files))

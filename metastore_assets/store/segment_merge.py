@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.startup import pc
-from metastore_assets.store.keys import KeyRange
+from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 from metastore_assets.store.segments import (
@@ -62,7 +62,7 @@ class MergeSource:
         return cls(read(ROWS, columns), read(TOMBSTONES, columns[:1]))
 
     @classmethod
-    def of_range(cls, files: Sequence[Segment], keys: KeyRange) -> MergeSource:
+    def of_range(cls, files: Sequence[Segment], keys: SegmentKeyRange) -> MergeSource:
         """Return the source of the rows of a stored segment whose keys are in a range. They are read at once."""
         removed, rows = zip(*(file.find(keys) for file in files), strict=True)
         return cls.of_table(pa.concat_tables(rows), pa.concat_arrays(removed))

@@ -180,10 +180,10 @@ class VersionStore:
 
         counts, garbage = count_references(version, base, changes, base_entries.get(SHARED_FILES))
         changes[SHARED_FILES.name] = counts
-        # Each kind has its turn to merge a part of its older segments.
-        turn = version.number % len(changes)
+        # In a small commit, only one kind of entries may merge a part of its older segments.
+        stepping = version.number % len(changes)
         entries = {
-            name: write_entries(self.objects, each, is_turn=number == turn)
+            name: write_entries(self.objects, each, allow_step=number == stepping)
             for number, (name, each) in enumerate(changes.items())
         }
         entries[METADATA_CACHE.name] = self._write_metadata_cache(version, base_entries.get(METADATA_CACHE))

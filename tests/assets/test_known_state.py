@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
 
 from metastore_assets import MetastoreComponent, build_metastore_definitions
-from metastore_assets.assets.table_info import TableInfo, known_table_info, store_table_info
+from metastore_assets.assets.table_info import TableInfo, load_table_info, store_table_info
 from metastore_assets.config import load_config
 from metastore_assets.databases import listing
 from metastore_assets.pipeline.refresh import refresh
@@ -82,7 +82,7 @@ def test_a_root_that_hangs_delays_a_load_by_the_timeout_only(tmp_path: Path) -> 
             f"root: s3://bucket/root\nstorage_options: {options}\ntables: [{{name: sales, uri: ./sales}}]\n"
         )
         started = time.monotonic()
-        assert known_table_info(Configuration.of(file), ["sales"], 0.2) == {}
+        assert load_table_info(Configuration.of(file), ["sales"], 0.2) == {}
         assert time.monotonic() - started < 2
 
 
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_treated_as_missing(tmp_path: Path, content: str) -> N
     path = tmp_path / "root" / "_dagster" / "tables.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    known = known_table_info(Configuration.of(tmp_path / "metastore.yaml"), ["sales"])
+    known = load_table_info(Configuration.of(tmp_path / "metastore.yaml"), ["sales"])
     assert known == {"sales": TableInfo(None, False)}
     store_table_info(config, {"other": TableInfo("delta", True)})
     assert json.loads(path.read_text())["tables"] == {

@@ -146,7 +146,9 @@ def test_any_location_and_column_can_be_read_again(name: str, column: str) -> No
     """YAML gives back the text that was written, whatever characters it has."""
     uri = f"s3://bucket/{name}"
     item = starting_config.Suggestion(column, "{value_filter: on}", "reason", active=True)
-    result = starting_config.FoundTable(TableConfig(name="t", uri="s3://b/t"), "delta", 1, 1, 1, (name,), True, (item,))
+    result = starting_config.TableProposal(
+        TableConfig(name="t", uri="s3://b/t"), "delta", 1, 1, 1, (name,), True, (item,)
+    )
     object.__setattr__(result, "config", result.config.model_copy(update={"uri": uri}))
     text = starting_config.format_config(name, [result], Path("/lake/metastore.yaml"))
     raw = yaml.safe_load(text)

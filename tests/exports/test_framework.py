@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from metastore_assets.checks.entries import load_checked_config
+from metastore_assets.cli.failures import BAD_USAGE
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.exports.base import exported_version
@@ -163,6 +164,8 @@ def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
     unknown = run("export", "t", "--to", "tow", config=exporting.file)
     assert "no export 'tow' of table 't'" in unknown.stderr
     assert "two" in unknown.stderr
+    both = run("export", "t", "--remove", "--status", config=exporting.file)
+    assert (both.exit_code, "give only one of" in both.stderr) == (BAD_USAGE, True)
     removed = answer("export", "t", "--remove", config=exporting.file)
     assert [target["state"] for target in removed["targets"]] == ["absent", "removed"]
     assert not list(exporting.target("two").iterdir())

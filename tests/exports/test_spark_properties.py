@@ -55,8 +55,8 @@ def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size:
 def test_estimated_distinct_values_fill_bins_of_different_edges() -> None:
     """A bin of whole numbers has at most as many values as there are whole numbers in it."""
     edges = np.array([0.0, 10, 10, 12, 1000])
-    assert spread_distinct_values(edges, 300, is_whole=True) == [0, 10, 10, 12, 112]
-    assert spread_distinct_values(edges, 300, is_whole=False) == [0, 100, 100, 200, 300]
+    assert spread_distinct_values(edges, 300, is_integer=True) == [0, 10, 10, 12, 112]
+    assert spread_distinct_values(edges, 300, is_integer=False) == [0, 100, 100, 200, 300]
 
 
 def test_the_text_of_a_histogram_has_the_order_of_sparks_serializer() -> None:

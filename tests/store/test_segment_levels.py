@@ -35,7 +35,7 @@ class KeysOnly:
         self.contents: dict[str, list[str]] = {}
         self.files = SegmentFiles(self.rows, self._write([f"{at:07}" for at in range(self.rows)], KIND.file_rows))
 
-    def commit(self, keys: set[str], *, is_turn: bool) -> None:
+    def commit(self, keys: set[str], *, allow_step: bool) -> None:
         def write(
             parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
         ) -> tuple[SegmentFile, ...]:
@@ -47,7 +47,7 @@ class KeysOnly:
 
         self.written = 0
         self.files = SegmentFiles(
-            self.rows, update_levels(KIND, self.files, (self.rows, len(keys)), write, is_turn=is_turn)
+            self.rows, update_levels(KIND, self.files, (self.rows, len(keys)), write, allow_step=allow_step)
         )
 
     def _write(self, keys: list[str], file_rows: int) -> tuple[SegmentFile, ...]:
@@ -69,7 +69,7 @@ def test_no_commit_rewrites_a_large_set(changed: int, bound: int) -> None:
     total = 0
     commits = 30_000 // changed
     for number in range(commits):
-        stored.commit({f"{draw.randrange(50_000):07}" for _ in range(changed)}, is_turn=number % 6 == 0)
+        stored.commit({f"{draw.randrange(50_000):07}" for _ in range(changed)}, allow_step=number % 6 == 0)
         assert stored.written <= bound
         assert len(stored.files.segments) <= 9
         total += stored.written
@@ -105,7 +105,7 @@ def test_every_state_between_two_steps_is_read(
                     state[key] = draw.randrange(1000)
             put = [_node(key, value) for key, value in state.items() if before.get(key) != value]
             changes = EntryChanges.changed(NODES, base, put, before.keys() - state.keys())
-            files = write_entries(objects, changes, is_turn=draw.random() < 0.6)
+            files = write_entries(objects, changes, allow_step=draw.random() < 0.6)
             base = StoredEntries(NODES, objects, files)
             expected = [_node(key, state[key]) for key in sorted(state)]
             assert list(base.stream()) == expected

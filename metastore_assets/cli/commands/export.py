@@ -21,30 +21,46 @@ if TYPE_CHECKING:
 _STYLES = {"written": "green", "current": "green", "behind": "yellow", "absent": "yellow", "failed": "red"}
 
 
+def _choose_action(context: click.Context, option: click.Parameter, is_given: bool) -> None:
+    """Pass the name of a given flag to the command as `action`. Raises UsageError for a second flag."""
+    if is_given and context.params.setdefault("action", option.name) != option.name:
+        raise click.UsageError("give only one of --status, --dry-run and --remove")
+
+
 @click.command(short_help="Write the statistics to where engines look for them.")
 @click.argument("name", metavar="NAME", shell_complete=complete_tables)
 @click.option("--to", "targets", metavar="TARGET", multiple=True, help="Only this target. May be repeated.")
-@click.option("--status", is_flag=True, help="Only show which version each target has.")
-@click.option("--dry-run", is_flag=True, help="As --status, and show how many bytes the next refresh reads.")
-@click.option("--remove", is_flag=True, help="Remove everything that was exported.")
+@click.option(
+    "--status",
+    is_flag=True,
+    expose_value=False,
+    callback=_choose_action,
+    help="Only show which version each target has.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    expose_value=False,
+    callback=_choose_action,
+    help="As --status, and show how many bytes the next refresh reads.",
+)
+@click.option(
+    "--remove", is_flag=True, expose_value=False, callback=_choose_action, help="Remove everything that was exported."
+)
 @output_options
 @click.pass_obj
 def export(
     invocation: Invocation,
     name: str,
     targets: tuple[str, ...],
-    status: bool,
-    dry_run: bool,
-    remove: bool,
     as_json: bool,
+    action: str = "write",
 ) -> int:
     """Write the newest version of a table to the targets that the configuration has under `exports`.
 
     Targets that have the version already are not written again. A refresh does the same as its last step. Reads only
     stored statistics: a target that needs more is complete after the next refresh.
     """
-    if status + dry_run + remove > 1:
-        raise click.UsageError("give only one of --status, --dry-run and --remove")
     from metastore_assets.exports.writing import read_export_states, remove_exports, write_exports
 
     config = load_config(invocation)
@@ -54,14 +70,14 @@ def export(
     lookup = open_version(config, name)
     version, objects = lookup.version, lookup.objects
     with show_progress() as watcher:
-        watcher.working(name, "removing exports" if remove else "exporting")
-        if remove:
+        watcher.working(name, "removing exports" if action == "remove" else "exporting")
+        if action == "remove":
             results = remove_exports(table, targets)
-        elif status or dry_run:
+        elif action in ("status", "dry_run"):
             results = read_export_states(table, objects, version, targets)
         else:
             results = write_exports(table, objects, version, targets)
-        work = _next_refresh(config, table) if dry_run else {}
+        work = _next_refresh(config, table) if action == "dry_run" else {}
         watcher.hide()
     document = {
         "table": name,

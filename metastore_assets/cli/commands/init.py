@@ -27,7 +27,7 @@ from metastore_assets.report import text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from metastore_assets.cli.starting_config import FoundTable
+    from metastore_assets.cli.starting_config import TableProposal
 
 _CATALOG = "catalog://"
 _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?$", re.IGNORECASE)
@@ -127,7 +127,7 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
 
 def _find_tables(
     invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
-) -> list[FoundTable] | None:
+) -> list[TableProposal] | None:
     """Return the tables of some entries; None if one cannot be read, after reporting each error.
 
     Args:
@@ -142,7 +142,7 @@ def _find_tables(
     from metastore_assets.pipeline.outcome import Progress
     from metastore_assets.storage.temporary_folders import TemporaryFolder
 
-    tables: list[FoundTable] = []
+    tables: list[TableProposal] = []
     failures = 0
     with TemporaryFolder("init") as folder, show_progress() as watcher:
         for number, (uri, entry) in enumerate(entries.items()):

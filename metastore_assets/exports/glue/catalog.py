@@ -73,13 +73,13 @@ class GlueTable:
 
     def statistics(self, columns: Sequence[str]) -> list[dict[str, Any]]:
         """Return the statistics of those columns of the table that have some."""
-        found: list[dict[str, Any]] = []
+        statistics: list[dict[str, Any]] = []
         for start in range(0, len(columns), _READ_BATCH):
             names = list(columns[start : start + _READ_BATCH])
-            found += self._client.get_column_statistics_for_table(**self._key, ColumnNames=names)[
+            statistics += self._client.get_column_statistics_for_table(**self._key, ColumnNames=names)[
                 "ColumnStatisticsList"
             ]
-        return found
+        return statistics
 
     def write_statistics(self, columns: Sequence[Mapping[str, Any]], values: Sequence[str] | None = None) -> None:
         """Write statistics of columns of the table, or of the partition with some values.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from metastore_assets.errors import ExportError
@@ -13,7 +12,7 @@ from metastore_assets.exports.base import ExportedVersion, ExportMark, ExportOpt
 from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers, properties_digest
 from metastore_assets.exports.glue.catalog import GlueTable, open_glue_table
 from metastore_assets.exports.glue.column_statistics import counts_of, read_response, to_request
-from metastore_assets.exports.partition_values import PartitionValues, registered_values, version_values
+from metastore_assets.exports.partition_values import RegisteredPartitions, registered_values, version_values
 
 _PREFIX = "metastore-assets.glue."
 _CONTENT = f"{_PREFIX}content"
@@ -31,16 +30,6 @@ class GlueOptions(ExportOptions):
     partitions: bool = True
     """Whether statistics of partitions are written, besides those of the table. A partition that changed takes one
     request for each 25 columns."""
-
-
-@dataclass(frozen=True)
-class _Registered:
-    """The partitions that Glue registers."""
-
-    names: list[str]
-    """The partition columns, in lower case; empty if no partitions are exported."""
-    types: list[str]
-    partitions: dict[PartitionValues, dict[str, Any]]
 
 
 class GlueTarget(ExportTarget):
@@ -66,13 +55,13 @@ class GlueTarget(ExportTarget):
             keys = [key["Name"] for key in declared.get("PartitionKeys", ())]
             columns = DeclaredColumns(version, types, keys, json.loads(properties.get(_COLUMNS, "[]")))
             numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
-            names = sorted(columns.written | set(columns.former))
+            names = sorted(columns.written | set(columns.previous_columns))
             table.change_properties(
                 {_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)},
                 {_CONTENT, *ExportMark.property_names(self.kind)},
             )
             size, unmatched = self._write_partitions(table, version, columns, registered)
-            table.delete_statistics(name for name in columns.former if name not in columns.written)
+            table.delete_statistics(name for name in columns.previous_columns if name not in columns.written)
             requests = to_request(numbers.columns, version.version.published_at)
             table.write_statistics(requests)
             added = {
@@ -143,12 +132,12 @@ class GlueTarget(ExportTarget):
                 "`replace: true` for this export to replace them"
             )
 
-    def _registered(self, table: GlueTable, declared: Mapping[str, Any]) -> _Registered:
+    def _registered(self, table: GlueTable, declared: Mapping[str, Any]) -> RegisteredPartitions[dict[str, Any]]:
         """Return the registered partitions. Raises ExportError if one has statistics of something else."""
         keys = declared.get("PartitionKeys", ())
         names, types = [key["Name"].lower() for key in keys], [key.get("Type", "") for key in keys]
         if not keys or not self.options.partitions:
-            return _Registered([], types, {})
+            return RegisteredPartitions([], types, {})
         partitions = {registered_values(partition["Values"], types): partition for partition in table.partitions()}
         is_writing = _WRITING in declared.get("Parameters", {})
         for partition in partitions.values():
@@ -160,10 +149,14 @@ class GlueTarget(ExportTarget):
                     f"the partition {'/'.join(partition['Values'])} of table {self.table.identifier!r} has statistics "
                     "that something else wrote to Glue: set `replace: true` for this export to replace them"
                 )
-        return _Registered(names, types, partitions)
+        return RegisteredPartitions(names, types, partitions)
 
     def _write_partitions(
-        self, table: GlueTable, version: ExportedVersion, columns: DeclaredColumns, registered: _Registered
+        self,
+        table: GlueTable,
+        version: ExportedVersion,
+        columns: DeclaredColumns,
+        registered: RegisteredPartitions[dict[str, Any]],
     ) -> tuple[int, int]:
         """Write the partitions whose numbers changed. Return the bytes, and the number of unregistered partitions."""
         if not registered.names:
@@ -182,14 +175,16 @@ class GlueTarget(ExportTarget):
                 continue
             requests = to_request(numbers.columns, version.version.published_at)
             written = {one.column for one in numbers.columns}
-            table.delete_statistics((name for name in columns.former if name not in written), partition["Values"])
+            table.delete_statistics(
+                (name for name in columns.previous_columns if name not in written), partition["Values"]
+            )
             table.write_statistics(requests, partition["Values"])
             added = {**_properties(numbers), _CONTENT: numbers.content}
             table.change_partitions([(partition, {**parameters, **added})])
             size += _size(requests) + _size(added)
         for partition in remaining.values():
             if _CONTENT in partition.get("Parameters", {}):
-                _remove_from_partition(table, partition, sorted(columns.written | set(columns.former)))
+                _remove_from_partition(table, partition, sorted(columns.written | set(columns.previous_columns)))
         return size, unmatched
 
 
@@ -214,8 +209,8 @@ def _properties(numbers: Numbers) -> dict[str, str]:
 def _remove_from_partition(table: GlueTable, partition: Mapping[str, Any], columns: list[str]) -> None:
     """Remove our statistics and our properties of a partition."""
     table.delete_statistics(columns, partition["Values"])
-    kept = {key: text for key, text in partition["Parameters"].items() if key not in (_CONTENT, _ROWS, _SIZE)}
-    table.change_partitions([(partition, kept)])
+    parameters = {key: text for key, text in partition["Parameters"].items() if key not in (_CONTENT, _ROWS, _SIZE)}
+    table.change_partitions([(partition, parameters)])
 
 
 def _size(item: Any) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.base import (
@@ -20,7 +19,7 @@ from metastore_assets.exports.base import (
 from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers, properties_digest
 from metastore_assets.exports.hive.column_statistics import counts_of, read_thrift, to_thrift
 from metastore_assets.exports.hive.metastore import HiveTable, open_hive_table
-from metastore_assets.exports.partition_values import PartitionValues, registered_values, version_values
+from metastore_assets.exports.partition_values import RegisteredPartitions, registered_values, version_values
 
 if TYPE_CHECKING:
     from hive_metastore.ttypes import Table
@@ -46,15 +45,8 @@ class HiveOptions(ExportOptions):
     from them without reading the table, also after commits that have not been exported yet."""
 
 
-@dataclass
-class _Registered:
-    """The partitions that the metastore registers."""
-
-    names: list[str] = field(default_factory=list)
-    """The partition columns, in lower case."""
-    types: list[str] = field(default_factory=list)
-    contents: dict[PartitionValues, tuple[str, str]] = field(default_factory=dict)
-    """Name and our digest, which may be empty, of each partition."""
+_HivePartitions: TypeAlias = RegisteredPartitions[tuple[str, str]]
+"""For each registered partition, its name and the digest that an earlier export wrote, which may be empty."""
 
 
 class HiveTarget(ExportTarget):
@@ -81,11 +73,11 @@ class HiveTarget(ExportTarget):
             columns = DeclaredColumns(version, types, keys, json.loads(properties.get(_COLUMNS, "[]")))
             numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
             # From here to the last request the table has a property that says so, and no numbers are called accurate.
-            marks = {_CONTENT, _ACCURATE, *ExportMark.property_names(self.kind)}
-            names = sorted({one.column for one in numbers.columns} | set(columns.former))
-            table.change_properties({_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}, marks)
+            replaced = {_CONTENT, _ACCURATE, *ExportMark.property_names(self.kind)}
+            names = sorted({one.column for one in numbers.columns} | set(columns.previous_columns))
+            table.change_properties({_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}, replaced)
             size, unmatched = self._write_partitions(table, version, columns, registered)
-            table.delete_statistics([name for name in columns.former if name not in columns.written])
+            table.delete_statistics([name for name in columns.previous_columns if name not in columns.written])
             objects = to_thrift(numbers.columns)
             table.write_statistics(objects)
             added = {
@@ -125,7 +117,7 @@ class HiveTarget(ExportTarget):
             if is_ours:
                 table.change_properties({_WRITING: "removing"}, {_ACCURATE})
             registered = self._registered(table, declared)
-            ours = [name for name, content in registered.contents.values() if content]
+            ours = [name for name, content in registered.partitions.values() if content]
             for names in _batches(ours):
                 _remove_from_partitions(table, names, columns)
             if is_ours:
@@ -164,11 +156,13 @@ class HiveTarget(ExportTarget):
                 "as ANALYZE TABLE of Hive: set `replace: true` for this export to replace them"
             )
 
-    def _registered(self, table: HiveTable, declared: Table) -> _Registered:
+    def _registered(self, table: HiveTable, declared: Table) -> _HivePartitions:
         """Return the registered partitions. Raises ExportError if one has statistics of something else."""
         keys = declared.partitionKeys or []
-        registered = _Registered([key.name.lower() for key in keys], [key.type for key in keys])
-        if not keys or not self.options.partitions:
+        if not self.options.partitions:
+            return _HivePartitions([], [], {})
+        registered = _HivePartitions([key.name.lower() for key in keys], [key.type for key in keys], {})
+        if not keys:
             return registered
         is_writing = _WRITING in (declared.parameters or {})
         for name, partition in (
@@ -183,17 +177,17 @@ class HiveTarget(ExportTarget):
                     "to the Hive metastore: set `replace: true` for this export to replace them"
                 )
             values = registered_values(partition.values, registered.types)
-            registered.contents[values] = name, content
+            registered.partitions[values] = name, content
         return registered
 
     def _write_partitions(
-        self, table: HiveTable, version: ExportedVersion, columns: DeclaredColumns, registered: _Registered
+        self, table: HiveTable, version: ExportedVersion, columns: DeclaredColumns, registered: _HivePartitions
     ) -> tuple[int, int]:
         """Write the partitions whose numbers changed. Return the bytes, and the number of unregistered partitions."""
-        if not registered.names or not self.options.partitions:
+        if not registered.names:
             return 0, 0
         size = unmatched = 0
-        remaining = dict(registered.contents)
+        remaining = dict(registered.partitions)
         for batch in _batches(version.partitions()):
             changed: dict[str, Numbers] = {}
             for entry, exported in batch:
@@ -204,9 +198,9 @@ class HiveTarget(ExportTarget):
                 if name and self._mark(numbers) != content:
                     changed[name] = numbers
             size += self._write_batch(table, changed, columns)
-        gone = [name for name, content in remaining.values() if content]
-        for names in _batches(gone):
-            _remove_from_partitions(table, names, sorted(columns.written | set(columns.former)))
+        removed_names = [name for name, content in remaining.values() if content]
+        for names in _batches(removed_names):
+            _remove_from_partitions(table, names, sorted(columns.written | set(columns.previous_columns)))
         return size, unmatched
 
     def _mark(self, numbers: Numbers) -> str:
@@ -217,15 +211,15 @@ class HiveTarget(ExportTarget):
         objects = {name: to_thrift(numbers.columns) for name, numbers in changed.items()}
         for name, numbers in changed.items():
             written = {one.column for one in numbers.columns}
-            table.delete_statistics([column for column in columns.former if column not in written], name)
+            table.delete_statistics([column for column in columns.previous_columns if column not in written], name)
         table.write_partition_statistics(objects)
         partitions = table.load_partitions(list(changed))
         size = sum(table.size_of(one) for one in objects.values())
         for name, partition in partitions:
             numbers = changed[name]
-            kept = {key: text for key, text in (partition.parameters or {}).items() if key != _ACCURATE}
+            parameters = {key: text for key, text in (partition.parameters or {}).items() if key != _ACCURATE}
             added = {**_properties(numbers, accurate=self.options.accurate), _CONTENT: self._mark(numbers)}
-            partition.parameters = kept | added
+            partition.parameters = parameters | added
             size += sum(len(key) + len(text) for key, text in added.items())
         table.change_partitions([partition for _, partition in partitions])
         return size

@@ -98,8 +98,8 @@ class IcebergTarget(ExportTarget):
     def status(self) -> ExportMark | None:
         """Return the mark of the newest version of which the table has a statistics file."""
         with self._open() as table:
-            marks = [mark for file in table.metadata.statistics if (mark := _mark(file)) is not None]
-        return max(marks, key=lambda mark: mark.version, default=None)
+            export_marks = [mark for file in table.metadata.statistics if (mark := _mark(file)) is not None]
+        return max(export_marks, key=lambda mark: mark.version, default=None)
 
     def remove(self) -> bool:
         """Remove our statistics files of all snapshots, from the catalog and from the storage."""

@@ -78,8 +78,8 @@ def compute_histogram(
     edges[0], edges[-1] = least, greatest  # Spark fails if a bound is beyond the edges
     edges = edges.clip(least, greatest)
     if not positions:
-        is_whole = not column.type.startswith(("decimal", "double", "float"))
-        positions = spread_distinct_values(edges, row.distinct_count or 1, is_whole=is_whole)
+        is_integer = not column.type.startswith(("decimal", "double", "float"))
+        positions = spread_distinct_values(edges, row.distinct_count or 1, is_integer=is_integer)
     return build_histogram(edges.tolist(), positions, rows)
 
 
@@ -96,15 +96,15 @@ def find_edges(pieces: Iterable[Frequencies], rows: int, bins: int) -> tuple[lis
     ranks = np.maximum(-(-np.arange(bins + 1, dtype=np.int64) * rows // bins), 1)
     values: list[pa.Scalar] = []
     positions: list[int] = []
-    seen_rows = seen_values = 0
+    rows_before = values_before = 0
     for piece in pieces:
-        ends = seen_rows + np.cumsum(piece.counts.to_numpy())
-        found: npt.NDArray[np.int64] = np.searchsorted(ends, ranks[len(values) :], "left")
-        for index in found[found < len(ends)].tolist():
+        ends = rows_before + np.cumsum(piece.counts.to_numpy())
+        indices: npt.NDArray[np.int64] = np.searchsorted(ends, ranks[len(values) :], "left")
+        for index in indices[indices < len(ends)].tolist():
             values.append(piece.values[index])
-            positions.append(seen_values + index)
+            positions.append(values_before + index)
         if len(ends):
-            seen_rows, seen_values = int(ends[-1]), seen_values + len(ends)
+            rows_before, values_before = int(ends[-1]), values_before + len(ends)
     return values, positions
 
 
@@ -116,7 +116,7 @@ def build_histogram(edges: Sequence[float], positions: Sequence[int], rows: int)
     return EquiHeightHistogram(rows / len(distinct), tuple(edges), tuple(distinct))
 
 
-def spread_distinct_values(edges: npt.NDArray[np.float64], distinct: int, *, is_whole: bool) -> list[int]:
+def spread_distinct_values(edges: npt.NDArray[np.float64], distinct: int, *, is_integer: bool) -> list[int]:
     """Return estimated positions of edges among the distinct values, where only the number of values is known.
 
     Each bin with different edges gets the same number of values. A bin of whole numbers has at most as many as there
@@ -124,7 +124,7 @@ def spread_distinct_values(edges: npt.NDArray[np.float64], distinct: int, *, is_
     """
     widths = np.diff(edges)
     counts = np.where(widths > 0, distinct / max(1, int((widths > 0).sum())), 0.0)
-    if is_whole:
+    if is_integer:
         counts = np.minimum(counts, widths)
     counts = np.where(widths > 0, np.maximum(np.rint(counts), 1), 0)
     return [0, *np.cumsum(counts).astype(np.int64).tolist()]

@@ -44,24 +44,24 @@ def column_properties(
         row: Its statistics. A hidden column has only counts.
         histogram: Returns the column's histogram; None if it has none.
     """
-    known: dict[str, str | None] = {"version": _VERSION, "nullCount": str(row.null_count)}
+    texts: dict[str, str | None] = {"version": _VERSION, "nullCount": str(row.null_count)}
     distinct = _distinct_without_nan(row)
     if distinct is not None:
-        known["distinctCount"] = str(distinct)
+        texts["distinctCount"] = str(distinct)
     if column.is_text:
         if row.mean_length is not None and row.maximum_length is not None:
-            known |= {"avgLen": str(math.ceil(row.mean_length)), "maxLen": str(row.maximum_length)}
+            texts |= {"avgLen": str(math.ceil(row.mean_length)), "maxLen": str(row.maximum_length)}
     else:
         bounds = find_bounds(column, row)
         if distinct is None or (bounds is None and distinct > 0):
             return {}
-        known |= {"avgLen": str(column.size), "maxLen": str(column.size)}
+        texts |= {"avgLen": str(column.size), "maxLen": str(column.size)}
         if bounds is not None:
-            known |= {"min": format_value(column, bounds[0]), "max": format_value(column, bounds[1])}
+            texts |= {"min": format_value(column, bounds[0]), "max": format_value(column, bounds[1])}
             bins = histogram()
-            known["histogram"] = None if bins is None else encode_histogram(bins)
+            texts["histogram"] = None if bins is None else encode_histogram(bins)
     properties: dict[str, str] = {}
-    for name, text in known.items():
+    for name, text in texts.items():
         if text is not None:
             properties |= _long_property(f"{_COLUMN_PREFIX}{column.name}.{name}", text)
     return {} if any(len(key) > _MAX_KEY for key in properties) else properties

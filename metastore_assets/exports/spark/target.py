@@ -64,12 +64,12 @@ class SparkTarget(ExportTarget):
         except ValueError as error:
             raise ExportError(f"table {self.table.identifier!r}: {error}") from error
         statistics, notes, count = self._statistics(version, columns)
-        marks = {**version.mark.to_properties(self.kind), _CONTENT: properties_digest(statistics)}
+        added = {**version.mark.to_properties(self.kind), _CONTENT: properties_digest(statistics)}
         with self._open() as table:
             current = table.load().parameters or {}
             self._refuse_foreign(current)
-            table.change_properties(statistics | marks, _statistics_of(current))
-        size = sum(len(key) + len(text) for key, text in (statistics | marks).items())
+            table.change_properties(statistics | added, _statistics_of(current))
+        size = sum(len(key) + len(text) for key, text in (statistics | added).items())
         return WrittenExport(size, count, notes)
 
     def status(self) -> ExportMark | None:

@@ -135,12 +135,12 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
     return UnsupportedError(f"pylance cannot select a column named {stored.name!r}; rename it")
 
 
-def _dropped_fields(stored_ids: set[int], known_ids: set[int]) -> list[pa.Field]:
+def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
     """Return placeholders for the columns that the data files store, but that the schema no longer has.
 
     Data files list only the ids of leaf fields, and a dropped struct has a lower id. Each id that may be a dropped
     column has a placeholder.
     """
-    dropped = [number for number in stored_ids - known_ids if number >= 0]
-    candidates = sorted(set(range(max(dropped) + 1)) - known_ids) if dropped else []
+    dropped = [number for number in stored_ids - schema_ids if number >= 0]
+    candidates = sorted(set(range(max(dropped) + 1)) - schema_ids) if dropped else []
     return [pa.field("", pa.null(), metadata={PARQUET_FIELD_ID: str(number)}) for number in candidates]

@@ -68,7 +68,7 @@ class VersionContent:
 
 
 @dataclass(frozen=True)
-class VersionDifference:
+class LanceDifference:
     """The difference between an earlier version of a table and another version, in fragments."""
 
     earlier_committed_at: datetime
@@ -102,13 +102,13 @@ def read_version(version: LanceVersion) -> VersionContent:
         return VersionContent(_commit_time(dataset), schema, fragments)
 
 
-def read_difference(earlier: LanceVersion, version: LanceVersion) -> VersionDifference:
+def read_difference(earlier: LanceVersion, version: LanceVersion) -> LanceDifference:
     """Return the difference of two versions, from both manifests."""
     before, now = read_version(earlier), read_version(version)
     ids_before, ids_now = ({fragment.id for fragment in content.fragments} for content in (before, now))
     added = tuple(fragment for fragment in now.fragments if fragment.id not in ids_before)
     removed = tuple(fragment for fragment in before.fragments if fragment.id not in ids_now)
-    return VersionDifference(
+    return LanceDifference(
         before.committed_at, before.schema, VersionContent(now.committed_at, now.schema, added), removed
     )
 

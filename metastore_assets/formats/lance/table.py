@@ -30,8 +30,8 @@ from metastore_assets.formats.lance.fragment import LanceFragmentSource
 from metastore_assets.formats.lance.native import (
     BaseFile,
     FragmentMetadata,
+    LanceDifference,
     VersionContent,
-    VersionDifference,
     read_commit_time,
     read_difference,
     read_version,
@@ -105,17 +105,17 @@ class LanceFormat(TableFormat):
             if earlier is None:
                 return NoDiff(f"the table no longer has version {since.id}")
             try:
-                found: VersionDifference = run_isolated(read_difference, version.manifest_path, earlier, version)
+                difference: LanceDifference = run_isolated(read_difference, version.manifest_path, earlier, version)
             except FileNotFoundError:
                 return NoDiff(f"version {since.id} was removed meanwhile")
-            if found.earlier_committed_at != since.committed_at:
+            if difference.earlier_committed_at != since.committed_at:
                 return NoDiff(f"the table was recreated since version {since.id}")
-            if not found.earlier_schema.equals(found.current.schema, check_metadata=True):
+            if not difference.earlier_schema.equals(difference.current.schema, check_metadata=True):
                 return NoDiff(f"the schema changed since version {since.id}")
-            added = self._fragments(version, found.current.fragments)
-            removed = {(UNPARTITIONED, self._path(earlier, fragment)) for fragment in found.removed}
+            added = self._fragments(version, difference.current.fragments)
+            removed = {(UNPARTITIONED, self._path(earlier, fragment)) for fragment in difference.removed}
             live = {(fragment.partition_key, fragment.path) for fragment in added}
-            metadata = self._metadata(version, found.current)
+            metadata = self._metadata(version, difference.current)
         return SnapshotDiff(since, metadata, added, frozenset(removed - live), replaced=frozenset(removed & live))
 
     def partition_columns(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pyarrow import fs
 from metastore_assets.formats.base import ArrowFile
 
 
-class TableFiles(fs.FileSystemHandler):  # type: ignore[misc]
+class TableFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
     """Some data files of a table, opened with the options and by the location policy of the table.
 
     It has only these files, and cannot write. A file is checked each time that it is opened, so that a link that has
@@ -23,7 +23,7 @@ class TableFiles(fs.FileSystemHandler):  # type: ignore[misc]
         self._files = files
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TableFiles) and self._files == other._files
+        return isinstance(other, TableFileSystem) and self._files == other._files
 
     __hash__ = None  # type: ignore[assignment]
 
