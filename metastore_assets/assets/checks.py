@@ -79,7 +79,7 @@ def export_check_results(
         selected: The keys of the checks to evaluate.
         table: The resolved configuration of the table.
         lookup: The table at the newest version.
-        results: What the refresh of this run wrote. Targets without a result are asked which version they have.
+        results: What the refresh of this run wrote. The state of a target without a result is read from the target.
     """
     keys = {key.name: key for key in selected}
     names = [entry.name for entry in read_export_entries(table) if _export_check_name(entry.name) in keys]
@@ -103,7 +103,7 @@ def _export_check_result(key: AssetCheckKey, result: ExportResult) -> AssetCheck
     is_current = result.state in ("written", "current")
     description = f"version {result.version} is exported"
     if not is_current:
-        had = "nothing of ours" if result.version is None else f"version {result.version}"
+        had = "no export" if result.version is None else f"version {result.version}"
         description = result.error or f"the target has {had}"
     numbers = {"bytes": result.bytes, "columns": result.columns}
     metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]

@@ -620,8 +620,8 @@ class ExportedTarget(Document):
     kind: str
     state: Literal["written", "current", "behind", "absent", "removed", "failed"]
     """`written`: this command wrote the version. `current`: the target has it. `behind`: it has another version, or was
-    written with other options. `absent`: it has nothing of ours. `removed`: this command removed it. `failed`: `error`
-    says why."""
+    written with other options. `absent`: this package wrote nothing to it. `removed`: this command removed it.
+    `failed`: `error` says why."""
     version: int | None
     """The version that the target has."""
     snapshot: str | None

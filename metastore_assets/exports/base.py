@@ -50,9 +50,7 @@ class ExportOptions(BaseModel):
 
 @dataclass(frozen=True)
 class ExportMark:
-    """The mark that a target stores next to the statistics. It shows that this package wrote them, and from which
-    version.
-    """
+    """The mark that a target stores with the statistics: this package wrote them, from a certain version."""
 
     version: int
     """Number of the version."""
@@ -72,9 +70,7 @@ class ExportMark:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str] | None, scope: str = "") -> ExportMark | None:
-        """Return the mark in some properties; None if they have no valid mark. This package has then not written
-        them.
-        """
+        """Return the mark in some properties; None if they have no valid mark, so this package has not written them."""
         version, snapshot, digest = ((properties or {}).get(name) for name in cls.property_names(scope))
         if version is None or snapshot is None or digest is None or not version.isdecimal():
             return None
@@ -109,7 +105,7 @@ class ExportedColumn:
 
 
 class ExportedVersion:
-    """A version as a target sees it: the selected columns, without anything that reveals hidden values."""
+    """The view of a version that a target writes: the selected columns, without hidden values."""
 
     def __init__(self, table: TableConfig, lookup: Table, options: ExportOptions, revision: str = "") -> None:
         """Create the view. Nothing is read yet.
@@ -134,8 +130,8 @@ class ExportedVersion:
     def mark(self) -> ExportMark:
         """The mark that the target stores beside the export."""
         version = self.version
-        # Without the number: a version with the content of the one before is not exported again. Otherwise, a catalog
-        # that reports each registration as a commit would cause a version and an export without end.
+        # The digest omits the number, so a version with the same content as the previous one is not exported again.
+        # Otherwise, a catalog that reports each export as a commit would cause versions and exports without end.
         parts = [
             *(version.snapshot, version.content_id, version.spec_id),
             *(self._revision, json.dumps(self._options.model_dump(mode="json"), sort_keys=True)),
@@ -214,14 +210,14 @@ def _counts_only(row: ColumnStatistics) -> ColumnStatistics:
 
 @dataclass(frozen=True)
 class WrittenExport:
-    """What a target has written."""
+    """The result of writing a version to a target."""
 
     bytes: int
     """Size of everything that was written or sent, in bytes."""
     columns: int
     """Number of columns for which something was written."""
     notes: tuple[str, ...] = ()
-    """What was left out and why, as one sentence for each kind of omission."""
+    """One sentence for each kind of omission: what was left out, and why."""
 
 
 class ExportTarget(ABC):
@@ -234,9 +230,9 @@ class ExportTarget(ABC):
     kind: ClassVar[str]
     """The name of the entry point, by which a configuration names the target."""
     title: ClassVar[str]
-    """What messages call the target, such as `the Hive metastore`."""
+    """The name of the target in messages, such as `the Hive metastore`."""
     revision: ClassVar[str] = "1"
-    """Must change whenever the same version would be exported otherwise, so that it is exported again."""
+    """The revision of the exported form. Change it with the form, so that tables are exported again."""
     options_model: ClassVar[type[ExportOptions]] = ExportOptions
     """The model of the target's settings."""
 
@@ -255,8 +251,8 @@ class ExportTarget(ABC):
         """Return the statistics that a refresh has to compute for columns of a type, only for this target.
 
         They are classes of mergeable statistics, as `module:Class`. Users do not see these statistics. A refresh
-        computes them for the selected columns whose values are neither enumerated nor hidden. A fragment is read once
-        more if its profile lacks one, and `metastore export --dry-run` shows how many bytes that takes.
+        computes them for the selected columns whose values are neither enumerated nor hidden. A fragment whose profile
+        lacks one of them is read once more. `metastore export --dry-run` shows how many bytes that takes.
         """
         return ()
 
@@ -281,8 +277,9 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def remove(self) -> bool:
-        """Remove everything that this package wrote to the target, and return whether there was anything. Raises as
-        `write`.
+        """Remove everything that this package wrote to the target. Return whether there was anything.
+
+        Raises as `write`.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The columns of a version that a metastore declares, and the numbers of a table or partition that it stores."""
+"""The columns that a Hive metastore or Glue declares for a table, and the statistics to write of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from metastore_assets.exports.base import ExportedColumn, ExportedVersion
 
 UNKNOWN_ROWS = (None, "-1", "0")
-"""The values of `numRows` of tables and partitions whose rows nobody has counted."""
+"""The values of the property `numRows` which mean that the number of rows is unknown."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """What is written of a table or of a partition."""
+    """The statistics to write for a table or a partition."""
 
     rows: int
     bytes: int
@@ -29,7 +29,7 @@ class Numbers:
 
     @property
     def content(self) -> str:
-        """A text that differs if the numbers differ, and begins with the number of rows."""
+        """The number of rows, and a digest of all statistics: `<rows>:<digest>`."""
         return f"{self.rows}:{properties_digest({'bytes': self.bytes, 'columns': [vars(one) for one in self.columns]})}"
 
 
@@ -44,13 +44,13 @@ class DeclaredColumns:
         Args:
             version: The version.
             types: The type of each column except partition columns, by the name in the metastore.
-            keys: The names of the partition columns, of which metastores have no statistics.
-            previous_columns: The columns of which an earlier export wrote statistics.
+            keys: The names of the partition columns. Metastores store no statistics of them.
+            previous_columns: The columns whose statistics an earlier export wrote.
         """
         self.previous_columns = previous_columns
-        """The columns of which an earlier export wrote statistics."""
+        """The columns whose statistics an earlier export wrote."""
         self.written: set[str] = set()
-        """The columns of which this export writes statistics, so far."""
+        """The columns whose statistics this export has returned so far."""
         self._keys = {key.lower() for key in keys}
         self._types = {name.lower(): (name, type_) for name, type_ in types.items()}
         self._names = top_level_columns(version)
@@ -81,11 +81,14 @@ class DeclaredColumns:
 
 
 def properties_digest(properties: Mapping[str, Any]) -> str:
-    """Return a digest of some properties, which shows later whether something else has changed them."""
+    """Return a digest of properties. A different digest later shows that something else changed them."""
     return hashlib.sha256(json.dumps(properties, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:
-    """Return the names of top-level columns of a version by dotted path. Metastores have statistics of no others."""
+    """Return the names of the top-level columns of a version, by dotted path.
+
+    Metastores store no statistics of nested columns.
+    """
     schema = version.version.schema
     return {leaves[0].path: field.name for field, leaves in zip(schema, schema_leaves(schema), strict=True)}

@@ -1,4 +1,4 @@
-"""Statistics of a column in the form that Hive's metastore and Glue store: by the type that the catalog declares."""
+"""Statistics of a column as a Hive metastore or Glue stores them, which depends on the column's declared type."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CLASSES: dict[Kind, tuple[str, ...]] = {
     "string": ("string", "binary", "uuid"),
     "timestamp": ("timestamp",),
 }
-"""Beginnings of the type classes whose values are what engines read from a column, by kind."""
+"""By kind, the prefixes of the type classes whose values an engine reads from a column of the kind."""
 _MAX_LONG = 2**63
 
 

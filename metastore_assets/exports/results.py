@@ -11,7 +11,7 @@ ExportState = Literal["written", "current", "behind", "absent", "removed", "fail
 - `written`: this call wrote the version.
 - `current`: the target has the version, so nothing was written.
 - `behind`: the target has another version, or other options applied.
-- `absent`: the target has nothing of ours.
+- `absent`: the target has nothing that this package wrote.
 - `removed`: this call removed what the target had.
 - `failed`: the target cannot be read or written; `error` says why.
 """
@@ -26,7 +26,7 @@ class ExportResult:
     kind: str
     state: ExportState
     version: int | None = None
-    """The version that the target has now; None if it has nothing of ours, or if that is unknown."""
+    """The version that the target has now; None if it has none, or if the version is unknown."""
     snapshot: str | None = None
     """The snapshot of that version."""
     bytes: int | None = None

@@ -1,5 +1,6 @@
-"""Writing, removal and description of the exports of a table. A failed target affects neither the version nor the
-others.
+"""Functions that write, inspect and remove the exports of a table.
+
+The failure of a target affects neither the version nor other targets.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def write_exports(
 def read_export_states(
     table: TableConfig, objects: ObjectStore, version: Version, names: Sequence[str] = ()
 ) -> tuple[ExportResult, ...]:
-    """Return which version each target has, compared with a version. Writes nothing. The arguments are as above."""
+    """Return the state of each target, compared with a version. Arguments as for `write_exports`."""
     lookup = open_version(objects, version)
     return _each(select_export_entries(table, names), lambda entry: _state(entry, table, lookup))
 

@@ -141,7 +141,7 @@ class ValueFilterReader:
         numbers = [number for number, (start, end) in enumerate(ends) if start < end]
         sorted_mask = np.ones(len(keys), np.bool_)
         for at, mask in map_parallel(read, numbers, is_parallel=self._store.is_remote):
-            sorted_mask[at] = mask  # The newest file that has a fragment is the last one.
+            sorted_mask[at] = mask  # Files are ordered by age, so the last file with a fragment has its current filter.
         may_hold = np.empty(len(keys), np.bool_)
         may_hold[order.to_numpy()] = sorted_mask
         return may_hold
@@ -219,7 +219,7 @@ class _FilterFile:
     def may_hold(
         self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return which of some fragments the file has, and which of these may contain any of some values.
+        """Return the fragments that the file has, and a mask of those that may contain any of some values.
 
         Args:
             field_id: Field id of the column.
@@ -241,7 +241,7 @@ class _FilterFile:
             may_hold = np.full(len(at), not names)
             for slice_, name in names.items():
                 classes, cells = self._filter_slice(field_id, slice_, tables[name])
-                # Filters of values with another type class say nothing, because their hashes differ.
+                # A filter for another type class cannot exclude a fragment, because its hashes differ.
                 is_other = pc.invert(pc.equal(classes, cls.name).fill_null(False)).to_numpy(zero_copy_only=False)
                 may_hold |= is_other | cells.may_hold(by_slice[slice_])
         is_selected = at.is_valid().to_numpy(zero_copy_only=False)
@@ -372,7 +372,7 @@ def update_value_filters(
 
 
 class _FilterMerge:
-    """A merge of filters by key: those of stored segments, then those of a batch, which replace earlier ones."""
+    """A merge by key of stored filters and of a newer batch, whose filters replace stored ones."""
 
     def __init__(
         self, store: ObjectStore, parts: Sequence[SegmentPart], batch: ValueFilters, removed: Collection[str]
@@ -474,7 +474,7 @@ def _slices(
     count = len(positions)
     bits = np.zeros(count, np.int64)
     class_positions = np.zeros(count, np.int64)
-    """For each row, the position of its type class in those of all sources."""
+    """For each row, the position of its type class in the concatenated `classes`."""
     classes: list[pa.Array] = []
     targets = []
     """For each source, the row of the new file for each position; -1 for none."""

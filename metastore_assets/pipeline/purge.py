@@ -178,7 +178,7 @@ def _outdated(version: Version) -> int:
 
 @dataclass(frozen=True)
 class _StoredFiles:
-    """The files of a table at one time, without the files of the history and the documents of versions."""
+    """The stored files of a table at one time, without those of the history and the documents of versions."""
 
     begun: datetime
     """The time before the listing."""

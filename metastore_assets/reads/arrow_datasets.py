@@ -242,7 +242,7 @@ def _top_level(schema: pa.Schema) -> list[LeafColumn]:
 
 
 def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expression | None:
-    """Return an expression that is true of a column in all rows of a fragment; None if nothing useful is known."""
+    """Return an expression that is true of a column in all rows of a fragment; None if the statistics allow none."""
     if bounds.nans.most[position]:
         return None
     column = pc.field(field.name)

@@ -14,8 +14,8 @@ from metastore_assets.formats.base import ArrowFile
 class TableFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
     """Some data files of a table, opened with the options and by the location policy of the table.
 
-    It has only these files, and cannot write. A file is checked each time that it is opened, so that a link that has
-    replaced it leads nowhere.
+    Files cannot be listed or written. Each time a file is opened, its path is checked again, because a link may have
+    replaced the file.
     """
 
     def __init__(self, files: Mapping[str, ArrowFile]) -> None:

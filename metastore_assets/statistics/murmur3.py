@@ -1,8 +1,8 @@
 """MurmurHash3 (x64, 128 bits) of many byte strings at once, as Apache DataSketches hashes them.
 
 Only the first of the two words of a hash is returned. The algorithm is public domain (Austin Appleby, SMHasher).
-Strings are hashed 16 bytes at a time, all strings together. The rest of a string is padded with zeros, which change the
-state as little as the algorithm's own treatment of the rest does.
+Strings are hashed 16 bytes at a time, all strings together. The rest of a string is padded with zeros, which do not
+change the hash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
 _BLOCK = 16
 _STRINGS_AT_ONCE = 1 << 14
-"""Strings whose states fit in the processor's cache together."""
+"""Number of strings whose states fit in the processor's cache together."""
 
 
 def hash_words(words: Words, length: int, seed: int = DATASKETCHES_SEED) -> Words:
@@ -67,7 +67,7 @@ def _hash_part(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], seed:
     # A number at each byte: unaligned words, which numpy reads like aligned ones.
     words = np.ndarray((len(data) - 7,), np.dtype("<u8"), data.data, strides=(1,))
     lengths = np.diff(bounds)
-    # Long strings first, so that those with another block are a beginning of the arrays.
+    # Long strings come first, so the strings with a further block are at the beginning of the arrays.
     order = np.argsort(-lengths, kind="stable")
     starts, lengths = bounds[:-1][order], lengths[order]
     blocks = lengths // _BLOCK

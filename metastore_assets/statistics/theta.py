@@ -1,8 +1,8 @@
 """Theta sketches of sets of hashes, in the compact form of Apache DataSketches (serial version 3).
 
 A sketch of a set with at most 4,096 hashes has all of them. A sketch of a larger set has the 4,096 least hashes, and
-`theta`, the next greater one: the share of `theta` in all possible hashes tells how many hashes there are. A sketch
-depends only on the set, however its elements are split and merged, byte for byte.
+`theta`, the next greater one. The number of hashes is estimated from the share of possible hashes that are below
+`theta`. The bytes of a sketch depend only on the set, and not on how its elements were split and merged.
 
 The form is that which DataSketches' Java library writes for ordered compact sketches, so that every DataSketches
 library reads it. Numbers are little-endian.

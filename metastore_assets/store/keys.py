@@ -49,7 +49,7 @@ class KeySet:
 
 
 class SegmentKeyRange:
-    """Selects a range of keys."""
+    """A range of the keys of a segment."""
 
     def __init__(self, start: Any, end: Any) -> None:
         """Create a range.

@@ -27,7 +27,7 @@ _WORK_PER_KEY = 32
 """How many keys of older segments a commit may rewrite per changed key: `_GROWTH` for each of up to four levels."""
 
 _STEP_INTERVAL = 6
-"""About one in this number of small commits may do a step in a segment set."""
+"""For a segment set, about one in this number of small commits may do a step."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ def update_levels(
         before: The segments before the commit.
         size: Number of rows of the set after the commit, and number of changed keys.
         write: Writes merged segments.
-        allow_step: Whether a commit of a few keys may do a step. Each commit should do one for few of its segment sets.
+        allow_step: Whether a commit that changes few keys may do a step. A commit with several segment sets should
+        allow it for few of them.
 
     Returns:
         The files of the new set, the base first. Files that are not in it may have been written, too.
@@ -106,7 +107,7 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]])
     is_full = len(segments) > 1 + kind.max_deltas
     for number in range(len(segments) - 1, 0, -1):
         older, newer = segments[number - 1], segments[number]
-        # True after a step: it has absorbed the keys before one of the older segment's files.
+        # After a step, the newer segment begins with the first key of a file of the older one.
         is_begun = any(file.first == newer[0].first for file in older[1:])
         count = key_count(newer)
         is_large = count >= kind.file_rows * _MIN_ABSORBED

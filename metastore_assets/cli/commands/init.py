@@ -80,8 +80,10 @@ def init(
         raise MetastoreError(f"{file} exists: add --force to replace it, or name another file with --config")
     settings = {key: value for key, value in (("options", options), ("schema", schema)) if value}
     names: set[str] = set()
-    entries = [_entry(uri, catalogs, names) | settings for uri in uris]
-    tables = _find_tables(invocation, dict(zip(uris, entries, strict=True)), {"root": root, "catalogs": catalogs}, file)
+    entries = [_escape(_entry(uri, catalogs, names) | settings) for uri in uris]
+    tables = _find_tables(
+        invocation, dict(zip(uris, entries, strict=True)), {"root": _escape(root), "catalogs": catalogs}, file
+    )
     if tables is None:
         return ERROR
     content = format_config(root, tables, file, catalogs)
@@ -123,6 +125,13 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
         entry = {"name": name, "uri": absolute_location(uri)}
     names.add(name)
     return entry
+
+
+def _escape(value: Any) -> Any:
+    """Return a value of the configuration whose texts contain no references to variables: `${` becomes `$${`."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    return {key: _escape(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _find_tables(

@@ -59,7 +59,7 @@ class GlueTable:
             yield from page["Partitions"]
 
     def change_partitions(self, partitions: Iterable[tuple[Mapping[str, Any], Mapping[str, str]]]) -> None:
-        """Store partitions with other properties. Raises ExportError if Glue refuses one."""
+        """Replace the properties of partitions. Raises ExportError if Glue refuses one."""
         remaining = iter(partitions)
         while batch := list(islice(remaining, _READ_BATCH)):
             entries = [
@@ -72,7 +72,7 @@ class GlueTable:
             _raise_errors(self._client.batch_update_partition(**self._key, Entries=entries))
 
     def statistics(self, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the statistics of those columns of the table that have some."""
+        """Return the stored statistics of columns of the table. Columns without statistics are omitted."""
         statistics: list[dict[str, Any]] = []
         for start in range(0, len(columns), _READ_BATCH):
             names = list(columns[start : start + _READ_BATCH])
@@ -110,7 +110,7 @@ class GlueTable:
                 continue
 
     def _input(self, shape: str, item: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-        """Return what a request needs to store an item of a response with other properties."""
+        """Convert an item of a response to a request that stores the item with other properties."""
         names = self._client.meta.service_model.shape_for(shape).members
         return {**{name: item[name] for name in names if name in item}, "Parameters": dict(parameters)}
 
@@ -131,7 +131,7 @@ def open_glue_table(table: TableConfig, title: str) -> Iterator[GlueTable]:
 
     Args:
         table: The configuration of the table.
-        title: What messages call the target.
+        title: The name of the target in messages.
 
     Raises:
         ExportError: The table is not in a catalog of type `glue`.

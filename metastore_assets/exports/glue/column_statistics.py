@@ -1,4 +1,4 @@
-"""Column statistics as requests of AWS Glue have them."""
+"""Conversion of column statistics to requests of AWS Glue, and from its responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def to_request(statistics: Iterable[DeclaredStatistics], analyzed: datetime) -> 
 
     Args:
         statistics: The statistics.
-        analyzed: When they were computed.
+        analyzed: The time at which the statistics were computed.
     """
     return [
         {
@@ -71,7 +71,7 @@ def _bound(column: DeclaredStatistics, bound: int | float) -> Any:
 
 
 def read_response(statistics: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the numbers of Glue's `ColumnStatistics` by column and Glue's name."""
+    """Return the statistics in Glue's `ColumnStatistics` as numbers, by column and by Glue's name of the number."""
     result = {}
     for column in statistics:
         data = column["StatisticsData"]
@@ -81,6 +81,6 @@ def read_response(statistics: Iterable[Mapping[str, Any]]) -> dict[str, dict[str
 
 
 def counts_of(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int | None]]:
-    """Return the whole numbers that show whether something else has changed the statistics of a column, by column."""
+    """Return some counts of each column, which show whether something else has changed its statistics."""
     names = ("NumberOfNulls", "NumberOfDistinctValues", "NumberOfTrues", "MaximumLength")
     return {column: [numbers.get(name) for name in names] for column, numbers in statistics.items()}

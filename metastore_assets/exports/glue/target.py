@@ -16,11 +16,11 @@ from metastore_assets.exports.partition_values import RegisteredPartitions, regi
 
 _PREFIX = "metastore-assets.glue."
 _CONTENT = f"{_PREFIX}content"
-"""The property with a digest of what we wrote: of the numbers of a table, or of those of one partition."""
+"""The property with a digest of the statistics that an export wrote for a table or for a partition."""
 _COLUMNS = f"{_PREFIX}columns"
-"""The property with the names of the columns of which we wrote statistics, as JSON."""
+"""The property with the names of the columns whose statistics an export wrote, as JSON."""
 _WRITING = f"{_PREFIX}writing"
-"""The property that a table has while an export is written. An interrupted export leaves it."""
+"""The property that a table has while an export is written. The property stays if the export is interrupted."""
 _ROWS, _SIZE = "numRows", "totalSize"
 
 
@@ -40,7 +40,7 @@ class GlueTarget(ExportTarget):
     options_model = GlueOptions
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write partitions that changed, then the table, and the mark last. See `ExportTarget.write`."""
+        """Write the changed partitions, then the table, and last the mark. See `ExportTarget.write`."""
         if version.version.format not in ("files", "hudi"):
             raise ExportError(
                 f"engines take the statistics of {version.version.format} tables from elsewhere than from Glue: the "

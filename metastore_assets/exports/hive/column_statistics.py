@@ -20,7 +20,8 @@ _FIELDS = {
     "string": "stringStats",
     "timestamp": "longStats",
 }
-"""The field of `ColumnStatisticsData` by kind. Hive 2 and 3 have none of timestamps, and store them as numbers."""
+"""The field of `ColumnStatisticsData` by kind. Hive 2 and 3 have no field for timestamps, and store their statistics as
+those of numbers."""
 
 
 def to_thrift(statistics: Iterable[DeclaredStatistics]) -> list[ColumnStatisticsObj]:
@@ -61,12 +62,12 @@ def _data(column: DeclaredStatistics) -> ColumnStatisticsData:
 
 
 def unscaled_bytes(value: int) -> bytes:
-    """Return an integer as the least number of bytes of two's complement, big-endian, as Java's BigInteger."""
+    """Return an integer in big-endian two's complement with the fewest bytes, as Java's BigInteger does."""
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
 
 
 def read_thrift(statistics: Iterable[ColumnStatisticsObj]) -> dict[str, dict[str, Any]]:
-    """Return the numbers of Thrift objects by column and Thrift's name, as plain values."""
+    """Return the statistics in Thrift objects as numbers, by column and by Thrift's name of the number."""
     return {column.colName: _numbers(column.statsData) for column in statistics}
 
 
@@ -82,7 +83,7 @@ def _plain(number: Any) -> Any:
 
 
 def counts_of(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int | None]]:
-    """Return the whole numbers that show whether something else has changed the statistics of a column, by column.
+    """Return some counts of each column, which show whether something else has changed its statistics.
 
     Other numbers may change slightly when the metastore's database stores them.
     """

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from hive_metastore.ttypes import ColumnStatistics, ColumnStatisticsObj, Partition, Table
 
 _ENGINE = "hive"
-"""Hive 4 keeps statistics by engine. Earlier versions ignore this."""
+"""Hive 4 stores separate statistics for each engine. Earlier versions ignore the engine."""
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
-"""Without it, the metastore lists the table's files after each change, and replaces numbers that a client has set."""
+"""Prevents the metastore from listing the table's files after a change, and from replacing a client's numbers."""
 
 
 class HiveTable:
@@ -58,7 +58,7 @@ class HiveTable:
         return self.client.get_partition_names(self.database, self.name, -1)  # type: ignore[no-any-return]
 
     def load_partitions(self, names: Sequence[str]) -> list[tuple[str, Partition]]:
-        """Return the partitions with some names, with their names, in no particular order."""
+        """Return (name, partition) for each of some names, in no particular order."""
         if not names:
             return []
         by_values = {tuple(unquote(item.partition("=")[2]) for item in name.split("/")): name for name in names}
@@ -75,7 +75,7 @@ class HiveTable:
             )
 
     def statistics(self, columns: Sequence[str]) -> list[ColumnStatisticsObj]:
-        """Return the statistics of those columns that have some."""
+        """Return the stored statistics of columns of the table. Columns without statistics are omitted."""
         from hive_metastore.ttypes import TableStatsRequest
 
         if not columns:
@@ -128,7 +128,7 @@ def open_hive_table(table: TableConfig, title: str) -> Iterator[HiveTable]:
 
     Args:
         table: The configuration of the table.
-        title: What messages call the target.
+        title: The name of the target in messages.
 
     Raises:
         ExportError: The table is not in a catalog of type `hive`.

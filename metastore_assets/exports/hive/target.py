@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from hive_metastore.ttypes import Table
 
 _CONTENT = "metastore-assets.hive.content"
-"""The property with a digest of what we wrote: of the numbers of a table, or of those of one partition."""
+"""The property with a digest of the statistics that an export wrote for a table or for a partition."""
 _COLUMNS = "metastore-assets.hive.columns"
-"""The property with the names of the columns of which we wrote statistics, as JSON."""
+"""The property with the names of the columns whose statistics an export wrote, as JSON."""
 _WRITING = "metastore-assets.hive.writing"
-"""The property that a table has while an export is written. An interrupted export leaves it."""
+"""The property that a table has while an export is written. The property stays if the export is interrupted."""
 _ROWS, _SIZE, _ACCURATE = "numRows", "totalSize", "COLUMN_STATS_ACCURATE"
 _BATCH = 200
 """Number of partitions that are written with one request."""
@@ -57,7 +57,7 @@ class HiveTarget(ExportTarget):
     options_model = HiveOptions
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write partitions that changed, then the table, and the mark last. See `ExportTarget.write`."""
+        """Write the changed partitions, then the table, and last the mark. See `ExportTarget.write`."""
         if version.version.format not in ("files", "hudi"):
             raise ExportError(
                 f"engines take the statistics of {version.version.format} tables from elsewhere than from the Hive "
@@ -72,7 +72,7 @@ class HiveTarget(ExportTarget):
             keys = [key.name for key in declared.partitionKeys or []]
             columns = DeclaredColumns(version, types, keys, json.loads(properties.get(_COLUMNS, "[]")))
             numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
-            # From here to the last request the table has a property that says so, and no numbers are called accurate.
+            # Until the last request, `_WRITING` shows that the export is incomplete, and nothing is declared accurate.
             replaced = {_CONTENT, _ACCURATE, *ExportMark.property_names(self.kind)}
             names = sorted({one.column for one in numbers.columns} | set(columns.previous_columns))
             table.change_properties({_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}, replaced)
@@ -204,7 +204,7 @@ class HiveTarget(ExportTarget):
         return size, unmatched
 
     def _mark(self, numbers: Numbers) -> str:
-        """Return the text that a partition with some numbers has, beginning with the number of rows."""
+        """Return the value of the property `_CONTENT` for a partition with some statistics."""
         return f"{numbers.content}:accurate" if self.options.accurate else numbers.content
 
     def _write_batch(self, table: HiveTable, changed: Mapping[str, Numbers], columns: DeclaredColumns) -> int:

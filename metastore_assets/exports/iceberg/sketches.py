@@ -1,7 +1,7 @@
 """Theta sketches of values in Iceberg's single-value serialization (appendix D of the table specification).
 
-Values are serialized as their column is typed: an `int` has 4 bytes and a `long` has 8. A statistic receives values of
-the canonical type of their class, which is 64 bits wide for both. So there is a statistic for each width.
+The type of the column determines the length of a value: an `int` has 4 bytes and a `long` has 8. A statistic receives
+64-bit numbers for both. So there are two statistics, one for each length.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class IcebergTarget(ExportTarget):
         return (cls.narrow_reference if is_narrow(type) else cls.sketch_reference,)
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write the files of a version's snapshot, and register them in place of ours. See `ExportTarget.write`."""
+        """Write the files of a version's snapshot, and register them. See `ExportTarget.write`."""
         from pyiceberg.exceptions import CommitFailedException
 
         columns, notes = _sketched_columns(version)
@@ -96,7 +96,7 @@ class IcebergTarget(ExportTarget):
         return WrittenExport(size, len(columns), tuple(dict.fromkeys(notes)))
 
     def status(self) -> ExportMark | None:
-        """Return the mark of the newest version of which the table has a statistics file."""
+        """Return the mark of the newest version for which the table has a statistics file."""
         with self._open() as table:
             export_marks = [mark for file in table.metadata.statistics if (mark := _mark(file)) is not None]
         return max(export_marks, key=lambda mark: mark.version, default=None)
@@ -255,7 +255,7 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
             continue
         is_exact = row.distinct_count_guarantee == "exact" and row.distinct_count is not None
         distinct = row.distinct_count if is_exact else round(estimate_sketch(sketch))
-        # The identities of the columns around a column come first.
+        # The ids of the parent columns come first.
         field_id = int(column.leaf.field_id.rpartition(".")[2])
         sketched.append(_SketchedColumn(column.path, field_id, sketch, distinct or 0))
     if not missing:
@@ -287,7 +287,7 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 
 
 def _change_properties(table: Table) -> dict[str, str]:
-    """Return the properties by which the table's format recognises the registration; see `last_changed_ms`."""
+    """Return the properties by which `last_changed_ms` recognises the commit of the registration."""
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}
     )

@@ -41,10 +41,10 @@ class SparkColumn:
         return self.type == "binary" or _TEXT.fullmatch(self.type) is not None
 
     def accepts(self, type_class: str | None) -> bool:
-        """Return whether values of a type class are what Spark reads from the column.
+        """Return whether Spark reads values of a type class from the column.
 
-        Types of which Spark computes no statistics accept none, `timestamp_ntz` for example: Spark's estimates fail
-        on their statistics.
+        A column of a type without statistics in Spark, such as `timestamp_ntz`, accepts no type class. Spark's
+        estimates fail if such a column has statistics.
         """
         if type_class is None:
             return False
@@ -122,7 +122,7 @@ def format_value(column: SparkColumn, value: pa.Scalar) -> str:
 def value_as_double(column: SparkColumn, value: pa.Scalar) -> float:
     """Return the number that Spark compares with the edges of histograms: days and microseconds of times.
 
-    Spark parses the text of a value, so that a 32-bit float becomes the double with the same shortest text.
+    Spark parses the text of a value. So a 32-bit float becomes the double with the same shortest text.
     """
     if t.is_boolean(value.type):
         return float(value.as_py())

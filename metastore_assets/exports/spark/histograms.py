@@ -28,7 +28,7 @@ _MAX_ENUMERATED = 5_000_000
 """The greatest number of distinct values that are read for the histogram of one column."""
 _MAGIC = b"LZ4Block"
 _LEVEL = 6
-"""The level of blocks of 64 KiB, from which readers of the LZ4 stream compute their buffer."""
+"""The code of blocks of 64 KiB. Readers of the LZ4 stream compute the size of their buffer from it."""
 _STORED, _COMPRESSED = 0x10 | _LEVEL, 0x20 | _LEVEL
 _SEED = 0x9747B28C
 _PRIMES = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
@@ -51,7 +51,7 @@ class EquiHeightHistogram:
 def compute_histogram(
     lookup: Relation, column: SparkColumn, row: ColumnStatistics, bins: int
 ) -> EquiHeightHistogram | None:
-    """Return the histogram of a column with Spark's own definition of bins; None if there can be none.
+    """Return the histogram of a column as Spark defines it; None if the column cannot have one.
 
     Without value counts, the edges are estimated quantiles, and the distinct values are spread evenly over the bins.
 

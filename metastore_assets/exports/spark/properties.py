@@ -34,10 +34,10 @@ def table_properties(rows: int, size: int) -> dict[str, str]:
 def column_properties(
     column: SparkColumn, row: ColumnStatistics, histogram: Callable[[], EquiHeightHistogram | None]
 ) -> dict[str, str]:
-    """Return the properties with the statistics of a column; none if Spark would misread what is known of it.
+    """Return the properties with the statistics of a column; none if Spark would misread them.
 
-    Spark takes a number, date or boolean without bounds for a column of nulls, and estimates that no row matches a
-    comparison with it. So a column with unknown bounds or an unknown distinct count has no properties.
+    Spark treats a number, date or boolean column without bounds as a column of nulls. It then estimates that no row
+    matches a comparison. So such a column with unknown bounds or an unknown distinct count has no properties.
 
     Args:
         column: The column in Spark's catalog.

@@ -31,7 +31,7 @@ from metastore_assets.exports.spark.properties import (
 from metastore_assets.messages import join_names
 
 _CONTENT = "metastore-assets.spark.content"
-"""The property with the digest of the statistics that we wrote."""
+"""The property with the digest of the statistics that an export wrote."""
 
 
 class SparkOptions(ExportOptions):
@@ -101,7 +101,7 @@ class SparkTarget(ExportTarget):
         statistics = _statistics_of(parameters)
         if not statistics or self.options.replace or _has_our_content(parameters):
             return
-        # A table with statistics whose size Spark has updated after a write has no other statistics left.
+        # After a write, Spark updates the size of a table with statistics, and removes its other statistics.
         if ExportMark.from_properties(parameters, self.kind) is not None and list(statistics) == [SIZE]:
             return
         raise ExportError(
@@ -122,7 +122,7 @@ class SparkTarget(ExportTarget):
             if name is None:
                 continue
             column = declared.get(name) or declared.get(name.lower())
-            # The statistics of a hidden column do not tell its type.
+            # The statistics of a hidden column do not show its type.
             if column is None or not (exported.is_hidden or column.accepts(exported.statistics.type_class)):
                 mismatched.append(name)
             elif added := self._column_properties(version, exported, column):

@@ -1,8 +1,8 @@
 """The footers of Parquet, ORC and Avro files: row counts and schemas, cached for blocks of files.
 
-Files are ordered by path, and about every 256th one begins a block, as its id decides. The metadata cache has one value
-per block. So a table with a million files has few cached values, and a commit replaces those of the blocks that it
-changes.
+Files are ordered by path, and consecutive files form a block. A file begins a block if its id has a prefix that one id
+in 256 has. The metadata cache has one value per block. So a table with a million files has few cached values, and a
+commit replaces those of the blocks that it changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOCAL_THREADS = 2
 _FILES_PER_TASK = 256
 """Number of local files that one task reads, because a footer takes less time than starting a task."""
 _BLOCK_START: str | tuple[str, ...] = "00"
-"""What the ids of the files begin with that begin a block: one in 256."""
+"""Prefix of the ids of the files that begin a block. One id in 256 has it."""
 _FILES_AT_ONCE = 4096
 """Number of files from which the footers of some blocks are read together."""
 
@@ -144,7 +144,7 @@ class FooterReader:
 class _Block:
     key: bytes
     cached: Mapping[str, Footer]
-    """The cached footers by the ids of their files, possibly of files that are no longer there."""
+    """The cached footers by the ids of their files, including files that may no longer exist."""
     files: list[ListedFile] = field(default_factory=list)
 
 

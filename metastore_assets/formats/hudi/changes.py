@@ -45,7 +45,7 @@ class WritesBetween:
     added: tuple[Instant, ...]
     """Writes that only the newer state has."""
     withdrawn: tuple[Instant, ...]
-    """Writes on the timeline that only the older state has. There are some if `at` names an earlier state than before.
+    """Writes on the timeline that only the older state has. They exist if `at` names an earlier state than before.
     """
     rolled_back: tuple[Instant, ...]
     """Writes of the older state that were rolled back since, by a restore for example."""

@@ -51,11 +51,12 @@ class TableFiles:
         return self.location_policy.name
 
     def locate(self, recorded: str) -> tuple[Location, str]:
-        """Return the current place of the file with a recorded path, as a location and a path below it.
+        """Return the current location of the file with a recorded path, and the path below that location.
 
-        A path mapping in the configuration takes precedence over a detected move of the table. Raises
-        TableFormatError
-        for a file outside the locations that the table may refer to, and for a relative path that cannot be resolved.
+        A path mapping in the configuration takes precedence over a detected move of the table.
+
+        Raises TableFormatError for a file outside the locations that the table may refer to, and for a relative path
+        that cannot be resolved.
         """
         if self.location_policy.path_mapping.apply(recorded) == recorded:
             for root in (*self.previous_roots, self.folder.uri):
@@ -70,8 +71,7 @@ def table_files(
     """Detect whether a table was moved, and return a resolver of the recorded paths of its files.
 
     The whole table counts as moved or copied if the current folder has the snapshot's manifest list at the recorded
-    relative path. All its files are then read in the current folder. The original is not read, even if it still
-    exists,
+    relative path. All its files are then read in the current folder. The original is not read, even if it still exists,
     because it may change.
 
     Args:

@@ -144,11 +144,11 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
 
 
 def last_changed_ms(raw: Mapping[str, Any]) -> int:
-    """Return the time of the last change of the table, in milliseconds, without those that only registered our exports.
+    """Return the time of the last change of the table in milliseconds, ignoring the commits of exports.
 
-    Registering a statistics file is a change of the metadata. If it counted, each export would be followed by a
-    refresh, whose version would be exported again. Our exports record which metadata file they changed, and the time of
-    the last change before (`exports.iceberg`).
+    An export commits a statistics file to the table. If this commit counted, each export would cause a refresh, and
+    each refresh an export. The export `iceberg` therefore records the metadata file that it replaced, and the time of
+    the last change in that file.
 
     Args:
         raw: The content of the metadata file.

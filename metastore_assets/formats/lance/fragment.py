@@ -35,7 +35,7 @@ class LanceFragmentSource:
     number: int
     """Number of the fragment in the version."""
     id: str
-    """Id of the fragment. What is opened must have the same one."""
+    """Id of the fragment. Opening fails if the stored fragment has another id."""
     path: str
     """Path or URI of the first data file, for messages."""
     files: tuple[tuple[Location, str], ...]
@@ -120,9 +120,7 @@ class LanceColumns:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:
-        """Return the number of blobs that are read at once, so that the longest ones have about CHUNK_BYTES bytes
-        together.
-        """
+        """Return the number of blobs to read at once. That many of the longest blob have about CHUNK_BYTES bytes."""
         longest = 1
         for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
             if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():
@@ -136,7 +134,7 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
 
 
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
-    """Return placeholders for the columns that the data files store, but that the schema no longer has.
+    """Return placeholders for the stored columns that the schema no longer has.
 
     Data files list only the ids of leaf fields, and a dropped struct has a lower id. Each id that may be a dropped
     column has a placeholder.

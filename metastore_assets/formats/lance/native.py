@@ -38,7 +38,7 @@ class BaseFile:
     base: tuple[str, bool] | None
     """The recorded other folder, and whether it is the folder of a Lance table; None for the folder of the branch."""
     path: str
-    """The path in the folder of a table, such as `data/x.lance`. It is without `data/` if the folder is no table."""
+    """The path below the folder, such as `data/x.lance`; without `data/` if the folder is not that of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class FragmentMetadata:
     """The metadata that a manifest records about one fragment."""
 
     number: int
-    """The fragment's number in the table. An append of the same rows has another one."""
+    """The fragment's number in the table. A later append of the same rows gets another number."""
     id: str
     """Digest of the data files and the deletion file."""
     files: tuple[BaseFile, ...]
@@ -103,7 +103,7 @@ def read_version(version: LanceVersion) -> VersionContent:
 
 
 def read_difference(earlier: LanceVersion, version: LanceVersion) -> LanceDifference:
-    """Return the difference of two versions, from both manifests."""
+    """Return the difference between two versions, from both manifests."""
     before, now = read_version(earlier), read_version(version)
     ids_before, ids_now = ({fragment.id for fragment in content.fragments} for content in (before, now))
     added = tuple(fragment for fragment in now.fragments if fragment.id not in ids_before)
