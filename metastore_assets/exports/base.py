@@ -57,7 +57,8 @@ class ExportMark:
     snapshot: str
     """Id of the table's snapshot that the version describes."""
     digest: str
-    """Digest of the version's content, the target's options and its revision. Equal digests mean an equal export."""
+    """Digest of the version's content, the hidden columns, the target's options and its revision. Equal digests mean an
+    equal export."""
 
     def to_properties(self, scope: str = "") -> dict[str, str]:
         """Return the mark as properties, which metastores and file formats store as pairs of texts.
@@ -135,6 +136,8 @@ class ExportedVersion:
         parts = [
             *(version.snapshot, version.content_id, version.spec_id),
             *(self._revision, json.dumps(self._options.model_dump(mode="json"), sort_keys=True)),
+            # A column that was hidden since the version was published: its values leave the target.
+            *(leaf.field_id for leaf in self.lookup.columns.leaves if self._hides(leaf)),
         ]
         digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return ExportMark(version.number, version.snapshot, digest)
@@ -181,11 +184,13 @@ class ExportedVersion:
             if not self._options.includes(row.column):
                 continue
             leaf = leaves[row.column]
-            # The policy may have changed since the version was published.
-            policy = self.table.effective_policy(leaf.path, leaf.aliases)
-            is_hidden = row.reason == HIDDEN_REASON or policy.values == "hidden"
+            is_hidden = row.reason == HIDDEN_REASON or self._hides(leaf)
             exported.append(ExportedColumn(leaf, _counts_only(row) if is_hidden else row, is_hidden))
         return exported
+
+    def _hides(self, leaf: LeafColumn) -> bool:
+        """Return whether the configuration hides a column. It may have changed since the version was published."""
+        return self.table.effective_policy(leaf.path, leaf.aliases).values == "hidden"
 
 
 def _batches(entries: Sequence[PartitionEntry]) -> Iterator[list[PartitionEntry]]:

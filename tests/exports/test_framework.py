@@ -106,6 +106,15 @@ def test_hidden_columns_export_counts_only(exporting: Exporting) -> None:
     assert columns["id"].statistics.minimum is not None
 
 
+def test_an_export_without_a_refresh_hides_a_column_that_was_hidden_since(exporting: Exporting) -> None:
+    exporting.refresh()
+    assert exporting.content()["columns"]["text"]["minimum"] is not None
+    exporting.settings["columns"]["text"] = {"values": "hidden"}
+    assert answer("export", "t", "--status", config=exporting.file)["targets"][0]["state"] == "behind"
+    assert answer("export", "t", config=exporting.file)["targets"][0]["state"] == "written"
+    assert exporting.content()["columns"]["text"] == {"values": 40, "nulls": 0, "minimum": None, "maximum": None}
+
+
 def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting: Exporting) -> None:
     """It is reported, and the next refresh writes it, although nothing changed."""
     exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}

@@ -272,6 +272,17 @@ def test_removing_deletes_files_and_registrations(lake: IcebergLake) -> None:
     assert not lake.target.remove()
 
 
+def test_a_statistics_file_that_is_gone_is_replaced(lake: IcebergLake) -> None:
+    """Somebody deleted it as a file that no snapshot needs. The export that replaces it does not fail."""
+    lake.create(pa.table({"id": [1, 2], "note": ["a", "b"]}))
+    lake.refresh()
+    Path(lake.table.metadata.statistics[0].statistics_path.removeprefix("file://")).unlink()
+    lake.settings["columns"] = {"note": {"values": "hidden"}}
+    (export,) = lake.refresh().exports
+    assert (export.state, export.error) == ("written", None)
+    assert list(lake.target.read_back()) == ["id"]
+
+
 def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> None:
     """Sorted by partition, nulls first, with the field ids of the specification."""
     lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}

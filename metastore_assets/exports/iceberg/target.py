@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -307,7 +307,8 @@ def _write(table: Table, path: str, content: bytes) -> None:
 
 def _delete(table: Table, files: Sequence[StatisticsFile | PartitionStatisticsFile]) -> None:
     for file in files:
-        table.io.delete(file.statistics_path)
+        with suppress(FileNotFoundError):
+            table.io.delete(file.statistics_path)
 
 
 def _created_by() -> str:
