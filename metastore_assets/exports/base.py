@@ -238,6 +238,8 @@ class ExportTarget(ABC):
     """The name of the target in messages, such as `the Hive metastore`."""
     revision: ClassVar[str] = "1"
     """The revision of the exported form. Change it with the form, so that tables are exported again."""
+    is_single: ClassVar[bool] = False
+    """Whether a table can have one target of the kind, because all would write to the same place."""
     options_model: ClassVar[type[ExportOptions]] = ExportOptions
     """The model of the target's settings."""
 

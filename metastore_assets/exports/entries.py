@@ -2,13 +2,14 @@
 
 The key is a mapping of names to settings, `exports: {iceberg: {columns: [id]}}`, or a list of names, `exports:
 [iceberg]`. A name is the kind of the target unless the settings have another `kind`, so that a table can have several
-targets of one kind.
+targets of a kind that writes to different places.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -62,9 +63,23 @@ def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
             entries.append(_parse_entry(name, settings))
         except ValueError as error:
             problems.append(str(error))
+    problems += _conflicts(table, entries)
     if problems:
         raise ConfigError(f"{table.label}: {'; '.join(problems)}")
     return entries
+
+
+def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iterator[str]:
+    """Yield why entries cannot be used together, or for the table."""
+    kinds = Counter(entry.target.kind for entry in entries if entry.target.is_single)
+    for kind in (kind for kind, number in kinds.items() if number > 1):
+        names = [entry.name for entry in entries if entry.target.kind == kind]
+        yield f"exports: {join_names(names)} are all of kind {kind!r} and would replace each other: keep one"
+    if getattr(table, "partitions", None):  # a database has no such key
+        yield (
+            "exports: engines would take the numbers of the selected `partitions` for those of the whole table: remove "
+            "one of the two keys"
+        )
 
 
 def select_export_entries(table: SharedTableConfig, names: Sequence[str] = ()) -> list[ExportEntry]:

@@ -245,6 +245,19 @@ def test_a_wrong_setting_is_an_error_of_the_configuration(exporting: Exporting, 
     assert message in str(error.value)
 
 
+def test_targets_of_one_place_would_replace_each_other(exporting: Exporting) -> None:
+    """Otherwise each refresh would write both, without end."""
+    exporting.settings["exports"] = {"iceberg": {}, "narrow": {"kind": "iceberg", "columns": ["id"]}}
+    with pytest.raises(ConfigError, match="exports: iceberg, narrow are all of kind 'iceberg'"):
+        load_checked_config(exporting.file)
+
+
+def test_statistics_of_selected_partitions_are_not_those_of_the_table(exporting: Exporting) -> None:
+    exporting.settings["partitions"] = {"part": ["1"]}
+    with pytest.raises(ConfigError, match="table 't': exports: engines would take the numbers of the selected"):
+        load_checked_config(exporting.file)
+
+
 def test_states_are_those_of_the_newest_version(exporting: Exporting) -> None:
     exporting.refresh()
     config, versions = exporting.config, versions_of(exporting.config, "t")

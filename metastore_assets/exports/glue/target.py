@@ -37,6 +37,7 @@ class GlueTarget(ExportTarget):
 
     kind = "glue"
     title = "AWS Glue"
+    is_single = True
     options_model = GlueOptions
 
     def write(self, version: ExportedVersion) -> WrittenExport:

@@ -54,6 +54,7 @@ class HiveTarget(ExportTarget):
 
     kind = "hive"
     title = "the Hive metastore"
+    is_single = True
     options_model = HiveOptions
 
     def write(self, version: ExportedVersion) -> WrittenExport:

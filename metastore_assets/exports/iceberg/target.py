@@ -64,6 +64,7 @@ class IcebergTarget(ExportTarget):
 
     kind = "iceberg"
     title = "the Iceberg catalog"
+    is_single = True
     options_model = IcebergOptions
     options: IcebergOptions
     sketch_reference: ClassVar[str] = f"{_SKETCHES}:ThetaSketch"
@@ -80,6 +81,8 @@ class IcebergTarget(ExportTarget):
         """Write the files of a version's snapshot, and register them. See `ExportTarget.write`."""
         from pyiceberg.exceptions import CommitFailedException
 
+        if not version.version.snapshot:
+            return WrittenExport(0, 0, ("the table has no snapshot yet",))
         columns, notes = _sketched_columns(version)
         if not columns:
             self.remove()
@@ -169,8 +172,9 @@ class IcebergTarget(ExportTarget):
         number = version.version.snapshot
         snapshot = table.snapshot_by_id(int(number)) if number.isdecimal() else None
         if snapshot is None:
-            what = f"no snapshot {number} any more" if number else "no snapshot yet"
-            raise ExportError(f"table {self.table.name!r} has {what}: the next refresh exports the current one")
+            raise ExportError(
+                f"table {self.table.name!r} has no snapshot {number} any more: the next refresh exports the current one"
+            )
         stored = [file for file in table.metadata.statistics if file.snapshot_id == snapshot.snapshot_id]
         if any(_mark(file) is None for file in stored) and not self.options.replace:
             raise ExportError(

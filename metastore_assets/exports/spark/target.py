@@ -46,6 +46,7 @@ class SparkTarget(ExportTarget):
 
     kind = "spark"
     title = "Spark's session catalog"
+    is_single = True
     options_model = SparkOptions
 
     def write(self, version: ExportedVersion) -> WrittenExport:
