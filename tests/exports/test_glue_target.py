@@ -182,6 +182,19 @@ def test_remove_undoes_the_export(lab: GlueLab) -> None:
     assert table.export().state == "written"
 
 
+def test_partitions_that_are_exported_no_longer_lose_their_statistics(lab: GlueLab) -> None:
+    """Otherwise, they would stay as they are while the table changes."""
+    table = lab.partitioned()
+    before = lab.partitions()
+    table.export()
+    assert table.export(exports={"glue": {"partitions": False}}).state == "written"
+    assert lab.partitions() == before
+    assert not lab.store.of(lab.glue.database, "parts", "1")
+    assert set(lab.store.of(lab.glue.database, "parts")) == set(ROWS.column_names)
+    table.export(exports=["glue"])
+    assert lab.partitions()["1"]["numRows"] == "2"
+
+
 def test_a_hidden_column_loses_its_statistics(lab: GlueLab) -> None:
     table = lab.partitioned()
     table.export()

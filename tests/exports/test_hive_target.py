@@ -207,6 +207,30 @@ def test_remove_undoes_the_export(hive: str, tmp_path: Path) -> None:
     assert table.state().state == "current"
 
 
+def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str, tmp_path: Path) -> None:
+    """Otherwise, Hive would take them for accurate while the table changes."""
+    table = _partitioned(hive, tmp_path)
+    table.export(exports={"hive": {"accurate": True}})
+    assert table.export(exports={"hive": {"partitions": False}}).state == "written"
+    for properties, columns in _partitions(table).values():
+        assert not columns
+        assert not {"numRows", "COLUMN_STATS_ACCURATE", "metastore-assets.hive.content"} & set(properties)
+    assert table.read_back()["id"]["numDVs"] == 3
+
+
+def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp_path: Path) -> None:
+    """A purge removes exports, so that statistics of columns that are hidden now do not stay."""
+    table = _partitioned(hive, tmp_path)
+    table.export()
+    with connect(hive) as client:
+        partition = client.get_partition_by_name("h", table.name[2:], "day=2024-01-02")
+        partition.parameters |= {"numRows": "9"}
+        client.alter_partition("h", table.name[2:], partition)
+    table.settings["exports"] = {"hive": {"partitions": False}}
+    assert table.remove().state == "removed"
+    assert not any(columns for _, columns in _partitions(table).values())
+
+
 def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It calls nothing accurate, and nobody has to set `replace`."""
     table = _partitioned(hive, tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -19,6 +19,8 @@ _CONTENT = f"{_PREFIX}content"
 """The property with a digest of the statistics that an export wrote for a table or for a partition."""
 _COLUMNS = f"{_PREFIX}columns"
 """The property with the names of the columns whose statistics an export wrote, as JSON."""
+_PARTITIONS = f"{_PREFIX}partitions"
+"""The property that a table has if an export wrote statistics of its partitions."""
 _WRITING = f"{_PREFIX}writing"
 """The property that a table has while an export is written. The property stays if the export is interrupted."""
 _ROWS, _SIZE = "numRows", "totalSize"
@@ -57,10 +59,13 @@ class GlueTarget(ExportTarget):
             columns = DeclaredColumns(version, types, keys, json.loads(properties.get(_COLUMNS, "[]")))
             numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
             names = sorted(columns.written | set(columns.previous_columns))
+            writing = {_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}
             table.change_properties(
-                {_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)},
+                writing | ({_PARTITIONS: "true"} if self.options.partitions else {}),
                 {_CONTENT, *ExportMark.property_names(self.kind)},
             )
+            if _PARTITIONS in properties and not self.options.partitions:
+                _remove_from_all_partitions(table, columns.previous_columns)
             size, unmatched = self._write_partitions(table, version, columns, registered)
             table.delete_statistics(name for name in columns.previous_columns if name not in columns.written)
             requests = to_request(numbers.columns, version.version.published_at)
@@ -71,7 +76,7 @@ class GlueTarget(ExportTarget):
                 _COLUMNS: json.dumps(sorted(columns.written)),
                 _CONTENT: _content(read_response(requests)),
             }
-            table.change_properties(added, {_WRITING})
+            table.change_properties(added, {_WRITING, *(() if self.options.partitions else (_PARTITIONS,))})
         notes = columns.notes()
         if unmatched:
             notes.append(f"{unmatched} partitions are not registered in Glue, and were left out")
@@ -98,13 +103,12 @@ class GlueTarget(ExportTarget):
             columns = json.loads(properties.get(_COLUMNS, "[]"))
             if is_ours:
                 table.change_properties({_WRITING: "removing"})
-            for partition in list(table.partitions()):
-                if _CONTENT in partition.get("Parameters", {}):
-                    _remove_from_partition(table, partition, columns)
+            if _PARTITIONS in properties:
+                _remove_from_all_partitions(table, columns)
             if is_ours:
                 table.delete_statistics(columns)
             numbers = {_ROWS, _SIZE} if is_ours else set()
-            removed = {_CONTENT, _COLUMNS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
+            removed = {_CONTENT, _COLUMNS, _PARTITIONS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
             table.change_properties({}, removed)
             return True
 
@@ -207,7 +211,14 @@ def _properties(numbers: Numbers) -> dict[str, str]:
     return {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
 
 
-def _remove_from_partition(table: GlueTable, partition: Mapping[str, Any], columns: list[str]) -> None:
+def _remove_from_all_partitions(table: GlueTable, columns: Sequence[str]) -> None:
+    """Remove our statistics and our properties of all partitions that have some."""
+    for partition in list(table.partitions()):
+        if _CONTENT in partition.get("Parameters", {}):
+            _remove_from_partition(table, partition, columns)
+
+
+def _remove_from_partition(table: GlueTable, partition: Mapping[str, Any], columns: Sequence[str]) -> None:
     """Remove our statistics and our properties of a partition."""
     table.delete_statistics(columns, partition["Values"])
     parameters = {key: text for key, text in partition["Parameters"].items() if key not in (_CONTENT, _ROWS, _SIZE)}

@@ -28,6 +28,8 @@ _CONTENT = "metastore-assets.hive.content"
 """The property with a digest of the statistics that an export wrote for a table or for a partition."""
 _COLUMNS = "metastore-assets.hive.columns"
 """The property with the names of the columns whose statistics an export wrote, as JSON."""
+_PARTITIONS = "metastore-assets.hive.partitions"
+"""The property that a table has if an export wrote statistics of its partitions."""
 _WRITING = "metastore-assets.hive.writing"
 """The property that a table has while an export is written. The property stays if the export is interrupted."""
 _ROWS, _SIZE, _ACCURATE = "numRows", "totalSize", "COLUMN_STATS_ACCURATE"
@@ -76,7 +78,10 @@ class HiveTarget(ExportTarget):
             # Until the last request, `_WRITING` shows that the export is incomplete, and nothing is declared accurate.
             replaced = {_CONTENT, _ACCURATE, *ExportMark.property_names(self.kind)}
             names = sorted({one.column for one in numbers.columns} | set(columns.previous_columns))
-            table.change_properties({_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}, replaced)
+            writing = {_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}
+            table.change_properties(writing | ({_PARTITIONS: "true"} if self.options.partitions else {}), replaced)
+            if _PARTITIONS in properties and not self.options.partitions:
+                _remove_from_all_partitions(table, columns.previous_columns)
             size, unmatched = self._write_partitions(table, version, columns, registered)
             table.delete_statistics([name for name in columns.previous_columns if name not in columns.written])
             objects = to_thrift(numbers.columns)
@@ -87,7 +92,7 @@ class HiveTarget(ExportTarget):
                 _COLUMNS: json.dumps(sorted(columns.written)),
                 _CONTENT: _content(numbers.rows, read_thrift(objects)),
             }
-            table.change_properties(added, {_WRITING, _ACCURATE})
+            table.change_properties(added, {_WRITING, _ACCURATE, *(() if self.options.partitions else (_PARTITIONS,))})
         notes = columns.notes()
         if unmatched:
             notes.append(f"{unmatched} partitions are not registered in the metastore, and were left out")
@@ -108,8 +113,7 @@ class HiveTarget(ExportTarget):
         again when the table changes.
         """
         with self._open() as table:
-            declared = table.load()
-            properties = declared.parameters or {}
+            properties = table.load().parameters or {}
             has_mark = ExportMark.from_properties(properties, self.kind) is not None
             if not has_mark and _WRITING not in properties:
                 return False
@@ -117,14 +121,12 @@ class HiveTarget(ExportTarget):
             columns = json.loads(properties.get(_COLUMNS, "[]"))
             if is_ours:
                 table.change_properties({_WRITING: "removing"}, {_ACCURATE})
-            registered = self._registered(table, declared)
-            ours = [name for name, content in registered.partitions.values() if content]
-            for names in _batches(ours):
-                _remove_from_partitions(table, names, columns)
+            if _PARTITIONS in properties:
+                _remove_from_all_partitions(table, columns)
             if is_ours:
                 table.delete_statistics(columns)
             numbers = {_ROWS, _SIZE, _ACCURATE} if is_ours else set()
-            removed = {_CONTENT, _COLUMNS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
+            removed = {_CONTENT, _COLUMNS, _PARTITIONS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
             table.change_properties({}, removed)
             return True
 
@@ -238,6 +240,13 @@ def _properties(numbers: Numbers, *, accurate: bool) -> dict[str, str]:
 def _content(rows: Any, statistics: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a digest of the numbers of a table, as they are read back."""
     return properties_digest({"rows": str(rows), "columns": counts_of(statistics)})
+
+
+def _remove_from_all_partitions(table: HiveTable, columns: Sequence[str]) -> None:
+    """Remove our statistics and our properties of all partitions that have some."""
+    for names in _batches(table.partition_names()):
+        ours = [name for name, partition in table.load_partitions(names) if _CONTENT in (partition.parameters or {})]
+        _remove_from_partitions(table, ours, columns)
 
 
 def _remove_from_partitions(table: HiveTable, names: Sequence[str], columns: Sequence[str]) -> None:
