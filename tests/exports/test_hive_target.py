@@ -218,6 +218,17 @@ def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str,
     assert table.read_back()["id"]["numDVs"] == 3
 
 
+def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path: Path) -> None:
+    """An INSERT of Hive changes `numRows`, and leaves statistics of columns that may be hidden now."""
+    table = _flat(hive, tmp_path)
+    table.export()
+    table.change_properties(numRows="18", DO_NOT_UPDATE_STATS="true")
+    assert table.remove().state == "removed"
+    assert set(table.read_back()) == {""}
+    assert table.properties()["numRows"] == "18"
+    assert not [name for name in table.properties() if "metastore-assets" in name]
+
+
 def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp_path: Path) -> None:
     """A purge removes exports, so that statistics of columns that are hidden now do not stay."""
     table = _partitioned(hive, tmp_path)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hive_metastore.ttypes import Table
 
 _CONTENT = "metastore-assets.hive.content"
-"""The property with a digest of the statistics that an export wrote for a table or for a partition."""
+"""The property with the rows and a digest of the statistics that an export wrote for a table or a partition."""
 _COLUMNS = "metastore-assets.hive.columns"
 """The property with the names of the columns whose statistics an export wrote, as JSON."""
 _PARTITIONS = "metastore-assets.hive.partitions"
@@ -109,23 +109,27 @@ class HiveTarget(ExportTarget):
     def remove(self) -> bool:
         """Remove our column statistics, the numbers of rows and bytes, and our properties.
 
-        If something else has analysed the table since, only our properties are removed. The metastore computes sizes
-        again when the table changes.
+        Column statistics stay if something else has changed them since, and so do numbers of rows and bytes. The
+        metastore computes sizes again when the table changes.
         """
         with self._open() as table:
             properties = table.load().parameters or {}
             has_mark = ExportMark.from_properties(properties, self.kind) is not None
             if not has_mark and _WRITING not in properties:
                 return False
-            is_ours = _WRITING in properties or self._has_our_content(table, properties)
             columns = json.loads(properties.get(_COLUMNS, "[]"))
+            rows, _, digest = properties.get(_CONTENT, "").partition(":")
+            # An INSERT of Hive changes only the number of rows. Our column statistics would stay after a purge.
+            has_our_rows = _WRITING in properties or properties.get(_ROWS) == rows
+            statistics = read_thrift(table.statistics(columns))
+            is_ours = _WRITING in properties or digest == properties_digest(counts_of(statistics))
             if is_ours:
                 table.change_properties({_WRITING: "removing"}, {_ACCURATE})
             if _PARTITIONS in properties:
                 _remove_from_all_partitions(table, columns)
             if is_ours:
                 table.delete_statistics(columns)
-            numbers = {_ROWS, _SIZE, _ACCURATE} if is_ours else set()
+            numbers = {_ROWS, _SIZE, _ACCURATE} if has_our_rows else set()
             removed = {_CONTENT, _COLUMNS, _PARTITIONS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
             table.change_properties({}, removed)
             return True
@@ -238,8 +242,8 @@ def _properties(numbers: Numbers, *, accurate: bool) -> dict[str, str]:
 
 
 def _content(rows: Any, statistics: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a digest of the numbers of a table, as they are read back."""
-    return properties_digest({"rows": str(rows), "columns": counts_of(statistics)})
+    """Return the rows of a table and a digest of the numbers of its columns, as they are read back."""
+    return f"{rows}:{properties_digest(counts_of(statistics))}"
 
 
 def _remove_from_all_partitions(table: HiveTable, columns: Sequence[str]) -> None:
