@@ -94,7 +94,7 @@ class Configuration:
         """
         return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
 
-    def with_known_databases(self) -> "Configuration":
+    def with_loaded_listings(self) -> "Configuration":
         """Return the configuration with the last known tables of its databases; unchanged if it already has listings.
 
         A code location loads with these tables, without waiting for catalogs. The sensor of a database refreshes them.

@@ -215,7 +215,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         if state_path is not None:
             state = json.loads(state_path.read_text(encoding="utf-8"))
             configuration = replace(configuration, state=StoredState(state["databases"], state["tables"]))
-        configuration = configuration.with_known_databases()
+        configuration = configuration.with_loaded_listings()
         for name in self.upstream:
             configuration.unresolved().table(name)  # Raises if there is no such table.
         return build_metastore_definitions(

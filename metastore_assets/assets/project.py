@@ -44,7 +44,7 @@ def build_metastore_assets(
     Raises:
         ConfigError: The configuration is invalid, or a table does not exist.
     """
-    configuration = Configuration.of(config, s3, spark).with_known_databases()
+    configuration = Configuration.of(config, s3, spark).with_loaded_listings()
     metastore = configuration.unresolved()
     selected_tables = metastore.tables if tables is None else [metastore.table(name) for name in tables]
     infos = load_table_info(configuration, [table.name for table in selected_tables])
@@ -80,7 +80,7 @@ def build_commit_sensor(
     Raises:
         ConfigError: The configuration is invalid, or the table does not exist.
     """
-    configuration = Configuration.of(config, s3).with_known_databases()
+    configuration = Configuration.of(config, s3).with_loaded_listings()
     shown = configuration.unresolved()
     table_config = shown.table(table)
     names = names_of(table_config, translator or MetastoreTranslator())
@@ -117,7 +117,7 @@ def build_metastore_definitions(
         raise ConfigError(
             f"sensors = {sensors!r}: must be {join_names([repr(status) for status in get_args(SensorStatus)])}"
         )
-    configuration = Configuration.of(config, s3, spark).with_known_databases()
+    configuration = Configuration.of(config, s3, spark).with_loaded_listings()
     shown, user_translator = configuration.unresolved(), translator or MetastoreTranslator()
     selected_tables = shown.tables if tables is None else [shown.table(name) for name in tables]
     jobs, sensor_definitions = [], []

@@ -325,13 +325,13 @@ class Pruning:
         self.limit = limit
         self._pruner = pruner
         self._unknown_columns = frozenset(unknown_columns)
-        known = [column for column in referenced_columns(predicate) if column.field_id not in unknown_columns]
+        columns = [column for column in referenced_columns(predicate) if column.field_id not in unknown_columns]
         with count_io() as meter:
             index = pruner.index
             if selects_all:
-                self._selection, rows = index.all, index.all.bounds(known)
+                self._selection, rows = index.all, index.all.bounds(columns)
             else:
-                self._selection, rows = index.select(known, self._bound_rows)
+                self._selection, rows = index.select(columns, self._bound_rows)
             self._row_counts: RowCounts = rows.row_counts
             self._columns = self._with_unknown_columns(rows)
             described = [leaf for leaf in predicate.leaves() if leaf.column.field_id not in unknown_columns]

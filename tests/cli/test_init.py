@@ -131,11 +131,13 @@ def test_nothing_is_written_if_a_table_cannot_be_read(folder: Path) -> None:
 
 
 def test_options_of_readers_are_written(folder: Path) -> None:
-    (folder / "t.csv").write_text("1;x\n2;y\n")
+    (folder / "t.csv").write_text("1;x\n2;${HOME}\n")
     arguments = ["--option", "header=false", "--option", "delimiter=;", "--schema", "f0=string"]
+    arguments += ["--option", 'null_values=["${HOME}"]']
     assert answer("init", "t.csv", *arguments)["tables"][0]["columns"] == 2
     assert answer("refresh", "t")["version"] == 1
-    assert [column["type"] for column in answer("show", "t")["columns"]] == ["string", "string"]
+    columns = answer("show", "t")["columns"]
+    assert [(column["type"], column["null_count"]) for column in columns] == [("string", 0), ("string", 1)]
 
 
 @given(

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _STYLES = {"written": "green", "current": "green", "behind": "yellow", "absent": "yellow", "failed": "red"}
 
 
-def _choose_action(context: click.Context, option: click.Parameter, is_given: bool) -> None:
-    """Pass the name of a given flag to the command as `action`. Raises UsageError for a second flag."""
-    if is_given and context.params.setdefault("action", option.name) != option.name:
+def _choose_action(context: click.Context, option: click.Parameter, is_set: bool) -> None:
+    """Pass the name of a flag that is set to the command as `action`. Raises UsageError for a second flag."""
+    if is_set and context.params.setdefault("action", option.name) != option.name:
         raise click.UsageError("give only one of --status, --dry-run and --remove")
 
 

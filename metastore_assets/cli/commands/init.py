@@ -131,7 +131,9 @@ def _escape(value: Any) -> Any:
     """Return a value of the configuration whose texts contain no references to variables: `${` becomes `$${`."""
     if isinstance(value, str):
         return value.replace("${", "$${")
-    return {key: _escape(item) for key, item in value.items()} if isinstance(value, dict) else value
+    if isinstance(value, Mapping):
+        return {key: _escape(item) for key, item in value.items()}
+    return list(map(_escape, value)) if isinstance(value, list) else value
 
 
 def _find_tables(

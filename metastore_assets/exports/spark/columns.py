@@ -17,8 +17,8 @@ from metastore_assets.iso8601 import TICKS, date_text, timestamp_text
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.physical import physical_value
 
-_WHOLE = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
-_SIZES = {**_WHOLE, "float": 4, "double": 8, "boolean": 1, "date": 4, "timestamp": 8}
+_INTEGERS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
+_SIZES = {**_INTEGERS, "float": 4, "double": 8, "boolean": 1, "date": 4, "timestamp": 8}
 """Width in bytes by type, as Spark reports it for `avgLen` and `maxLen`."""
 _NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 """Types in the JSON of Spark's schemas, and their names in SQL."""
@@ -55,7 +55,7 @@ class SparkColumn:
         if self.type == "timestamp":
             return type_class.startswith("timestamp")
         expected = {"float": "float64", "double": "float64", "boolean": "boolean", "date": "date"}
-        return type_class in ("int64", "uint64") if self.type in _WHOLE else expected.get(self.type) == type_class
+        return type_class in ("int64", "uint64") if self.type in _INTEGERS else expected.get(self.type) == type_class
 
     @property
     def size(self) -> int:
