@@ -19,10 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import to_bytes
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 
@@ -281,6 +283,41 @@ def test_a_statistics_file_that_is_gone_is_replaced(lake: IcebergLake) -> None:
     (export,) = lake.refresh().exports
     assert (export.state, export.error) == ("written", None)
     assert list(lake.target.read_back()) == ["id"]
+
+
+def test_partition_statistics_of_others_stay_unless_they_are_to_be_replaced(lake: IcebergLake) -> None:
+    lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
+    schema = Schema(NestedField(1, "day", StringType(), required=False))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "day"))
+    table = lake.catalog.create_table("sales.orders", schema, partition_spec=spec)
+    table.append(pa.table({"day": ["a", "b"]}))
+    snapshot = table.metadata.current_snapshot_id
+    other = {"snapshot-id": snapshot, "statistics-path": "file:///other.parquet", "file-size-in-bytes": 1}
+    update = SetPartitionStatisticsUpdate.model_validate({"partition-statistics": other})
+    lake.catalog.commit_table(table, (), (update,))
+    assert "replace: true" in str(lake.refresh().exports[0].error)
+    assert [file.statistics_path for file in lake.table.metadata.partition_statistics] == ["file:///other.parquet"]
+    lake.settings["exports"] = {"iceberg": {"partition_statistics": True, "replace": True}}
+    assert lake.refresh().exports[0].state == "written"
+    assert "metastore-assets" in lake.table.metadata.partition_statistics[0].statistics_path
+
+
+def test_a_refused_registration_leaves_no_files(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer committed at the same time; the next attempt writes files of its own."""
+    lake.create(pa.table({"id": [1, 2]}))
+    commit, attempts = iceberg_target._commit, []
+
+    def refuse_first(*arguments: Any) -> None:
+        attempts.append(arguments)
+        if len(attempts) == 1:
+            raise CommitFailedException("the table has changed")
+        commit(*arguments)
+
+    monkeypatch.setattr(iceberg_target, "_commit", refuse_first)
+    assert lake.refresh().exports[0].state == "written"
+    files = [path.as_posix() for path in (lake.folder / "lake").rglob("*.stats")]
+    assert files == [file.statistics_path.removeprefix("file://") for file in lake.table.metadata.statistics]
+    assert len(attempts) == 2
 
 
 def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> None:

@@ -166,6 +166,7 @@ class IcebergTarget(ExportTarget):
         Returns:
             The number of bytes that were written.
         """
+        from pyiceberg.exceptions import CommitFailedException
         from pyiceberg.table.statistics import StatisticsFile
         from pyiceberg.table.update import SetStatisticsUpdate
 
@@ -176,7 +177,13 @@ class IcebergTarget(ExportTarget):
                 f"table {self.table.name!r} has no snapshot {number} any more: the next refresh exports the current one"
             )
         stored = [file for file in table.metadata.statistics if file.snapshot_id == snapshot.snapshot_id]
-        if any(_mark(file) is None for file in stored) and not self.options.replace:
+        partition_files = [
+            file for file in table.metadata.partition_statistics if file.snapshot_id == snapshot.snapshot_id
+        ]
+        has_others = any(_mark(file) is None for file in stored) or (
+            self.options.partition_statistics and not all(map(_is_ours, partition_files))
+        )
+        if has_others and not self.options.replace:
             raise ExportError(
                 f"table {self.table.name!r}: something else registered statistics for the snapshot {number}: set "
                 "`replace: true` in the settings of the export to overwrite them"
@@ -210,6 +217,7 @@ class IcebergTarget(ExportTarget):
         )
         size, updates = len(puffin.content), list[Any]()
         updates.append(SetStatisticsUpdate.model_validate({"statistics": described}))
+        written: list[Any] = [described]
         replaced: list[Any] = [file for file in stored if _mark(file) is not None]
         if self.options.partition_statistics:
             content = encode_partition_statistics(table, snapshot.snapshot_id)
@@ -219,12 +227,13 @@ class IcebergTarget(ExportTarget):
                 update = _write_partition_file(table, snapshot.snapshot_id, content)
                 size += len(content)
                 updates.append(update)
-                replaced += [
-                    file
-                    for file in table.metadata.partition_statistics
-                    if file.snapshot_id == snapshot.snapshot_id and _is_ours(file)
-                ]
-        _commit(table, updates)
+                written.append(update.partition_statistics)
+                replaced += filter(_is_ours, partition_files)
+        try:
+            _commit(table, updates)
+        except CommitFailedException:
+            _delete(table, written)
+            raise
         _delete(table, replaced)
         return size
 
