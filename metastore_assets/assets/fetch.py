@@ -24,6 +24,8 @@ Event = TypeVar("Event", MaterializeResult[Any], ObserveResult, AssetMaterializa
 
 NOTE = "metastore/statistics"
 """The metadata key of the reason why no statistics are attached."""
+EXPORTS_NOTE = "metastore/exports"
+"""The metadata key of the exports that failed. The next refresh repeats them."""
 
 
 def fetch_column_statistics(
@@ -39,7 +41,7 @@ def fetch_column_statistics(
     """Return a copy of the result with metadata: the table's columns with their main statistics, and the row count.
 
     Call it at the end of the asset that writes the table. If the table cannot be read, the asset does not fail: a note
-    in the metadata gives the reason. The result's own metadata has priority.
+    in the metadata gives the reason, and another one names exports that failed. The result's own metadata has priority.
 
     Args:
         result: The result or event of the asset.
@@ -63,7 +65,10 @@ def fetch_column_statistics(
         try:
             if refresh:
                 with configuration.session(metastore) as session:
-                    refresh_table(metastore, table_config, session)
+                    refreshed = refresh_table(metastore, table_config, session)
+                failures = [f"{export.target}: {export.error}" for export in refreshed.failed_exports]
+                if failures:
+                    metadata[EXPORTS_NOTE] = MetadataValue.text(f"failed: {'; '.join(failures)}")
             metadata.update(_read_metadata(metastore, table_config, partition))
         except ConfigError:
             raise

@@ -43,3 +43,15 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     assert str(broken["metastore/statistics"]).startswith("not available: ")
     with pytest.raises(ConfigError, match="'sails'"):
         fetch_column_statistics(MaterializeResult(), "sails", own)
+
+
+def test_a_failed_export_is_named(tmp_path: Path) -> None:
+    """The version is published and its statistics are attached."""
+    write(tmp_path, "2024-01-01", 3)
+    own = config(tmp_path)
+    exporting = own.tables[0].model_copy(update={"exports": ("iceberg",)})
+    result = fetch_column_statistics(
+        MaterializeResult(), "sales", own.model_copy(update={"tables": (exporting,)}), refresh=True
+    )
+    assert str(attached(result)["metastore/exports"]).startswith("failed: iceberg: table 'sales' is configured by")
+    assert attached(result)["dagster/row_count"] == 3
