@@ -182,6 +182,21 @@ def test_remove_undoes_the_export(lab: GlueLab) -> None:
     assert table.export().state == "written"
 
 
+def test_values_of_a_column_that_is_hidden_now_leave_the_catalog(lab: GlueLab) -> None:
+    """From the table and from partitions."""
+    table = lab.partitioned()
+    secrets = ROWS.set_column(0, "id", pa.array([4711004711, 4711004712, None, None]))
+    pq.write_table(secrets, table.folder / "p=1" / "2.parquet")
+
+    def everything() -> str:
+        return repr((lab.properties("parts"), lab.partitions(), dict(lab.store.statistics)))
+
+    table.export()
+    assert "4711004712" in everything()
+    assert table.export(columns={"id": {"values": "hidden"}}).state == "written"
+    assert "47110047" not in everything()
+
+
 def test_partitions_that_are_exported_no_longer_lose_their_statistics(lab: GlueLab) -> None:
     """Otherwise, they would stay as they are while the table changes."""
     table = lab.partitioned()

@@ -207,6 +207,22 @@ def test_remove_undoes_the_export(hive: str, tmp_path: Path) -> None:
     assert table.state().state == "current"
 
 
+@pytest.mark.parametrize("kind", ["hive", "spark"])
+def test_values_of_a_column_that_is_hidden_now_leave_the_metastore(hive: str, tmp_path: Path, kind: str) -> None:
+    """From the table and from partitions."""
+    table = _partitioned(hive, tmp_path, exports=[kind])
+    secrets = ROWS.set_column(0, "Id", pa.array([4711004711, 4711004712, None, None]))
+    pq.write_table(secrets, table.folder / "day=2024-01-01" / "2.parquet")
+
+    def everything() -> str:
+        return repr((table.properties(), table.read_back(), _partitions(table)))
+
+    table.export()
+    assert "4711004712" in everything()
+    assert table.export(columns={"Id": {"values": "hidden"}}).state == "written"
+    assert "47110047" not in everything()
+
+
 def test_partitions_that_are_exported_no_longer_lose_their_statistics(hive: str, tmp_path: Path) -> None:
     """Otherwise, Hive would take them for accurate while the table changes."""
     table = _partitioned(hive, tmp_path)
