@@ -210,6 +210,18 @@ def test_partitions_that_are_exported_no_longer_lose_their_statistics(lab: GlueL
     assert lab.partitions()["1"]["numRows"] == "2"
 
 
+def test_remove_leaves_rows_of_partitions_that_others_counted(lab: GlueLab) -> None:
+    table = lab.partitioned()
+    table.export()
+    client = GlueTable(lab.glue.client, lab.glue.database, "parts")
+    (changed,) = (partition for partition in client.partitions() if partition["Values"] == ["1"])
+    client.change_partitions([(changed, {**changed["Parameters"], "numRows": "9"})])
+    assert table.remove().state == "removed"
+    assert not lab.store.of(lab.glue.database, "parts", "1")
+    rows = {value: properties.get("numRows") for value, properties in lab.partitions().items()}
+    assert rows == {"1": "9", "02": None}
+
+
 def test_a_hidden_column_loses_its_statistics(lab: GlueLab) -> None:
     table = lab.partitioned()
     table.export()

@@ -256,6 +256,8 @@ def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp
     table.settings["exports"] = {"hive": {"partitions": False}}
     assert table.remove().state == "removed"
     assert not any(columns for _, columns in _partitions(table).values())
+    assert _partitions(table)["day=2024-01-02"][0]["numRows"] == "9"
+    assert "numRows" not in _partitions(table)["day=2024-01-01"][0]
 
 
 def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,9 +219,11 @@ def _remove_from_all_partitions(table: GlueTable, columns: Sequence[str]) -> Non
 
 
 def _remove_from_partition(table: GlueTable, partition: Mapping[str, Any], columns: Sequence[str]) -> None:
-    """Remove our statistics and our properties of a partition."""
+    """Remove our statistics and our properties of a partition. Numbers that something else has changed stay."""
     table.delete_statistics(columns, partition["Values"])
-    parameters = {key: text for key, text in partition["Parameters"].items() if key not in (_CONTENT, _ROWS, _SIZE)}
+    parameters = dict(partition["Parameters"])
+    if parameters.pop(_CONTENT).partition(":")[0] == parameters.get(_ROWS):
+        parameters = {key: text for key, text in parameters.items() if key not in (_ROWS, _SIZE)}
     table.change_partitions([(partition, parameters)])
 
 

@@ -254,13 +254,15 @@ def _remove_from_all_partitions(table: HiveTable, columns: Sequence[str]) -> Non
 
 
 def _remove_from_partitions(table: HiveTable, names: Sequence[str], columns: Sequence[str]) -> None:
-    """Remove our statistics and our properties of some partitions."""
+    """Remove our statistics and our properties of some partitions. Numbers that something else has changed stay."""
     for name in names:
         table.delete_statistics(columns, name)
     partitions = [partition for _, partition in table.load_partitions(names)]
-    removed = {_CONTENT, _ROWS, _SIZE, _ACCURATE}
     for partition in partitions:
-        partition.parameters = {key: text for key, text in (partition.parameters or {}).items() if key not in removed}
+        parameters = partition.parameters or {}
+        has_our_rows = parameters.get(_CONTENT, "").partition(":")[0] == parameters.get(_ROWS)
+        removed = {_CONTENT, _ACCURATE, *((_ROWS, _SIZE) if has_our_rows else ())}
+        partition.parameters = {key: text for key, text in parameters.items() if key not in removed}
     table.change_partitions(partitions)
 
 
