@@ -780,7 +780,8 @@ class FilesTable(SyntheticTable):
 
     def _write_files(self) -> None:
         for file in self.base_files(0, self.count):
-            self._link(file)
+            if not (self.folder / file.path).exists():
+                self._link(file)
 
     def _commit(self, change: Change, operation: str) -> None:
         for file in change.removed:

@@ -86,7 +86,7 @@ def inflated(data: bytes) -> bytes:
         return b""
 
 
-@pytest.mark.parametrize("place", ["alone", "beside others"])
+@pytest.mark.parametrize("location", ["alone", "beside others"])
 def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, location: str) -> None:
     def run() -> None:
         refresh(lake.config(), lake.table, lambda: spark)

@@ -42,14 +42,14 @@ def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:
     """An Iceberg commit adds a file that an earlier one added: its rows count twice, so all fragments are compared."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     file = writer.data(pa.table({"id": [1, 2]}))
-    writer.commit(file, keep_manifests=True)
-    writer.commit(writer.data(pa.table({"id": [3]})), keep_manifests=True)
+    writer.commit(file, retain_manifests=True)
+    writer.commit(writer.data(pa.table({"id": [3]})), retain_manifests=True)
     table = TableConfig(name="t", uri=str(writer.folder))
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
     refresh(config, table, no_spark)
-    writer.commit(writer.data(pa.table({"id": [4]})), keep_manifests=True)
+    writer.commit(writer.data(pa.table({"id": [4]})), retain_manifests=True)
     assert plan_refresh(config, table).to_json()["full_comparison"] is None
-    writer.commit({key: value for key, value in file.items() if key != "sequence_number"}, keep_manifests=True)
+    writer.commit({key: value for key, value in file.items() if key != "sequence_number"}, retain_manifests=True)
     assert plan_refresh(config, table).to_json()["full_comparison"] == "the table lists a file several times"
     refresh(config, table, no_spark)
     version = versions(config).latest()

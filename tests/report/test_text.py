@@ -120,7 +120,7 @@ def test_long_and_unprintable_text_is_cut_to_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "shown"),
+    ("part", "complete", "shown"),
     [
         (0, 10, "0.0%"),
         (10, 10, "100.0%"),

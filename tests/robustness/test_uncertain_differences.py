@@ -72,17 +72,17 @@ def test_an_iceberg_file_that_is_listed_twice_until_a_rollback(tmp_path: Path) -
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     config = _config(tmp_path)
     data = writer.data(pa.table({"id": [1, 2, 3]}))
-    writer.commit(data, writer.data(pa.table({"id": [7]})), keep_manifests=True)
+    writer.commit(data, writer.data(pa.table({"id": [7]})), retain_manifests=True)
     _assert_refresh(config, 4, "no version is published")
     first = writer.snapshots[-1]["snapshot-id"]
     again = {key: value for key, value in data.items() if key != "sequence_number"}
-    writer.commit(again, keep_manifests=True)
+    writer.commit(again, retain_manifests=True)
     _assert_refresh(config, 7, "lists a file several times")
-    writer.commit(writer.data(pa.table({"id": [9]})), keep_manifests=True)
+    writer.commit(writer.data(pa.table({"id": [9]})), retain_manifests=True)
     _assert_refresh(config, 8, "lists a data file several times")
     writer.write_metadata(**{"current-snapshot-id": first})
     _assert_refresh(config, 4, "lists a data file several times")
     writer.refs["main"]["snapshot-id"] = first
     writer.manifests, writer.live = writer.manifests[:1], writer.live[:2]
-    writer.commit(writer.data(pa.table({"id": [10]})), keep_manifests=True)
+    writer.commit(writer.data(pa.table({"id": [10]})), retain_manifests=True)
     _assert_refresh(config, 5, None)

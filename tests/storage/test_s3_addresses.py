@@ -210,7 +210,7 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
 
 
 def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
-    """Five at each level, once in a process; below they come out of the listing itself."""
+    """Six at each level, once in a process; below they come out of the listing itself."""
     for number in range(25):
         bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
         bucket.put(f"a/metadata/{number}/notes.json", b"{}")
@@ -219,7 +219,7 @@ def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, req
     table.current()
     requested = requests.take()
     assert requested.count("list a/b/c/") == 1
-    assert len(requested) == 1 + 5 * 3
+    assert len(requested) == 1 + 6 * 3
     for again in (table, bucket.open("a/b/c", format="files")):
         requests.take()
         again.current()

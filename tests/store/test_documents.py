@@ -1,4 +1,4 @@
-"""The newest of numbered documents: found in a few requests, however many there are and whatever is told of it."""
+"""The newest of numbered documents: found in a few requests, however many there are and whatever its hint says."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def versions(store: ObjectStore) -> VersionStore:
     return versions
 
 
-@pytest.mark.parametrize("told", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
+@pytest.mark.parametrize("reported", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
 def test_wrong_and_missing_hints(versions: VersionStore, reported: bytes | None) -> None:
     """Nobody is misled, and the next publisher puts it right."""
     if reported is None:

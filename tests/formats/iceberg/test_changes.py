@@ -100,11 +100,11 @@ class _History:
         self._added: list[Entry] = []
         self._removed: list[Entry] = []
 
-    def commit(self, steps: Collection[str], *, keep_manifests: bool) -> None:
+    def commit(self, steps: Collection[str], *, retain_manifests: bool) -> None:
         self._added, self._removed = [], []
         for step in steps:
             getattr(self, f"_{step}")()
-        snapshot_id = self.writer.commit(*self._added, removed=self._removed, keep_manifests=keep_manifests)
+        snapshot_id = self.writer.commit(*self._added, removed=self._removed, retain_manifests=retain_manifests)
         self.states.append((str(snapshot_id), list(self.writer.live)))
 
     def _live(self, content: int, *, can_be_new: bool = False) -> list[Entry]:
@@ -225,8 +225,8 @@ def test_changes_are_the_difference_of_snapshots(
     """Between any two snapshots, in either direction, from commit to commit, and over several commits."""
     with tempfile.TemporaryDirectory() as folder:
         history = _History(Path(folder) / "t", version, seed)
-        for steps, keep_manifests in commits:
-            history.commit(["append"] if version == 1 else steps, keep_manifests=keep_manifests)
+        for steps, retain_manifests in commits:
+            history.commit(["append"] if version == 1 else steps, retain_manifests=retain_manifests)
         configs = [_config(history.writer.folder, at=id_) for id_, _ in history.states]
         planned = list(map(_snapshot, configs))
         steps_of_one = {(index, index + 1) for index in range(len(commits) - 1)}
@@ -256,7 +256,7 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 def _append(writer: IcebergWriter, day: str, **more: Any) -> Entry:
     entry = _file(writer, 0, day, **more)
-    writer.commit(entry, keep_manifests=True)
+    writer.commit(entry, retain_manifests=True)
     return entry
 
 
@@ -299,20 +299,20 @@ def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[Snapsh
 
 def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
     """Even if delete files are there, and of a new partition."""
-    writer.commit(_file(writer, 2, "a", equality_ids=[1]), _file(writer, 1, "b"), keep_manifests=True)
+    writer.commit(_file(writer, 2, "a", equality_ids=[1]), _file(writer, 1, "b"), retain_manifests=True)
     diff, opened = _opened(writer, lambda: [_append(writer, day) for day in ("a", "b", "new")])
     assert (len(diff.added), len(diff.removed), opened) == (3, 0, 0)
 
 
 def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
     file = _live(writer, "b")[0]
-    diff, opened = _opened(writer, lambda: writer.commit(removed=[file], keep_manifests=True))
+    diff, opened = _opened(writer, lambda: writer.commit(removed=[file], retain_manifests=True))
     assert (diff.added, diff.removed, opened) == ((), {("day=b", file["file_path"])}, 1)
 
 
 def test_manifests_that_are_merged_change_nothing(writer: IcebergWriter) -> None:
     """All are opened, because all were replaced."""
-    diff, opened = _opened(writer, lambda: writer.commit(keep_manifests=False))
+    diff, opened = _opened(writer, lambda: writer.commit(retain_manifests=False))
     assert (diff.added, diff.removed, opened) == ((), frozenset(), 6)
 
 
@@ -325,9 +325,9 @@ def test_deletes_open_the_manifests_of_their_partition(
 ) -> None:
     """By the bounds in the manifest list. Equality deletes without a partition touch all files."""
     deletes = _file(writer, content, day, equality_ids=[1] if content == 2 else None)
-    diff, opened = _opened(writer, lambda: writer.commit(deletes, keep_manifests=True))
+    diff, opened = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
     assert (len(diff.added), opened) == (touched, touched)
-    diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], keep_manifests=True))
+    diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], retain_manifests=True))
     assert (len(diff.added), opened) == (touched, touched + 1)
     assert diff.replaced == {(fragment.partition_key, fragment.path) for fragment in diff.added}
     assert not diff.removed
@@ -345,7 +345,7 @@ def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, 
         "bounds": {"lower_bounds": bounds, "upper_bounds": bounds},
     }[kind]
     deletes = _file(writer, 1, "b", content_size_in_bytes=30, **more)
-    diff, opened = _opened(writer, lambda: writer.commit(deletes, keep_manifests=True))
+    diff, opened = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
     assert ([fragment.path for fragment in diff.added], opened) == ([path], 2)
     assert diff.added[0].source.position_deletes  # type: ignore[attr-defined]
 
@@ -353,20 +353,20 @@ def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, 
 def test_only_older_files_are_looked_for(writer: IcebergWriter) -> None:
     """Manifests whose files are all newer than a delete file are not opened."""
     deletes = _file(writer, 2, "b", equality_ids=[1])
-    writer.commit(deletes, keep_manifests=True)
+    writer.commit(deletes, retain_manifests=True)
     for _ in range(3):
         _append(writer, "b")
-    diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], keep_manifests=True))
+    diff, opened = _opened(writer, lambda: writer.commit(removed=[deletes], retain_manifests=True))
     assert (len(diff.added), opened) == (2, 2 + 1)
 
 
 def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter) -> None:
     """A compaction that began before a delete was committed adds its file with the earlier sequence number."""
     for day in ("a", "b"):
-        writer.commit(_file(writer, 2, day, equality_ids=[1]), keep_manifests=True)
+        writer.commit(_file(writer, 2, day, equality_ids=[1]), retain_manifests=True)
     old = _live(writer, "b")
     new = _file(writer, 0, "b", sequence_number=3)
-    diff, opened = _opened(writer, lambda: writer.commit(new, removed=old, keep_manifests=True))
+    diff, opened = _opened(writer, lambda: writer.commit(new, removed=old, retain_manifests=True))
     assert [len(fragment.source.equality_deletes) for fragment in diff.added] == [1]  # type: ignore[attr-defined]
     assert (len(diff.removed), opened) == (2, 2 + 1)
 
@@ -376,9 +376,9 @@ def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_fil
     """Deletes of a rewritten manifest come last in the list, and those of unchanged manifests are read last."""
     path = _live(writer, "b")[0]["file_path"]
     first, second, third = (_file(writer, 1, "b", referenced_data_file=path if names_file else None) for _ in range(3))
-    writer.commit(first, keep_manifests=True)
-    writer.commit(second, third, keep_manifests=True)
-    diff, _ = _opened(writer, lambda: writer.commit(removed=[third], keep_manifests=True))
+    writer.commit(first, retain_manifests=True)
+    writer.commit(second, third, retain_manifests=True)
+    diff, _ = _opened(writer, lambda: writer.commit(removed=[third], retain_manifests=True))
     assert {len(fragment.source.position_deletes) for fragment in diff.added} == {2}  # type: ignore[attr-defined]
 
 
@@ -394,7 +394,7 @@ def test_a_rollback_and_a_branch_are_differences(writer: IcebergWriter) -> None:
     diff, _ = _opened(writer, lambda: writer.write_metadata(**{"current-snapshot-id": first}))
     assert (len(diff.added), len(diff.removed)) == (0, 3)
     before, cached = _snapshot(_config(writer.folder, at=str(first)))
-    writer.commit(_file(writer, 0, "a"), branch="audit", keep_manifests=True)
+    writer.commit(_file(writer, 0, "a"), branch="audit", retain_manifests=True)
     diff = _difference(_config(writer.folder, at="audit"), before.reference, cached)
     assert (len(diff.added), len(diff.removed)) == (4, 0)
 
@@ -405,7 +405,7 @@ def test_selected_partitions(writer: IcebergWriter) -> None:
     before, cached = _snapshot(config)
     for day in ("a", "b", "x1"):
         _append(writer, day)
-    writer.commit(_file(writer, 2, "a", equality_ids=[1]), removed=_live(writer, "a"), keep_manifests=True)
+    writer.commit(_file(writer, 2, "a", equality_ids=[1]), removed=_live(writer, "a"), retain_manifests=True)
     diff = _difference(config, before.reference, cached)
     assert_is_difference(diff, before, _snapshot(config)[0])
     assert [fragment.partition_key for fragment in diff.added] == ["day=b", "day=x1"]
@@ -431,7 +431,7 @@ def _expire(writer: IcebergWriter) -> None:
 def _remove_manifest(writer: IcebergWriter) -> None:
     """Of a file that the next commit removes."""
     (removed,) = [record for record, entries in writer.manifests if entries == _live(writer, "b")[:1]]
-    writer.commit(removed=_live(writer, "b")[:1], keep_manifests=True)
+    writer.commit(removed=_live(writer, "b")[:1], retain_manifests=True)
     Path(removed["manifest_path"]).unlink()
 
 
@@ -443,12 +443,12 @@ def _remove_list(writer: IcebergWriter) -> None:
 
 def _list_twice(writer: IcebergWriter) -> None:
     entry = _file(writer, 0, "a")
-    writer.commit(entry, dict(entry), keep_manifests=True)
+    writer.commit(entry, dict(entry), retain_manifests=True)
 
 
 def _cross_partitions(writer: IcebergWriter) -> None:
     file = _live(writer, "b")[0]
-    writer.commit(_file(writer, 1, "a", referenced_data_file=file["file_path"]), keep_manifests=True)
+    writer.commit(_file(writer, 1, "a", referenced_data_file=file["file_path"]), retain_manifests=True)
 
 
 def _recreate(writer: IcebergWriter) -> None:
@@ -512,9 +512,9 @@ def test_a_file_that_is_listed_twice_has_its_rows_twice(tmp_path: Path) -> None:
     """In one fragment, each time with the deletes that apply to it."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS[:1])
     data = writer.data(pa.table({"id": [1, 2, 3]}))
-    writer.commit(data, keep_manifests=True)
-    writer.commit(writer.equality_deletes(pa.table({"id": [2]}), "id"), keep_manifests=True)
-    writer.commit({key: value for key, value in data.items() if key != "sequence_number"}, keep_manifests=True)
+    writer.commit(data, retain_manifests=True)
+    writer.commit(writer.equality_deletes(pa.table({"id": [2]}), "id"), retain_manifests=True)
+    writer.commit({key: value for key, value in data.items() if key != "sequence_number"}, retain_manifests=True)
     snapshot, _ = _snapshot(_config(writer.folder))
     (fragment,) = snapshot.fragments
     assert (fragment.row_count, fragment.bytes) == (None, 2)

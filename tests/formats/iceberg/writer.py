@@ -106,7 +106,7 @@ class IcebergWriter:
     ) -> int:
         """A new snapshot with these files added and removed; its id.
 
-        All files are in new manifests, or with `keep_manifests` only those that were added, or in a manifest with one
+        All files are in new manifests, or with `retain_manifests` only those that were added, or in a manifest with one
         that was removed.
         """
         self.sequence += 1
