@@ -100,7 +100,8 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     sizes = []
     with table.installed():
         table_format = open_table_format(TableConfig(name="t", uri=str(table.folder), format=kind))
-        assert table_format.snapshot().reference == reference
+        # The snapshot of plain files is their listing, which has more files now.
+        assert (table_format.snapshot().reference == reference) is (kind != "files")
         for commit in (None, *scale_tables.COMMITS):
             if commit is not None:
                 table.commit(commit)
