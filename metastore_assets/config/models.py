@@ -181,13 +181,13 @@ class SharedTableConfig(ConfigModel):
         return policy
 
     def _is_hidden(self, names: Sequence[str]) -> bool:
-        """Return whether one column's values are hidden by the entries under `columns` for its paths.
+        """Return whether the entries under `columns` hide the values of one column.
 
-        If the entry for the first path, which is the current one, sets `values`, this setting applies. Otherwise, the
-        column is hidden if any entry hides it.
+        A column that is or may be renamed has several paths, and each can have an entry. If the entry for the current
+        path sets `values`, only this entry counts. Otherwise, the column is hidden if any of the entries hides it.
 
         Args:
-            names: All paths that the column has or may get.
+            names: The paths of the column, the current one first.
         """
         policies = {name: self.columns[name] for name in names if name != "default" and name in self.columns}
         values = {name: policy.values for name, policy in policies.items() if "values" in policy.model_fields_set}

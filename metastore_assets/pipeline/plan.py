@@ -170,7 +170,7 @@ class Target:
 
     @property
     def fragments_before(self) -> list[FragmentEntry]:
-        """The published fragments of all partitions in `partitions` and `removed`."""
+        """The fragments that the published version has in the partitions of `partitions` and `removed`."""
         return [*chain.from_iterable(partition.before for partition in self.partitions), *self.removed_fragments]
 
     def with_all_partitions(self) -> Target:

@@ -172,7 +172,10 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
-    """Return the amounts of rows by target key, multiplied by the sign (1 or -1)."""
+    """Return one row for each given row: its target key and its amounts, multiplied by the sign (1 or -1).
+
+    Rows below `SumStage.least` are left out. Rows with equal keys are not added up.
+    """
     node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)
     if node.least is not None:

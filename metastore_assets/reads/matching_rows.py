@@ -133,9 +133,10 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
 def _read_chunks(
     schema: pa.Schema, positions: Sequence[int], reader: FragmentReader
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Yield the columns in chunks of the same rows, each with its number of rows.
+    """Yield pairs: one array per column, all of them for the same rows, and the number of these rows.
 
-    Readers cut each column into chunks differently; this function aligns them.
+    The reader cuts columns into arrays at different rows. This function cuts them at the same rows. Without columns, it
+    yields one pair for all rows.
     """
     if not positions:
         yield [], reader.row_count

@@ -177,7 +177,7 @@ def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: 
 
 
 def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return some of the `STATISTICS` in a table: by name, a list with one value per row."""
+    """Return a list with one value per row for each of some columns of a table, by name. Names are in `STATISTICS`."""
     columns: dict[str, list[Any]] = {}
     for name in names:
         column, kind = one_chunk(table.column(name)), STATISTICS[name].kind

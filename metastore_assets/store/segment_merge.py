@@ -129,7 +129,7 @@ def write_segment(
     row_count: int,
     file_rows: int | None = None,
 ) -> tuple[SegmentFile, ...]:
-    """Write the result of a merge as one segment, in as many files as it needs. Return the files; none without keys.
+    """Write the result of a merge as one segment and return its files. The tuple is empty if the result has no keys.
 
     Args:
         objects: The store of the files.

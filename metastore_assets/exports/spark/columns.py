@@ -106,7 +106,7 @@ def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, 
 
 
 def format_value(column: SparkColumn, value: pa.Scalar) -> str:
-    """Return the text of a bound that Spark reads: times in UTC, with six decimal places."""
+    """Return the text of a bound that Spark reads. Times are in UTC, with microseconds."""
     if t.is_boolean(value.type):
         return "true" if value.as_py() else "false"
     number = physical_value(value)

@@ -55,7 +55,7 @@ def _without_unknown_groups(footer: bytes) -> bytes:
 def _unknown_groups(footer: _ThriftCursor) -> Iterator[tuple[int, int]]:
     """Yield start and end (exclusive) of the bytes of each invalid logical type.
 
-    Only a logical type that is the last field of its struct is yielded.
+    Only a logical type that is the last field of its struct is yielded: ids of later fields are relative to it.
     """
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:

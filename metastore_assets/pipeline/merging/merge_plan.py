@@ -1,10 +1,13 @@
-"""Planning of the merges of groups: which branches of their trees are merged, and which stored nodes are reused.
+"""Planning of merges: which stored results are reused, and which are merged again.
 
-A group has a tree: its children (profiles) are the leaves, and each branch merges the parts below it. A node is the
-stored result of a branch. A group is planned from its changed children. The nodes above these children are loaded by
-key, and merged again. Their other parts (unchanged nodes and children) are loaded as inputs. No other node is read.
-All children of a group are read only if the stored nodes cannot be used. This is so if there are none, if much of the
-group changed, if a node is missing or contradicts the changes, or if a node was merged under another profile spec.
+A group is a set of profiles that are merged into one: those of the fragments of a partition, or those of the partitions
+of the table. It is merged as a tree. The leaves are the profiles, and each branch merges what is below it. The stored
+result of a branch is a node.
+
+If some profiles changed, only the branches above them are merged again. What else is below these branches (unchanged
+nodes and profiles) is loaded as input. No other node is read. All profiles of a group are merged if there are no stored
+nodes, if much of the group changed, if a node is missing or contradicts the changes, or if a node was merged under
+another profile spec.
 """
 
 from __future__ import annotations
