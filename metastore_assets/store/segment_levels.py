@@ -64,8 +64,7 @@ def update_levels(
     row_count, changed = size
     segments = before.segments
     limit = kind.file_rows
-    is_sorted = all(file.first is not None and file.last is not None for file in before.files)
-    if not is_sorted or changed + sum(map(key_count, segments)) <= limit:
+    if not _have_bounds(segments) or changed + sum(map(key_count, segments)) <= limit:
         retained = retained_files(kind, before, row_count, changed)
         merged = SegmentFiles(0, before.files[len(retained) :]).segments
         return (*retained, *write([SegmentPart(files) for files in merged], True, bool(retained), limit))
@@ -74,7 +73,8 @@ def update_levels(
     segments = [*segments[:count], *([tuple(newest)] if newest else [])]
     work = changed * _WORK_PER_KEY
     for _ in range(work // limit + (allow_step or work * _STEP_INTERVAL >= limit)):
-        at = _next_absorbed(kind, segments)
+        # A file that was just written may begin or end with a key that is too long to be recorded.
+        at = _next_absorbed(kind, segments) if _have_bounds(segments) else None
         if at is None:
             break
         segments[at - 1 : at + 1] = _absorb(kind, segments[at - 1], segments[at], write, is_base=at == 1)
@@ -83,6 +83,11 @@ def update_levels(
         for segment in segments
         for number, file in enumerate(segment)
     )
+
+
+def _have_bounds(segments: Sequence[Sequence[SegmentFile]]) -> bool:
+    """Return whether the first and the last key of every file are known. A step needs them."""
+    return all(file.first is not None and file.last is not None for segment in segments for file in segment)
 
 
 def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int) -> int:

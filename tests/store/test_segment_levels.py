@@ -16,6 +16,7 @@ from metastore_assets.store.entry_changes import EntryChanges, write_entries
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_levels import SegmentPart, update_levels
+from metastore_assets.store.segment_merge import MAX_BOUND
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind
 from tests.store.sample_versions import write_small_segments
 
@@ -56,7 +57,8 @@ class KeysOnly:
             stored = keys[start : start + file_rows]
             path = str(len(self.contents))
             self.contents[path] = stored
-            files.append(SegmentFile(path, len(stored), stored[0], stored[-1], continues=start > 0))
+            first, last = (key if len(key) <= MAX_BOUND else None for key in (stored[0], stored[-1]))
+            files.append(SegmentFile(path, len(stored), first, last, continues=start > 0))
         self.written += len(keys)
         return tuple(files)
 
@@ -75,6 +77,15 @@ def test_no_commit_rewrites_a_large_set(changed: int, bound: int) -> None:
         total += stored.written
     assert total <= commits * changed * 60
     assert sum(file.rows for file in stored.files.segments[0]) == 50_000
+
+
+def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
+    """No step is made then, because it needs the first and the last key of each file."""
+    stored = KeysOnly(5_000)
+    for number in range(5):
+        keys = {*(f"{key:07}" for key in range(number, 5_000, 5)), "9" * (MAX_BOUND + 1)}
+        stored.commit(keys, allow_step=True)
+        assert keys <= {key for file in stored.files.files for key in stored.contents[file.path]}
 
 
 def _node(key: str, value: int) -> NodeEntry:
