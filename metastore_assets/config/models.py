@@ -327,7 +327,7 @@ class TableConfig(SharedTableConfig):
 
     @property
     def database(self) -> str | None:
-        """The `DatabaseConfig.key` of the entry that includes the table; None for an entry of `tables`."""
+        """The `DatabaseConfig.key` of the database that includes the table; None if `tables` lists the table itself."""
         return self._database
 
     def with_database(self, database: str) -> TableConfig:

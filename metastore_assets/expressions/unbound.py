@@ -524,8 +524,8 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
     """Return the comparison of an integer column with any number, as a comparison with an integer.
 
-    For example, `x < 1.5` becomes `x < 2`. If no value of the column can have the number, the result is a constant or
-    `is not null`.
+    For example, `x < 1.5` becomes `x < 2`. If all values compare equally with the number, as with `x = 1.5` or a number
+    outside the range of the type, the result is a constant or `is not null`.
 
     Args:
         column: A column of a class of integers, dates, times or decimals.

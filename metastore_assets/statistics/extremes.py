@@ -107,11 +107,11 @@ class MergedBounds:
         return cls(merged["minimum"], merged["maximum"], [low and high for low, high in zip(*exact, strict=True)])
 
     def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
-        """Return maximum minus minimum of each column: days of dates, units of times, unscaled values of decimals.
+        """Return maximum minus minimum of each column.
 
-        Type classes without differences, such as strings, have 0 if minimum and maximum are equal, and 1 otherwise. A
-        column
-        has 0 if minimum and maximum are both null, and None if only one of them is null.
+        The difference is in days for dates, in the unit of the type for times, and unscaled for decimals. Type classes
+        without differences, such as strings, have 0 if minimum and maximum are equal, and 1 otherwise. A column has 0
+        if minimum and maximum are both null, and None if only one of them is null.
 
         Args:
             classes: The type class of each column; None for a column without one.
