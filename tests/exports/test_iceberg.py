@@ -42,8 +42,6 @@ from metastore_assets.values.types import type_class
 from tests.exports.iceberg_lake import IcebergLake
 from tests.robustness.refresh_assertions import no_spark
 
-REALTABLES = Path("/work/shared/realtables/iceberg/impala_with_puffin_stats")
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[IcebergLake]:
@@ -119,11 +117,11 @@ def test_zeros_and_nan_are_one_value_each() -> None:
     assert hashes[2] == mmh3.hash64(java_nan, 9001, signed=False)[0] >> 1
 
 
-@pytest.mark.skipif(not REALTABLES.exists(), reason="the shared real tables are not there")
-def test_hashes_are_those_of_trino() -> None:
+def test_hashes_are_those_of_trino(realtables: Path) -> None:
     """A table that Impala wrote and Trino analysed: the same hashes for the same values, and the same bytes."""
-    (puffin_file,) = REALTABLES.glob("metadata/*.stats")
-    (data_file,) = REALTABLES.glob("data/*.parq")
+    table = realtables / "iceberg" / "impala_with_puffin_stats"
+    (puffin_file,) = table.glob("metadata/*.stats")
+    (data_file,) = table.glob("data/*.parq")
     puffin, rows = PuffinFile(puffin_file.read_bytes()), pq.read_table(data_file)
     assert len(puffin.footer.blobs) == rows.num_columns
     for blob in puffin.footer.blobs:
