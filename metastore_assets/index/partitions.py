@@ -280,7 +280,8 @@ def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.
     ]
     return PartitionRows(
         pa.table([pa.array(keys, pa.string()), pa.array(counts, pa.int64())], schema=PARTITIONS),
-        pa.concat_tables(parts) if parts else empty_statistics(schema),
+        # The columns of a small table take 40 kB of memory besides their values, so they are copied to one chunk.
+        pa.concat_tables(parts).combine_chunks() if parts else empty_statistics(schema),
     )
 
 

@@ -113,6 +113,14 @@ def test_the_last_write_is_read(commits: Sequence[tuple[dict[int, int], set[int]
         assert named <= {info.path for info in store.list()}
 
 
+def test_stacked_statistics_are_in_one_chunk() -> None:
+    """As chunks, the columns of each small table would take 40 kB of memory besides their values."""
+    tables = [build_statistics_table(list(rows_of(number).values())) for number in (3, 4, 5)]
+    stacked = stack_partitions([(f"p={number}", number) for number in range(3)], tables)
+    assert {column.num_chunks for column in (*stacked.rows.columns, *stacked.partitions.columns)} == {1}
+    assert stacked.row_count == sum(map(len, tables))
+
+
 def test_a_truncated_file_is_reported(tmp_path: object) -> None:
     store = ObjectStore(str(tmp_path))
     own = {f"p={at}": UnindexedPartition(f"p={at}", str(at), at) for at in range(12)}
