@@ -331,7 +331,8 @@ class VersionBuilder:
             spec_id = fragments[0].spec_id
         return PartitionEntry(
             key=partition.key,
-            content_id=partition_content_id(spec_id, partition.fragments),
+            # Not `spec_id`: an equal profile may have been made while `auto` policies were undecided.
+            content_id=partition_content_id(self._target.spec.id, partition.fragments),
             row_count=sum(entry.row_count for entry in fragments),
             bytes=sum(entry.bytes for entry in fragments),
             fragments=len(fragments),

@@ -22,7 +22,8 @@ from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
-from tests.pipeline.file_lake import assert_same, everything, latest
+from tests.pipeline.file_lake import Lake, assert_same, everything, latest
+from tests.robustness.refresh_assertions import no_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,3 +225,21 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
     assert coarse.fragments_profiled == 0
     fine = refreshed(histogram=4000)
     assert fine.fragments_profiled == 2
+
+
+def test_a_full_refresh_keeps_the_content_id(tmp_path: Path) -> None:
+    """The only file of a partition is profiled before the decisions of the first version, and later under them."""
+    lake = Lake(tmp_path)
+    lake.append(0)
+    lake.append(0)
+    lake.append(1)
+    config = lake.config().model_copy(update={"engine": "auto"})
+    refresh(config, lake.table, no_spark)
+    first, statistics = latest(config), everything(config)
+    refresh(config, lake.table, no_spark, RefreshRequest(full=True))
+    assert latest(config).number == 2
+    assert {entry.key: entry.content_id for entry in latest(config).partitions} == {
+        entry.key: entry.content_id for entry in first.partitions
+    }
+    assert latest(config).content_id == first.content_id
+    assert_same(everything(config), statistics)
