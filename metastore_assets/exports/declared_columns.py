@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metastore_assets.exports.declared_statistics import DeclaredStatistics, declare_statistics
+from metastore_assets.exports.table_properties import properties_digest
 from metastore_assets.messages import join_names
 from metastore_assets.values.leaf_columns import schema_leaves
 
@@ -78,11 +77,6 @@ class DeclaredColumns:
         names = [name for name in self._left_out if name not in written]
         reason = "left out, because the metastore has no statistics of their types, or distinct values are not known: "
         return [f"{reason}{join_names(names)}"] if names else []
-
-
-def properties_digest(properties: Mapping[str, Any]) -> str:
-    """Return a digest of properties. A different digest later shows that something else changed them."""
-    return hashlib.sha256(json.dumps(properties, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:

@@ -36,9 +36,9 @@ class ExportedTable:
         refresh(config, config.tables[0], no_spark)
         return self.write()
 
-    def write(self) -> ExportResult:
-        """Export the newest version."""
-        (result,) = write_exports(*self._version())
+    def write(self, *, rewrite: bool = False) -> ExportResult:
+        """Export the newest version. With `rewrite`, remove the earlier export first, as a purge does."""
+        (result,) = write_exports(*self._version(), rewrite=rewrite)
         return result
 
     def _config(self, settings: Mapping[str, Any]) -> MetastoreConfig:

@@ -35,6 +35,7 @@ ROWS = pa.table(
     }
 )
 _TYPES = ("bigint", "decimal(15,2)", "double", "string", "timestamp", "date", "boolean", "binary")
+_LENGTHS = {"NumberOfDistinctValues": 9, "MaximumLength": 99, "AverageLength": 9.0}
 _COLUMNS = tuple(zip(ROWS.column_names, _TYPES, strict=True))
 
 
@@ -80,6 +81,12 @@ class GlueLab:
         """The properties of each partition by its value."""
         found = self.glue.client.get_partitions(DatabaseName=self.glue.database, TableName=name)["Partitions"]
         return {partition["Values"][0]: partition.get("Parameters", {}) for partition in found}
+
+    def analyse(self, name: str, column: str) -> None:
+        """Change the statistics of a column as another tool does."""
+        statistics = self.store.statistics[self.glue.database, name]
+        changed = {"Type": "STRING", "StringColumnStatisticsData": {"NumberOfNulls": 77, **_LENGTHS}}
+        statistics[column] = {**statistics[column], "StatisticsData": changed}
 
     def change_properties(self, name: str, **changes: str) -> None:
         GlueTable(self.glue.client, self.glue.database, name).change_properties(changes)
@@ -220,6 +227,46 @@ def test_remove_leaves_rows_of_partitions_that_others_counted(lab: GlueLab) -> N
     assert not lab.store.of(lab.glue.database, "parts", "1")
     rows = {value: properties.get("numRows") for value, properties in lab.partitions().items()}
     assert rows == {"1": "9", "02": None}
+
+
+def test_remove_leaves_only_the_columns_that_others_analysed(lab: GlueLab) -> None:
+    """Statistics of other columns go, because they may be hidden by now."""
+    table = lab.flat()
+    table.export()
+    lab.analyse("flat", "name")
+    assert table.state().state == "absent"
+    assert table.remove().state == "removed"
+    assert set(lab.store.of(lab.glue.database, "flat")) == {"name"}
+    assert not {name for name in lab.properties("flat") if "metastore-assets" in name or name == "numRows"}
+
+
+def test_a_purge_removes_a_hidden_column_although_others_analysed_another(lab: GlueLab) -> None:
+    table = lab.flat()
+    table.export()
+    lab.analyse("flat", "name")
+    table.settings["columns"] = {"id": {"values": "hidden"}}
+    assert "replace: true" in str(table.write(rewrite=True).error)
+    assert set(lab.store.of(lab.glue.database, "flat")) == {"name"}
+
+
+def test_properties_of_a_table_with_many_columns_are_split(lab: GlueLab) -> None:
+    """Metastores limit the length of a value to 4,000 characters."""
+    rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(200)})
+    location = lab.folder / "many"
+    location.mkdir()
+    pq.write_table(rows, location / "1.parquet")
+    lab.glue.register(files("many", str(location), columns=[(name, "bigint") for name in rows.column_names]))
+    table = ExportedTable(lab.catalog, f"{lab.glue.database}.many", location, exports=["glue"])
+    before = lab.properties("many")
+    assert table.export().columns == 200
+    assert max(map(len, lab.properties("many").values())) <= 4000
+    assert table.state().state == "current"
+    table.settings["exports"] = {"glue": {"columns": ["*_7"]}}
+    assert table.export().columns == 1
+    assert len(lab.store.of(lab.glue.database, "many")) == 1
+    assert table.remove().state == "removed"
+    assert lab.properties("many") == before
+    assert not lab.store.of(lab.glue.database, "many")
 
 
 def test_a_hidden_column_loses_its_statistics(lab: GlueLab) -> None:

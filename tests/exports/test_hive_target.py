@@ -245,6 +245,57 @@ def test_remove_leaves_no_statistics_of_ours_after_an_insert(hive: str, tmp_path
     assert not [name for name in table.properties() if "metastore-assets" in name]
 
 
+def test_remove_leaves_only_the_columns_that_others_analysed(hive: str, tmp_path: Path) -> None:
+    """Statistics of other columns go, because they may be hidden by now."""
+    table = _flat(hive, tmp_path)
+    table.export()
+    _analyse(table, "id")
+    assert table.state().state == "absent"
+    assert "replace: true" in str(table.export().error)
+    assert table.remove().state == "removed"
+    assert {name: numbers.get("numDVs") for name, numbers in table.read_back().items()} == {"": None, "id": 77}
+    assert not [name for name in table.properties() if "metastore-assets" in name or name == "numRows"]
+
+
+def test_an_interrupted_removal_leaves_the_columns_that_others_analysed(
+    hive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt fails after the table's properties were changed."""
+    table = _flat(hive, tmp_path)
+    table.export()
+    _analyse(table, "id")
+    with monkeypatch.context() as patch:
+        patch.setattr("metastore_assets.exports.hive.metastore.HiveTable.delete_statistics", _fail)
+        assert "the server is gone" in str(table.remove().error)
+    assert table.remove().state == "removed"
+    assert set(table.read_back()) == {"", "id"}
+
+
+def _analyse(table: HiveExportedTable, column: str) -> None:
+    """Write statistics of one column of a table as another client does."""
+    from hive_metastore import ttypes
+
+    database, _, name = table.name.partition(".")
+    data = ttypes.ColumnStatisticsData(longStats=ttypes.LongColumnStatsData(numNulls=0, numDVs=77))
+    description = ttypes.ColumnStatisticsDesc(True, database, name)
+    statistics = [ttypes.ColumnStatisticsObj(column, "bigint", data)]
+    with connect(table.uri) as client:
+        client.update_table_column_statistics(ttypes.ColumnStatistics(description, statistics, engine="hive"))
+
+
+def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: Path) -> None:
+    """Metastores limit the length of a value to 4,000 characters. The schema that Spark stores is left out."""
+    rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(200)})
+    table = _flat(hive, tmp_path, rows)
+    before = table.properties()
+    assert table.export().columns == 200
+    added = {name: text for name, text in table.properties().items() if name not in before}
+    assert max(map(len, added.values())) <= 4000
+    assert table.state().state == "current"
+    table.remove()
+    assert not [name for name in table.properties() if "metastore-assets" in name]
+
+
 def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp_path: Path) -> None:
     """A purge removes exports, so that statistics of columns that are hidden now do not stay."""
     table = _partitioned(hive, tmp_path)

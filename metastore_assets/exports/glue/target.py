@@ -9,16 +9,17 @@ from typing import Any
 
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.base import ExportedVersion, ExportMark, ExportOptions, ExportTarget, WrittenExport
-from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers, properties_digest
+from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers
 from metastore_assets.exports.glue.catalog import GlueTable, open_glue_table
 from metastore_assets.exports.glue.column_statistics import counts_of, read_response, to_request
 from metastore_assets.exports.partition_values import RegisteredPartitions, registered_values, version_values
+from metastore_assets.exports.table_properties import WrittenColumns
 
 _PREFIX = "metastore-assets.glue."
 _CONTENT = f"{_PREFIX}content"
-"""The property with a digest of the statistics that an export wrote for a table or for a partition."""
+"""The property with the number of rows that an export wrote. Partitions also have a digest of their statistics."""
 _COLUMNS = f"{_PREFIX}columns"
-"""The property with the names of the columns whose statistics an export wrote, as JSON."""
+"""The property with `WrittenColumns` of the table."""
 _PARTITIONS = f"{_PREFIX}partitions"
 """The property that a table has if an export wrote statistics of its partitions."""
 _WRITING = f"{_PREFIX}writing"
@@ -56,13 +57,14 @@ class GlueTarget(ExportTarget):
             registered = self._registered(table, declared)
             types = {column["Name"]: column.get("Type", "") for column in declared["StorageDescriptor"]["Columns"]}
             keys = [key["Name"] for key in declared.get("PartitionKeys", ())]
-            columns = DeclaredColumns(version, types, keys, json.loads(properties.get(_COLUMNS, "[]")))
+            previous = WrittenColumns.from_properties(properties, _COLUMNS)
+            columns = DeclaredColumns(version, types, keys, previous.names)
             numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
-            names = sorted(columns.written | set(columns.previous_columns))
-            writing = {_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}
+            started = WrittenColumns.in_progress({*columns.written, *previous.names})
+            writing = {_WRITING: version.mark.digest, **started.to_properties(_COLUMNS)}
             table.change_properties(
                 writing | ({_PARTITIONS: "true"} if self.options.partitions else {}),
-                {_CONTENT, *ExportMark.property_names(self.kind)},
+                {_CONTENT, *previous.to_properties(_COLUMNS), *ExportMark.property_names(self.kind)},
             )
             if _PARTITIONS in properties and not self.options.partitions:
                 _remove_from_all_partitions(table, columns.previous_columns)
@@ -73,10 +75,11 @@ class GlueTarget(ExportTarget):
             added = {
                 **_properties(numbers),
                 **version.mark.to_properties(self.kind),
-                _COLUMNS: json.dumps(sorted(columns.written)),
-                _CONTENT: _content(read_response(requests)),
+                **WrittenColumns.of_statistics(counts_of(read_response(requests))).to_properties(_COLUMNS),
+                _CONTENT: str(numbers.rows),
             }
-            table.change_properties(added, {_WRITING, *(() if self.options.partitions else (_PARTITIONS,))})
+            finished = {_WRITING, *started.to_properties(_COLUMNS)}
+            table.change_properties(added, finished | (set() if self.options.partitions else {_PARTITIONS}))
         notes = columns.notes()
         if unmatched:
             notes.append(f"{unmatched} partitions are not registered in Glue, and were left out")
@@ -93,23 +96,22 @@ class GlueTarget(ExportTarget):
     def remove(self) -> bool:
         """Remove our column statistics, the numbers of rows and bytes, and our properties.
 
-        If something else has written statistics since, only our properties are removed.
+        The statistics of a column of the table stay if something else has written them since, and so do the numbers of
+        rows and bytes.
         """
         with self._open() as table:
             properties = table.load().get("Parameters", {})
             if ExportMark.from_properties(properties, self.kind) is None and _WRITING not in properties:
                 return False
-            is_ours = _WRITING in properties or _has_our_content(table, properties)
-            columns = json.loads(properties.get(_COLUMNS, "[]"))
-            if is_ours:
-                table.change_properties({_WRITING: "removing"})
+            columns = WrittenColumns.from_properties(properties, _COLUMNS)
+            has_our_rows = properties.get(_ROWS) == properties.get(_CONTENT, properties.get(_ROWS))
+            table.change_properties({_WRITING: "removing"})
             if _PARTITIONS in properties:
-                _remove_from_all_partitions(table, columns)
-            if is_ours:
-                table.delete_statistics(columns)
-            numbers = {_ROWS, _SIZE} if is_ours else set()
-            removed = {_CONTENT, _COLUMNS, _PARTITIONS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
-            table.change_properties({}, removed)
+                _remove_from_all_partitions(table, columns.names)
+            table.delete_statistics(columns.unchanged(_stored_counts(table, columns)))
+            removed = {_CONTENT, _PARTITIONS, _WRITING, *columns.to_properties(_COLUMNS)}
+            numbers = {_ROWS, _SIZE} if has_our_rows else set()
+            table.change_properties({}, {*removed, *ExportMark.property_names(self.kind), *numbers})
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
@@ -198,13 +200,14 @@ def _column_names(declared: Mapping[str, Any]) -> list[str]:
 
 
 def _has_our_content(table: GlueTable, properties: Mapping[str, str]) -> bool:
-    statistics = read_response(table.statistics(json.loads(properties.get(_COLUMNS, "[]"))))
-    return properties.get(_CONTENT) == _content(statistics)
+    """Return whether the number of rows and the statistics of all columns are those of the export."""
+    columns = WrittenColumns.from_properties(properties, _COLUMNS)
+    has_our_rows = _CONTENT in properties and properties.get(_ROWS) == properties[_CONTENT]
+    return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
 
 
-def _content(statistics: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a digest of the numbers of columns, as they are read back."""
-    return properties_digest(counts_of(statistics))
+def _stored_counts(table: GlueTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
+    return counts_of(read_response(table.statistics(columns.names)))
 
 
 def _properties(numbers: Numbers) -> dict[str, str]:

@@ -16,18 +16,19 @@ from metastore_assets.exports.base import (
     ExportTarget,
     WrittenExport,
 )
-from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers, properties_digest
+from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers
 from metastore_assets.exports.hive.column_statistics import counts_of, read_thrift, to_thrift
 from metastore_assets.exports.hive.metastore import HiveTable, open_hive_table
 from metastore_assets.exports.partition_values import RegisteredPartitions, registered_values, version_values
+from metastore_assets.exports.table_properties import WrittenColumns
 
 if TYPE_CHECKING:
     from hive_metastore.ttypes import Table
 
 _CONTENT = "metastore-assets.hive.content"
-"""The property with the rows and a digest of the statistics that an export wrote for a table or a partition."""
+"""The property with the number of rows that an export wrote. Partitions also have a digest of their statistics."""
 _COLUMNS = "metastore-assets.hive.columns"
-"""The property with the names of the columns whose statistics an export wrote, as JSON."""
+"""The property with `WrittenColumns` of the table."""
 _PARTITIONS = "metastore-assets.hive.partitions"
 """The property that a table has if an export wrote statistics of its partitions."""
 _WRITING = "metastore-assets.hive.writing"
@@ -73,12 +74,13 @@ class HiveTarget(ExportTarget):
             registered = self._registered(table, declared)
             types = {column.name: column.type for column in declared.sd.cols}
             keys = [key.name for key in declared.partitionKeys or []]
-            columns = DeclaredColumns(version, types, keys, json.loads(properties.get(_COLUMNS, "[]")))
+            previous = WrittenColumns.from_properties(properties, _COLUMNS)
+            columns = DeclaredColumns(version, types, keys, previous.names)
             numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
             # Until the last request, `_WRITING` shows that the export is incomplete, and nothing is declared accurate.
-            replaced = {_CONTENT, _ACCURATE, *ExportMark.property_names(self.kind)}
-            names = sorted({one.column for one in numbers.columns} | set(columns.previous_columns))
-            writing = {_WRITING: version.mark.digest, _COLUMNS: json.dumps(names)}
+            replaced = {_CONTENT, _ACCURATE, *previous.to_properties(_COLUMNS), *ExportMark.property_names(self.kind)}
+            started = WrittenColumns.in_progress({*columns.written, *previous.names})
+            writing = {_WRITING: version.mark.digest, **started.to_properties(_COLUMNS)}
             table.change_properties(writing | ({_PARTITIONS: "true"} if self.options.partitions else {}), replaced)
             if _PARTITIONS in properties and not self.options.partitions:
                 _remove_from_all_partitions(table, columns.previous_columns)
@@ -89,10 +91,11 @@ class HiveTarget(ExportTarget):
             added = {
                 **_properties(numbers, accurate=self.options.accurate),
                 **version.mark.to_properties(self.kind),
-                _COLUMNS: json.dumps(sorted(columns.written)),
-                _CONTENT: _content(numbers.rows, read_thrift(objects)),
+                **WrittenColumns.of_statistics(counts_of(read_thrift(objects))).to_properties(_COLUMNS),
+                _CONTENT: str(numbers.rows),
             }
-            table.change_properties(added, {_WRITING, _ACCURATE, *(() if self.options.partitions else (_PARTITIONS,))})
+            finished = {_WRITING, _ACCURATE, *started.to_properties(_COLUMNS)}
+            table.change_properties(added, finished | (set() if self.options.partitions else {_PARTITIONS}))
         notes = columns.notes()
         if unmatched:
             notes.append(f"{unmatched} partitions are not registered in the metastore, and were left out")
@@ -104,34 +107,29 @@ class HiveTarget(ExportTarget):
         with self._open() as table:
             properties = table.load().parameters or {}
             mark = ExportMark.from_properties(properties, self.kind)
-            return mark if mark is not None and self._has_our_content(table, properties) else None
+            return mark if mark is not None and _has_our_content(table, properties) else None
 
     def remove(self) -> bool:
         """Remove our column statistics, the numbers of rows and bytes, and our properties.
 
-        Column statistics stay if something else has changed them since, and so do numbers of rows and bytes. The
-        metastore computes sizes again when the table changes.
+        The statistics of a column of the table stay if something else has written them since, and so do the numbers of
+        rows and bytes. The metastore computes sizes again when the table changes.
         """
         with self._open() as table:
             properties = table.load().parameters or {}
             has_mark = ExportMark.from_properties(properties, self.kind) is not None
             if not has_mark and _WRITING not in properties:
                 return False
-            columns = json.loads(properties.get(_COLUMNS, "[]"))
-            rows, _, digest = properties.get(_CONTENT, "").partition(":")
+            columns = WrittenColumns.from_properties(properties, _COLUMNS)
             # An INSERT of Hive changes only the number of rows. Our column statistics would stay after a purge.
-            has_our_rows = _WRITING in properties or properties.get(_ROWS) == rows
-            statistics = read_thrift(table.statistics(columns))
-            is_ours = _WRITING in properties or digest == properties_digest(counts_of(statistics))
-            if is_ours:
-                table.change_properties({_WRITING: "removing"}, {_ACCURATE})
-            if _PARTITIONS in properties:
-                _remove_from_all_partitions(table, columns)
-            if is_ours:
-                table.delete_statistics(columns)
+            has_our_rows = properties.get(_ROWS) == properties.get(_CONTENT, properties.get(_ROWS))
             numbers = {_ROWS, _SIZE, _ACCURATE} if has_our_rows else set()
-            removed = {_CONTENT, _COLUMNS, _PARTITIONS, _WRITING, *ExportMark.property_names(self.kind), *numbers}
-            table.change_properties({}, removed)
+            table.change_properties({_WRITING: "removing"}, numbers & {_ACCURATE})
+            if _PARTITIONS in properties:
+                _remove_from_all_partitions(table, columns.names)
+            table.delete_statistics(columns.unchanged(_stored_counts(table, columns)))
+            removed = {_CONTENT, _PARTITIONS, _WRITING, *columns.to_properties(_COLUMNS)}
+            table.change_properties({}, {*removed, *ExportMark.property_names(self.kind), *numbers})
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
@@ -144,16 +142,12 @@ class HiveTarget(ExportTarget):
     def _open(self) -> AbstractContextManager[HiveTable]:
         return open_hive_table(self.table, self.title)
 
-    def _has_our_content(self, table: HiveTable, properties: Mapping[str, str]) -> bool:
-        statistics = read_thrift(table.statistics(json.loads(properties.get(_COLUMNS, "[]"))))
-        return properties.get(_CONTENT) == _content(properties.get(_ROWS), statistics)
-
     def _refuse_foreign(self, table: HiveTable, properties: Mapping[str, str]) -> None:
         """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
         if self.options.replace or _WRITING in properties:
             return
         if ExportMark.from_properties(properties, self.kind) is not None:
-            is_foreign = not self._has_our_content(table, properties)
+            is_foreign = not _has_our_content(table, properties)
         else:
             names = [column.name for column in table.load().sd.cols]
             is_foreign = properties.get(_ROWS) not in UNKNOWN_ROWS or bool(table.statistics(names))
@@ -241,9 +235,15 @@ def _properties(numbers: Numbers, *, accurate: bool) -> dict[str, str]:
     return properties
 
 
-def _content(rows: Any, statistics: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the rows of a table and a digest of the numbers of its columns, as they are read back."""
-    return f"{rows}:{properties_digest(counts_of(statistics))}"
+def _has_our_content(table: HiveTable, properties: Mapping[str, str]) -> bool:
+    """Return whether the number of rows and the statistics of all columns are those of the export."""
+    columns = WrittenColumns.from_properties(properties, _COLUMNS)
+    has_our_rows = _CONTENT in properties and properties.get(_ROWS) == properties[_CONTENT]
+    return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
+
+
+def _stored_counts(table: HiveTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
+    return counts_of(read_thrift(table.statistics(columns.names)))
 
 
 def _remove_from_all_partitions(table: HiveTable, columns: Sequence[str]) -> None:

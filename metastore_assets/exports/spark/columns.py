@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
+from metastore_assets.exports.table_properties import join_property
 from metastore_assets.iso8601 import TICKS, date_text, timestamp_text
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.physical import physical_value
@@ -74,7 +75,7 @@ def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) ->
     Raises:
         ValueError: The schema in the properties cannot be read.
     """
-    text = read_long_property(parameters, "spark.sql.sources.schema")
+    text = join_property(parameters, "spark.sql.sources.schema")
     if not text:
         return [SparkColumn(name, type_.lower()) for name, type_ in declared.items()]
     try:
@@ -83,12 +84,6 @@ def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) ->
         raise ValueError("its schema in spark.sql.sources.schema cannot be read") from None
     # The JSON of a nested type is an object instead of a name.
     return [SparkColumn(name, _NAMES.get(type_, type_) if isinstance(type_, str) else "") for name, type_ in fields]
-
-
-def read_long_property(parameters: Mapping[str, str], key: str) -> str:
-    """Return the text of a property that Spark may have split into numbered parts; empty if there is none."""
-    count = int(parameters.get(f"{key}.numParts", "0") or 0)
-    return parameters.get(key) or "".join(parameters.get(f"{key}.part.{part}", "") for part in range(count))
 
 
 def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, pa.Scalar] | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from metastore_assets.exports.spark.columns import SparkColumn, find_bounds, format_value, read_long_property
+from metastore_assets.exports.spark.columns import SparkColumn, find_bounds, format_value
 from metastore_assets.exports.spark.histograms import EquiHeightHistogram, encode_histogram
+from metastore_assets.exports.table_properties import join_property, split_property
 from metastore_assets.statistics.column import ColumnStatistics
 
 PREFIX = "spark.sql.statistics."
@@ -20,8 +21,6 @@ _ROWS = f"{PREFIX}numRows"
 _COLUMN_PREFIX = f"{PREFIX}colStats."
 _STATISTICS = ("distinctCount", "nullCount", "avgLen", "maxLen", "min", "max", "histogram")
 _VERSION = "2"
-_PART_LENGTH = 4_000
-"""Spark splits a longer property, because metastores limit the length of values."""
 _MAX_KEY = 256
 """The greatest length of the key of a property in a Hive metastore."""
 
@@ -63,15 +62,8 @@ def column_properties(
     properties: dict[str, str] = {}
     for name, text in texts.items():
         if text is not None:
-            properties |= _long_property(f"{_COLUMN_PREFIX}{column.name}.{name}", text)
+            properties |= split_property(f"{_COLUMN_PREFIX}{column.name}.{name}", text)
     return {} if any(len(key) > _MAX_KEY for key in properties) else properties
-
-
-def _long_property(key: str, text: str) -> dict[str, str]:
-    if len(text) <= _PART_LENGTH:
-        return {key: text}
-    parts = [text[start : start + _PART_LENGTH] for start in range(0, len(text), _PART_LENGTH)]
-    return {f"{key}.numParts": str(len(parts)), **{f"{key}.part.{i}": part for i, part in enumerate(parts)}}
 
 
 def _distinct_without_nan(row: ColumnStatistics) -> int | None:
@@ -92,6 +84,6 @@ def parse_column_properties(properties: Mapping[str, str]) -> dict[str, dict[str
     for key in properties:
         if key.startswith(_COLUMN_PREFIX) and key.endswith(".version"):
             column = key.removeprefix(_COLUMN_PREFIX).removesuffix(".version")
-            texts = {name: read_long_property(properties, f"{_COLUMN_PREFIX}{column}.{name}") for name in _STATISTICS}
+            texts = {name: join_property(properties, f"{_COLUMN_PREFIX}{column}.{name}") for name in _STATISTICS}
             result[column] = {name: text for name, text in texts.items() if text}
     return result

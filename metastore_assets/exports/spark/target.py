@@ -17,7 +17,7 @@ from metastore_assets.exports.base import (
     ExportTarget,
     WrittenExport,
 )
-from metastore_assets.exports.declared_columns import properties_digest, top_level_columns
+from metastore_assets.exports.declared_columns import top_level_columns
 from metastore_assets.exports.hive.metastore import HiveTable, open_hive_table
 from metastore_assets.exports.spark.columns import SparkColumn, spark_columns
 from metastore_assets.exports.spark.histograms import MAX_BINS, compute_histogram
@@ -28,6 +28,7 @@ from metastore_assets.exports.spark.properties import (
     parse_column_properties,
     table_properties,
 )
+from metastore_assets.exports.table_properties import properties_digest
 from metastore_assets.messages import join_names
 
 _CONTENT = "metastore-assets.spark.content"

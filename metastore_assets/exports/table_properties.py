@@ -1,0 +1,85 @@
+"""Properties of tables in metastores, in which exports store long texts, digests and the columns that they wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PART_LENGTH = 4_000
+"""A longer property is split as Spark splits it, because metastores limit the length of values."""
+_DIGEST_LENGTH = 8
+"""Hexadecimal digits of a column's digest. A table has one for each column, so they are short."""
+
+
+def properties_digest(properties: Any) -> str:
+    """Return a digest of properties. A different digest later shows that something else changed them."""
+    return hashlib.sha256(json.dumps(properties, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def split_property(key: str, text: str) -> dict[str, str]:
+    """Return a property; a long text as the properties `<key>.numParts`, `<key>.part.0` and so on."""
+    if len(text) <= _PART_LENGTH:
+        return {key: text}
+    parts = [text[start : start + _PART_LENGTH] for start in range(0, len(text), _PART_LENGTH)]
+    return {f"{key}.numParts": str(len(parts)), **{f"{key}.part.{i}": part for i, part in enumerate(parts)}}
+
+
+def join_property(properties: Mapping[str, str], key: str) -> str:
+    """Return the text of a property that may be split; empty if there is none."""
+    count = int(properties.get(f"{key}.numParts", "0") or 0)
+    return properties.get(key) or "".join(properties.get(f"{key}.part.{part}", "") for part in range(count))
+
+
+@dataclass(frozen=True)
+class WrittenColumns:
+    """The columns whose statistics an export wrote, with a digest of each, as a property of the table.
+
+    With the digests, statistics that something else has written since are recognized column by column.
+    """
+
+    digests: Mapping[str, str]
+    """The digest of each column's statistics by its name in the metastore. It is empty while an export is written:
+    then the statistics of the column are ours, whatever they are."""
+
+    @classmethod
+    def of_statistics(cls, counts: Mapping[str, Any]) -> WrittenColumns:
+        """Return columns with the digests of some of their numbers, as the metastore returns them."""
+        return cls({name: _digest(numbers) for name, numbers in counts.items()})
+
+    @classmethod
+    def in_progress(cls, names: Collection[str]) -> WrittenColumns:
+        """Return columns whose statistics are about to be written or deleted."""
+        return cls(dict.fromkeys(names, ""))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], key: str) -> WrittenColumns:
+        """Return the columns in the properties of a table; none if there was no export."""
+        return cls(json.loads(join_property(properties, key) or "{}"))
+
+    def to_properties(self, key: str) -> dict[str, str]:
+        """Return the columns as properties of a table."""
+        return split_property(key, json.dumps(dict(sorted(self.digests.items())), separators=(",", ":")))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns, sorted."""
+        return sorted(self.digests)
+
+    def unchanged(self, counts: Mapping[str, Any]) -> list[str]:
+        """Return the columns whose statistics nothing else has written since the export.
+
+        Args:
+            counts: The same numbers as of `of_statistics`, as they are stored now.
+        """
+        return [
+            name
+            for name in self.names
+            if not self.digests[name] or (name in counts and _digest(counts[name]) == self.digests[name])
+        ]
+
+
+def _digest(numbers: Any) -> str:
+    return properties_digest(numbers)[:_DIGEST_LENGTH]
