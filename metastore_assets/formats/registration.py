@@ -38,6 +38,8 @@ class FormatDetector:
     """Prefix of the name of a marker file that is in each folder with data; None if the format has no such file."""
     is_plain: bool = False
     """Whether the tables are read as plain files. Their metadata then only decide which files belong to the table."""
+    has_partitions: bool = True
+    """Whether the configuration can select partitions of the tables."""
     unsupported: str | None = None
     """For a format that is recognised but cannot be read: what the user can do instead."""
 

@@ -28,6 +28,7 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 
+from metastore_assets.errors import TableNotFoundError
 from metastore_assets.exports.iceberg import target as iceberg_target
 from metastore_assets.exports.iceberg.sketches import hash_single_values
 from metastore_assets.exports.writing import write_exports
@@ -402,3 +403,13 @@ def test_a_table_without_a_snapshot_has_nothing_to_export(lake: IcebergLake) -> 
     table.append(pa.table({"id": [1, 2, 2]}))
     (export,) = lake.refresh().exports
     assert (export.columns, lake.target.read_back()["id"]["ndv"]) == (1, 2)
+
+
+def test_a_dropped_table_is_named(lake: IcebergLake) -> None:
+    """A table that was dropped after the refresh is an error of that table, not of the catalog's properties."""
+    lake.create(pa.table({"id": [1, 2]}))
+    lake.refresh()
+    lake.catalog.drop_table("sales.orders")
+    with pytest.raises(TableNotFoundError) as caught:
+        lake.target.status()
+    assert str(caught.value) == "catalog 'lake' has no table 'sales.orders'"

@@ -101,9 +101,9 @@ def open_pyiceberg_table(table: TableConfig) -> Iterator[Table]:
     if not isinstance(table.catalog, CatalogConfig) or table.identifier is None:
         raise ConfigError(f"table {table.name!r}: `catalogs` has no catalog {table.catalog!r}")
     what = f"table {table.identifier!r}"
-    with _catalog_errors(table.catalog, what):
+    with _catalog_errors(table.catalog, f"read or write {what}"):
         _checked_client(table.catalog, what)  # checks that packages and SQLite files exist
-        from metastore_assets.formats.catalogs.iceberg import open_catalog
+        from metastore_assets.formats.catalogs.iceberg import MISSING_TABLE, open_catalog
 
         properties = {
             "type": table.catalog.type,
@@ -111,7 +111,11 @@ def open_pyiceberg_table(table: TableConfig) -> Iterator[Table]:
             **table.catalog.properties,
         }
         with open_catalog(table.catalog.name, properties) as catalog:
-            yield catalog.load_table(tuple(table.identifier.split(".")))
+            try:
+                loaded = catalog.load_table(tuple(table.identifier.split(".")))
+            except MISSING_TABLE as error:
+                raise TableNotFoundError(f"has no {what}") from error
+            yield loaded
 
 
 def list_tables(config: CatalogConfig, database: str) -> list[ListedTable]:

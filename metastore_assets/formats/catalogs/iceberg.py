@@ -15,7 +15,8 @@ from metastore_assets.errors import ConfigError, TableFormatError, TableNotFound
 from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable, storage_options
 from metastore_assets.messages import close_names
 
-_MISSING = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
+MISSING_TABLE = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
+"""Errors of pyiceberg for a table or namespace that does not exist."""
 
 
 class _Located(Exception):
@@ -85,7 +86,7 @@ class IcebergCatalogClient:
                 table = catalog.load_table((*database.split("."), name))
         except _Located as located:
             return CatalogEntry("iceberg", located.location, storage_options(self._properties))
-        except _MISSING as error:
+        except MISSING_TABLE as error:
             raise TableNotFoundError(f"has no table {identifier!r}: {error}") from error
         if not table.metadata_location:
             raise TableFormatError(f"it records no metadata file of {identifier!r}")

@@ -12,7 +12,7 @@ from metastore_assets.formats.files.listed_files import TEXT_KINDS, DataFile, Li
 from metastore_assets.formats.files.overlapping_tables import Formats, OverlappingTables
 from metastore_assets.formats.files.partitioning import Items, Partitioning, key_items
 from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
-from metastore_assets.formats.files.unsupported_formats import ADVICE, kind_of_file
+from metastore_assets.formats.files.unsupported_formats import kind_of_file
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.storage.compression import SUFFIXES
 from metastore_assets.storage.location import Location, StoredFile
@@ -253,10 +253,9 @@ def _check_suffix(location: Location, path: str, stem: str) -> None:
 def _check_readable(location: Location, path: str, kind: str, compression: str | None) -> None:
     """Raise TableFormatError if files of this kind, or in this compression, cannot be read."""
     full_path = location.full_path(path)
-    if kind == _UNKNOWN and (what := kind_of_file(full_path)):
-        raise TableFormatError(
-            f"{full_path} is {what}, which is not supported: {ADVICE}; move it elsewhere if it is no data of this table"
-        )
+    if kind == _UNKNOWN and (recognised := kind_of_file(full_path)):
+        what, advice = recognised
+        raise TableFormatError(f"{full_path} is {what}: {advice}; move it elsewhere if it is no data of this table")
     if kind == _UNKNOWN:
         raise TableFormatError(
             f"{full_path} is no data file of a recognised kind: name it .parquet, .orc, .avro, .csv or .json, "

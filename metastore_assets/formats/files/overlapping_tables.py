@@ -100,14 +100,11 @@ class OverlappingTables:
         if overlap := above or linked:
             kind, table = overlap
             unsupported = self._formats[kind].unsupported
+            selection = ", and filter with `partitions` (`--partition`)" if self._formats[kind].has_partitions else ""
             raise TableFormatError(
                 f"{self._location.uri} {'lies inside' if above else 'has links to files inside'} the {kind} table "
                 f"{table.uri}, {_REASON}; "
-                + (
-                    f"{kind} tables are not supported: {unsupported}"
-                    if unsupported
-                    else f"name {table.uri}, and filter with `partitions` (`--partition`)"
-                )
+                + (f"{kind} tables are not supported: {unsupported}" if unsupported else f"name {table.uri}{selection}")
             )
         if self._table_file:
             path, kind, advice = self._table_file

@@ -32,7 +32,6 @@ _SUFFIXES = {
     "feather": "a Feather file",
     "hfile": "an HFile",
     "ipc": "an Arrow IPC file",
-    "lance": "a file of a Lance table",
     "nimble": "a Nimble file",
     "puffin": "a Puffin file, which holds deletes or statistics of an Iceberg table",
     "share": "a profile of Delta Sharing",
@@ -101,10 +100,18 @@ def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
     return bucket, padded, numbered
 
 
-def kind_of_file(name: str) -> str | None:
-    """Return the kind of an unsupported file by its suffix, as in "an Excel file"; None for other suffixes."""
-    return _SUFFIXES.get(name.rpartition(".")[2].lower())
+def kind_of_file(name: str) -> tuple[str, str] | None:
+    """Recognise a file that cannot be read as a plain file by its suffix.
 
+    Args:
+        name: Name or path of the file.
 
-ADVICE = _EXPORT
-"""What the user can do with rows in a file of an unsupported kind."""
+    Returns:
+        The kind of the file with a predicate, such as "an Excel file, which is not supported", and what the user can
+        do; None for other suffixes.
+    """
+    suffix = name.rpartition(".")[2].lower()
+    if suffix == "lance":
+        return "a file of a Lance table", "name the table's folder, which contains `_versions`, as a table"
+    what = _SUFFIXES.get(suffix)
+    return None if what is None else (f"{what}, which is not supported", _EXPORT)

@@ -34,6 +34,6 @@ FORMAT = FormatRegistration(
     "Lance",
     _open,
     detect=is_lance_table,
-    detector=FormatDetector(FOLDER, is_lance_table, is_metadata_file=is_manifest),
+    detector=FormatDetector(FOLDER, is_lance_table, is_metadata_file=is_manifest, has_partitions=False),
     extra="lance",
 )

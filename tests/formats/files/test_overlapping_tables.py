@@ -81,6 +81,18 @@ def test_folders_inside_of_a_table_are_refused_with_its_location(table: Table, t
     assert str(table.folder) in _refusal(plain.parent)
 
 
+def test_a_folder_inside_of_a_lance_table_is_refused_without_advice_on_partitions(tmp_path: Path) -> None:
+    """The configuration refuses `partitions` of Lance tables, which have none."""
+    folder = tmp_path / "lake" / "sales"
+    (folder / "_versions").mkdir(parents=True)
+    (folder / "_versions" / "1.manifest").write_bytes(b"")
+    (folder / "plain").mkdir()
+    pq.write_table(pa.table({"id": [7]}), folder / "plain" / "x.parquet")
+    message = _refusal(folder / "plain")
+    assert f"{folder / 'plain'} lies inside the Lance table {folder}, " in message
+    assert message.endswith(f"; name {folder}")
+
+
 def test_a_link_to_a_moved_partition_is_refused(table: Table, tmp_path: Path) -> None:
     """A link to a folder on another disk lies inside of a table, so that it is a moved partition."""
     partition = next(path for path in _folders_with_data(table.folder) if list(path.glob("*.parquet")))

@@ -147,7 +147,6 @@ def test_similar_names_are_plain_files(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("data/0101.lance", "a file of a Lance table"),
         ("a.vortex", "a Vortex file"),
         ("a.arrow", "an Arrow IPC file"),
         ("a.FEATHER", "a Feather file"),
@@ -164,6 +163,13 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) ->
     path.write_bytes(b"LANC some bytes")
     for folder in (tmp_path, path):
         assert f"{path} is {said}, which is not supported: export the rows to Parquet" in _refusal(folder)
+
+
+def test_a_file_of_a_lance_table_is_no_plain_file(tmp_path: Path) -> None:
+    """The message names the folder to configure, since Lance tables are supported."""
+    (tmp_path / "0101.lance").write_bytes(b"LANC some bytes")
+    said = f"{tmp_path / '0101.lance'} is a file of a Lance table: name the table's folder, which contains `_versions`"
+    assert said in _refusal(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
