@@ -50,7 +50,7 @@ class ExportOptions(BaseModel):
 
 @dataclass(frozen=True)
 class ExportMark:
-    """The mark that a target stores with the statistics: this package wrote them, from a certain version."""
+    """The identity of an exported version, which the target stores beside the statistics."""
 
     version: int
     """Number of the version."""
@@ -64,14 +64,14 @@ class ExportMark:
         """Return the mark as properties, which metastores and file formats store as pairs of texts.
 
         Args:
-            scope: The kind of the target, where several targets store their marks among the same properties.
+            scope: The kind of the target, if several targets store their marks among the same properties.
         """
         values = (str(self.version), self.snapshot, self.digest)
         return dict(zip(self.property_names(scope), values, strict=True))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str] | None, scope: str = "") -> ExportMark | None:
-        """Return the mark in some properties; None if they have no valid mark, so this package has not written them."""
+        """Return the mark in some properties; None without a valid one: this package did not write the statistics."""
         version, snapshot, digest = ((properties or {}).get(name) for name in cls.property_names(scope))
         if version is None or snapshot is None or digest is None or not version.isdecimal():
             return None
@@ -79,14 +79,14 @@ class ExportMark:
 
     @staticmethod
     def property_names(scope: str = "") -> tuple[str, ...]:
-        """Return the names of all properties of a mark, for removing them."""
+        """Return the names of the properties that `to_properties` returns."""
         prefix = f"{_PREFIX}{scope}." if scope else _PREFIX
         return tuple(f"{prefix}{name}" for name in ("version", "snapshot", "digest"))
 
 
 @dataclass(frozen=True)
 class ExportedColumn:
-    """A column of a version, with the statistics that may be exported of it."""
+    """A column of a version, and those of its statistics that may be exported."""
 
     leaf: LeafColumn
     statistics: ColumnStatistics
@@ -101,12 +101,12 @@ class ExportedColumn:
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether `ExportedVersion.frequencies` has all values of the column."""
+        """Whether the version stores the value counts of the column, and they may be exported."""
         return not self.is_hidden and self.statistics.frequencies == "enumerated"
 
 
 class ExportedVersion:
-    """The view of a version that a target writes: the selected columns, without hidden values."""
+    """The part of a version that a target writes: the selected columns, without hidden values."""
 
     def __init__(self, table: TableConfig, lookup: Table, options: ExportOptions, revision: str = "") -> None:
         """Create the view. Nothing is read yet.
@@ -277,7 +277,7 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def status(self) -> ExportMark | None:
-        """Return the mark of the export that the target has; None if this package exported nothing to it.
+        """Return the mark that the target stores; None if this package exported nothing to it.
 
         Raises as `write`.
         """

@@ -56,7 +56,7 @@ class DeclaredColumns:
         self._left_out: dict[str, None] = {}
 
     def declare(self, exported: Iterable[ExportedColumn]) -> list[DeclaredStatistics]:
-        """Return the statistics of the columns that the metastore can store."""
+        """Return the statistics of the columns, without those that the metastore cannot store."""
         result = []
         for column in exported:
             name = self._names.get(column.path, "").lower()
@@ -72,7 +72,7 @@ class DeclaredColumns:
         return result
 
     def notes(self) -> list[str]:
-        """Return sentences about columns without statistics."""
+        """Return a note for users that names the columns without statistics; empty if all have some."""
         written = {name.lower() for name in self.written}
         names = [name for name in self._left_out if name not in written]
         reason = "left out, because the metastore has no statistics of their types, or distinct values are not known: "

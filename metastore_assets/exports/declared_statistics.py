@@ -41,7 +41,7 @@ _MAX_LONG = 2**63
 
 @dataclass(frozen=True)
 class DeclaredStatistics:
-    """Statistics of one column, of the kind of its declared type. None where a number is unknown or not defined."""
+    """The statistics of one column. A number is None if it is unknown, or undefined for the declared type."""
 
     column: str
     """The name in the catalog."""
@@ -65,7 +65,7 @@ class DeclaredStatistics:
 
 
 def declare_statistics(name: str, type: str, row: ColumnStatistics) -> DeclaredStatistics | None:
-    """Return the statistics of a column; None if a number is unknown that the catalog requires.
+    """Return the statistics of a column; None if a number that the catalog requires is unknown.
 
     Args:
         name: The column's name in the catalog.

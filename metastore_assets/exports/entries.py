@@ -44,7 +44,7 @@ class ExportEntry:
         return self.target(table, self.options)
 
     def statistics_for(self, column: str, type: pa.DataType) -> tuple[str, ...]:
-        """Return the statistics that a refresh computes of a column only for this target, as `module:Class`."""
+        """Return the statistics of a column that a refresh computes only for this target, as `module:Class`."""
         return self.target.statistics_for(type) if self.options.includes(column) else ()
 
 
@@ -70,7 +70,7 @@ def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
 
 
 def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iterator[str]:
-    """Yield why entries cannot be used together, or for the table."""
+    """Yield a message for each conflict between entries, or between an entry and the table."""
     kinds = Counter(entry.target.kind for entry in entries if entry.target.is_single)
     for kind in (kind for kind, number in kinds.items() if number > 1):
         names = [entry.name for entry in entries if entry.target.kind == kind]

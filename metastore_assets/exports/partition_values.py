@@ -27,7 +27,7 @@ class RegisteredPartitions(Generic[T]):
 
 
 def registered_values(values: Sequence[str], types: Sequence[str]) -> PartitionValues:
-    """Return the values of a registered partition in one form: `7` for the integer `07`.
+    """Return the values of a registered partition as canonical texts: `7` for the integer `07`.
 
     Args:
         values: The values as the metastore has them.

@@ -83,7 +83,7 @@ def update_index(
         replaced: Which of the added keys are in `base`; None if it is unknown.
 
     Raises:
-        CorruptionError: A file of `base` is damaged.
+        CorruptionError: A file of `base` is corrupt.
     """
     if not changes.row_count:
         return EMPTY

@@ -173,7 +173,7 @@ def update_partitions(
         read: Reads the statistics of partitions in batches. It is called only if a segment is written.
 
     Raises:
-        CorruptionError: A stored file is damaged.
+        CorruptionError: A stored file is corrupt.
     """
     base = base or PartitionIndex(EMPTY)
     unindexed = {partition.key: partition for partition in base.unindexed if partition.key not in changes.removed}

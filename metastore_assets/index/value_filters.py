@@ -118,7 +118,7 @@ class ValueFilterReader:
         """Return a mask of fragments that may contain any of some values.
 
         Fragments without a filter may contain any value. Only files that may have one of the fragments are read, and
-        of these the row groups between the first and the last of the fragments.
+        in them only the row groups between the first and the last of the fragments.
 
         Args:
             field_id: Field id of the column.
@@ -335,7 +335,7 @@ def update_value_filters(
             temporary files.
 
     Raises:
-        CorruptionError: A file of `base` is damaged.
+        CorruptionError: A file of `base` is corrupt.
     """
     base = base or EMPTY
     if not changes.row_count:
@@ -372,7 +372,7 @@ def update_value_filters(
 
 
 class _FilterMerge:
-    """A merge by key of stored filters and of a newer batch, whose filters replace stored ones."""
+    """A merge of stored filters and a newer batch, by key. Filters of the batch replace stored ones."""
 
     def __init__(
         self, store: ObjectStore, parts: Sequence[SegmentPart], batch: ValueFilters, removed: Collection[str]

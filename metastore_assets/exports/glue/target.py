@@ -140,7 +140,7 @@ class GlueTarget(ExportTarget):
             )
 
     def _registered(self, table: GlueTable, declared: Mapping[str, Any]) -> RegisteredPartitions[dict[str, Any]]:
-        """Return the registered partitions. Raises ExportError if one has statistics of something else."""
+        """Return the registered partitions. Raises ExportError if another program wrote statistics of one."""
         keys = declared.get("PartitionKeys", ())
         names, types = [key["Name"].lower() for key in keys], [key.get("Type", "") for key in keys]
         if not keys or not self.options.partitions:
@@ -215,14 +215,14 @@ def _properties(numbers: Numbers) -> dict[str, str]:
 
 
 def _remove_from_all_partitions(table: GlueTable, columns: Sequence[str]) -> None:
-    """Remove our statistics and our properties of all partitions that have some."""
+    """Remove our statistics and our properties from all partitions that have them."""
     for partition in list(table.partitions()):
         if _CONTENT in partition.get("Parameters", {}):
             _remove_from_partition(table, partition, columns)
 
 
 def _remove_from_partition(table: GlueTable, partition: Mapping[str, Any], columns: Sequence[str]) -> None:
-    """Remove our statistics and our properties of a partition. Numbers that something else has changed stay."""
+    """Remove our column statistics and properties from a partition. A changed `numRows` stays, with `totalSize`."""
     table.delete_statistics(columns, partition["Values"])
     parameters = dict(partition["Parameters"])
     if parameters.pop(_CONTENT).partition(":")[0] == parameters.get(_ROWS):

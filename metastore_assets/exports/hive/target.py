@@ -158,7 +158,7 @@ class HiveTarget(ExportTarget):
             )
 
     def _registered(self, table: HiveTable, declared: Table) -> _HivePartitions:
-        """Return the registered partitions. Raises ExportError if one has statistics of something else."""
+        """Return the registered partitions. Raises ExportError if another program wrote statistics of one."""
         keys = declared.partitionKeys or []
         if not self.options.partitions:
             return _HivePartitions([], [], {})
@@ -247,14 +247,14 @@ def _stored_counts(table: HiveTable, columns: WrittenColumns) -> dict[str, list[
 
 
 def _remove_from_all_partitions(table: HiveTable, columns: Sequence[str]) -> None:
-    """Remove our statistics and our properties of all partitions that have some."""
+    """Remove our statistics and our properties from all partitions that have them."""
     for names in _batches(table.partition_names()):
         ours = [name for name, partition in table.load_partitions(names) if _CONTENT in (partition.parameters or {})]
         _remove_from_partitions(table, ours, columns)
 
 
 def _remove_from_partitions(table: HiveTable, names: Sequence[str], columns: Sequence[str]) -> None:
-    """Remove our statistics and our properties of some partitions. Numbers that something else has changed stay."""
+    """Remove our column statistics and properties from partitions. A changed `numRows` stays, with `totalSize`."""
     for name in names:
         table.delete_statistics(columns, name)
     partitions = [partition for _, partition in table.load_partitions(names)]

@@ -1,7 +1,7 @@
 """Theta sketches of values in Iceberg's single-value serialization (appendix D of the table specification).
 
 The type of the column determines the length of a value: an `int` has 4 bytes and a `long` has 8. A statistic receives
-64-bit numbers for both. So there are two statistics, one for each length.
+64-bit numbers for both, so it cannot know the length. Therefore each length has a statistic of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NANOSECONDS = 1000
 
 
 class ThetaSketch(MergeableStatistic):
-    """The theta sketch of a column whose type has the width of its canonical type."""
+    """The theta sketch of a column. Its values are serialized with the width of the canonical type, such as `long`."""
 
     name = "iceberg_theta_sketch"
     revision = "1"

@@ -72,7 +72,7 @@ class IcebergTarget(ExportTarget):
 
     @classmethod
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
-        """Return the theta sketch of the type's width."""
+        """Return the theta sketch for columns of the type: with 4-byte or 8-byte numbers."""
         from metastore_assets.exports.iceberg.sketches import is_narrow
 
         return (cls.narrow_reference if is_narrow(type) else cls.sketch_reference,)
@@ -249,9 +249,9 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 
 
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
-    """Return the columns with their sketches, and a note about columns that lack one.
+    """Return the columns with their sketches, and a note that names columns whose sketch is not computed yet.
 
-    Hidden columns, columns in lists and maps, and columns without values of their own (structs) have no sketch.
+    Hidden columns, columns inside lists and maps, and columns without a type class have no sketch.
     """
     states = {
         **version.states(IcebergTarget.sketch_reference),

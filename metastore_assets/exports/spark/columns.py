@@ -89,7 +89,7 @@ def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) ->
 def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, pa.Scalar] | None:
     """Return the least and the greatest value that Spark can use; None if one is unknown.
 
-    Infinities are left out, because Spark divides by the distance of the bounds. Years must have four digits.
+    Infinities are left out, because Spark divides by the distance between the bounds. Years must have four digits.
     """
     if row.minimum is None or row.maximum is None:
         return None
@@ -115,7 +115,7 @@ def format_value(column: SparkColumn, value: pa.Scalar) -> str:
 
 
 def value_as_double(column: SparkColumn, value: pa.Scalar) -> float:
-    """Return the number that Spark compares with the edges of histograms: days and microseconds of times.
+    """Return the number that Spark compares with histogram edges: days for dates, microseconds for timestamps.
 
     Spark parses the text of a value. So a 32-bit float becomes the double with the same shortest text.
     """

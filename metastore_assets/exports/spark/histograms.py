@@ -117,7 +117,7 @@ def build_histogram(edges: Sequence[float], positions: Sequence[int], rows: int)
 
 
 def spread_distinct_values(edges: npt.NDArray[np.float64], distinct: int, *, is_integer: bool) -> list[int]:
-    """Return estimated positions of edges among the distinct values, where only the number of values is known.
+    """Return estimated positions of edges among the distinct values, from the number of distinct values alone.
 
     Each bin with different edges gets the same number of values. A bin of whole numbers has at most as many as there
     are whole numbers in it.

@@ -120,7 +120,7 @@ class LanceColumns:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:
-        """Return the number of blobs to read at once. That many of the longest blob have about CHUNK_BYTES bytes."""
+        """Return the number of blobs to read at once: even the longest ones have about CHUNK_BYTES in total."""
         longest = 1
         for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
             if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():
@@ -136,8 +136,8 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
     """Return placeholders for the stored columns that the schema no longer has.
 
-    Data files list only the ids of leaf fields, and a dropped struct has a lower id. Each id that may be a dropped
-    column has a placeholder.
+    Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, but not
+    listed. So each id that may be a dropped column gets a placeholder.
     """
     dropped = [number for number in stored_ids - schema_ids if number >= 0]
     candidates = sorted(set(range(max(dropped) + 1)) - schema_ids) if dropped else []

@@ -1,4 +1,4 @@
-"""All reads through pylance. Only child processes and Spark's workers call these functions.
+"""Functions that read through pylance. Only child processes and Spark's workers call them.
 
 pylance is native code: a corrupt file may end its process.
 """
@@ -69,7 +69,7 @@ class VersionContent:
 
 @dataclass(frozen=True)
 class LanceDifference:
-    """The difference between an earlier version of a table and another version, in fragments."""
+    """The fragments that were added and removed between an earlier version of a table and another version."""
 
     earlier_committed_at: datetime
     earlier_schema: pa.Schema

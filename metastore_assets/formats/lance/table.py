@@ -62,7 +62,7 @@ class LanceFormat(TableFormat):
             return self._version().id
 
     def current(self) -> SnapshotReference:
-        """Return the newest or requested version with its commit time. A cached time needs one listing."""
+        """Return the newest or requested version with its commit time. If the time is cached, one listing suffices."""
         with _lance_errors(self._location):
             version = self._version()
             identity = [version.id, *version.manifest]
@@ -171,7 +171,7 @@ class LanceFormat(TableFormat):
         return Fragment(metadata.id, UNPARTITIONED, path, size, metadata.row_count, source)
 
     def _path(self, version: LanceVersion, metadata: FragmentMetadata) -> str:
-        """Return the path of a fragment's first data file. Without one, it has no stored column."""
+        """Return the path of a fragment's first data file, or a unique text if the fragment has no data file."""
         if not metadata.files:
             return f"{version.manifest_path}#fragment={metadata.number}"
         location, path = self._resolve(version, metadata.files[0])
@@ -203,7 +203,7 @@ class LanceFormat(TableFormat):
 
 
 def _branch_and_number(snapshot_id: str) -> tuple[str | None, int | None]:
-    """Return branch and version number of a snapshot id; the number is None if it is no id of a Lance table."""
+    """Return the branch and the version number in a snapshot id. The number is None for an id of another format."""
     branch, _, number = snapshot_id.rpartition(":")
     return branch or None, int(number) if number.isascii() and number.isdecimal() else None
 

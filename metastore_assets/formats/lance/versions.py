@@ -1,4 +1,4 @@
-"""Versions of a Lance table: their manifests, the branches and tags, and what the option `at` selects.
+"""Versions of a Lance table: their manifests, branches and tags, and the version that the option `at` selects.
 
 Each version has one manifest file in the folder `_versions`. A branch is a folder `tree/<branch>` with versions of its
 own. A tag is a JSON file that names a version of a branch.
@@ -97,7 +97,7 @@ def resolve_version(
     Args:
         location: the folder of the table.
         at: a tag; a branch, for its newest version; a version; a branch and a version (`experiment:12`); or a time in
-            the history of the main branch. The first meaning that exists is used, in this order.
+            the history of the main branch. The first of these that exists is used, in this order.
         version_at: returns the newest of some versions that was committed at a time or before it; None if all are
             later.
 

@@ -78,7 +78,7 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class SegmentChanges:
-    """The changes of the entries of a new version that may share files."""
+    """The changes of a new version to the entries whose files may be shared."""
 
     fragments: EntryChanges[FragmentEntry]
     nodes: EntryChanges[NodeEntry]
@@ -146,7 +146,7 @@ def compact_segments(
         The same entries. Entries of copied profiles have new files.
 
     Raises:
-        CorruptionError: A file with several profiles is damaged.
+        CorruptionError: A file with several profiles is corrupt.
     """
     tasks = [
         *_sparse_files("fragments", [*entries.fragments, *entries.retired], limits),
@@ -191,7 +191,7 @@ def compact_changes(
         The changes. Entries of copied profiles have new files.
 
     Raises:
-        CorruptionError: A file with several profiles is damaged.
+        CorruptionError: A file with several profiles is corrupt.
     """
     tasks, entries = plan_compaction(context.table.name, changes, counted, spared_nodes)
     if not tasks:
@@ -284,7 +284,7 @@ def drop_value_counts(
         The same entries, by id. Entries of changed profiles have new files, and list the columns in `not_enumerated`.
 
     Raises:
-        CorruptionError: A profile is damaged.
+        CorruptionError: A profile is corrupt.
     """
     policies_before = {leaf.field_id: policy for leaf, policy in before.leaves}
     # Columns that became estimated, and undecided columns that became fingerprinted.
@@ -350,9 +350,8 @@ def _copy_tasks(
 
     Args:
         folder: The folder of the new files.
-        shared: The entries of used profiles that share their file with other profiles. It has all such entries of
-            each
-            group that occurs.
+        shared: The entries of used profiles in shared files. If it has an entry of a group, it has all such entries of
+            that group.
         used_sections: Number of used profiles in each of these files, by path.
         limits: The limits that decide which files are compacted.
     """

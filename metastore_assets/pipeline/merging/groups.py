@@ -123,7 +123,7 @@ class PreviousResult:
 
 @dataclass(frozen=True)
 class MergeGroup:
-    """Some profiles that are merged into the profile of a partition or of the table."""
+    """The profiles that are merged into the profile of one partition, or of the table."""
 
     key: str
     folder: str

@@ -4,8 +4,8 @@ A group is a set of profiles that are merged into one: those of the fragments of
 of the table. It is merged as a tree. The leaves are the profiles, and each branch merges what is below it. The stored
 result of a branch is a node.
 
-If some profiles changed, only the branches above them are merged again. What else is below these branches (unchanged
-nodes and profiles) is loaded as input. No other node is read. All profiles of a group are merged if there are no stored
+If some profiles changed, only the branches above them are merged again. The unchanged nodes and profiles directly below
+these branches are loaded as inputs. No other node is read. All profiles of a group are merged if there are no stored
 nodes, if much of the group changed, if a node is missing or contradicts the changes, or if a node was merged under
 another profile spec.
 """
@@ -184,7 +184,7 @@ class _StoredNodes:
     def child_files(self, group_key: str) -> dict[str, ProfileFiles]:
         """Return the files of a group's children, by key of the child, as the loaded nodes of the group record them.
 
-        Raises StoredTreeError if the nodes are damaged.
+        Raises StoredTreeError if the nodes are corrupt.
         """
         nodes = [node for node in self._loaded.values() if node is not None and node.group == group_key]
         try:

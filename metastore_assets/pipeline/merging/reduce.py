@@ -106,7 +106,7 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
         groups: The groups.
 
     Raises:
-        CorruptionError: A stored profile is damaged, or stored frequencies contradict each other.
+        CorruptionError: A stored profile is corrupt, or stored frequencies contradict each other.
     """
     engine, store, spec = context.engine, context.store, context.spec
     columns = len(spec.leaves)

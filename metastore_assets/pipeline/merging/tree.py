@@ -56,7 +56,7 @@ class TreeChange:
 
 
 class StoredTreeError(Exception):
-    """An error that the stored branches of a group contradict its changes or are not usable.
+    """The error that the stored branches of a group contradict its changes, or cannot be used.
 
     The tree is then rebuilt.
     """
@@ -244,7 +244,7 @@ class _Update:
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
     ) -> list[tuple[str, str]]:
-        """Return the next children of a part that does not split, as (digits, key), sorted."""
+        """Return the children that the next tree has in a part that does not split, as (digits, key), sorted."""
         children = set() if old is None else set(self._children(old))
         for digits, key, is_present in changes:
             if is_present:
