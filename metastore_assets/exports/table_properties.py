@@ -15,7 +15,7 @@ _DIGEST_LENGTH = 8
 
 
 def properties_digest(properties: Any) -> str:
-    """Return a digest of properties. A different digest later shows that something else changed them."""
+    """Return a digest of properties, by which a later export detects changes by other programs."""
     return hashlib.sha256(json.dumps(properties, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -37,12 +37,12 @@ def join_property(properties: Mapping[str, str], key: str) -> str:
 class WrittenColumns:
     """The columns whose statistics an export wrote, with a digest of each, as a property of the table.
 
-    With the digests, statistics that something else has written since are recognized column by column.
+    With the digests, a later export detects for each column whether another program has replaced its statistics.
     """
 
     digests: Mapping[str, str]
-    """The digest of each column's statistics by its name in the metastore. It is empty while an export is written:
-    then the statistics of the column are ours, whatever they are."""
+    """The digest of each column's statistics, by the column's name in the metastore. An empty digest means that an
+    export of the column is in progress; its statistics then count as written by this package."""
 
     @classmethod
     def of_statistics(cls, counts: Mapping[str, Any]) -> WrittenColumns:
@@ -69,10 +69,10 @@ class WrittenColumns:
         return sorted(self.digests)
 
     def unchanged(self, counts: Mapping[str, Any]) -> list[str]:
-        """Return the columns whose statistics nothing else has written since the export.
+        """Return the columns whose statistics no other program has changed since the export.
 
         Args:
-            counts: The same numbers as of `of_statistics`, as they are stored now.
+            counts: The numbers that `of_statistics` takes, as the metastore stores them now.
         """
         return [
             name
