@@ -1,8 +1,7 @@
 """The next fragment index of a table: bounds and null counts of each column in each fragment.
 
-The next index is the published one, plus the rows of added fragments, minus those of removed ones. The rows of added
-fragments are read from their stored profiles. A profile may be older than this refresh: an earlier attempt may have
-stored it, or a restore of the table may have added the fragment again.
+The next index is the published one, plus the rows of added fragments, minus the rows of removed fragments. The rows of
+added fragments are read from their stored profiles, also from profiles that an earlier refresh stored.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ _READS_PER_MERGE = 10
 def update_fragment_index(
     engine: Engine, store: ObjectStore, columns: int, base: SegmentFiles | None, fragments: EntryChanges[FragmentEntry]
 ) -> SegmentFiles:
-    """Update the fragment index for the next version; return its files.
+    """Write the fragment index of the next version as an update of the published index. Return its files.
 
     Reads only the profiles of fragments that are not in the published index.
 
     Args:
         engine: The engine that reads profiles.
         store: The table's folder.
-        columns: Number of columns of the table, as an estimate of the work.
+        columns: Number of columns of the table, to estimate the work.
         base: The published index; None if there is none.
         fragments: The fragments of the next version, as changes of the published ones.
 
@@ -60,7 +59,7 @@ def update_fragment_index(
         CorruptionError: A stored profile, or the published index, is damaged.
     """
     before, after = changed_entries(fragments, is_rebuilt=base is None)
-    before_rows, after_rows = ({entry.key: _row(entry) for entry in entries} for entries in (before, after))
+    before_rows, after_rows = ({entry.key: _row_identity(entry) for entry in entries} for entries in (before, after))
     changes = replace(KeyChanges.between(before_rows, after_rows), row_count=len(fragments))
     added = [entry for entry in after if entry.key in changes.added]
     replaced = before_rows.keys() & changes.added
@@ -68,12 +67,12 @@ def update_fragment_index(
 
 
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:
-    """Read the index rows of fragments from their profiles.
+    """Read the index rows of fragments from their profiles: one row for each column of each fragment.
 
     Args:
-        engine: Reads many profiles in Spark tasks.
+        engine: The engine. It reads many profiles in Spark tasks.
         store: The folder of the profiles.
-        columns: Number of columns of the table, as an estimate of the work.
+        columns: Number of columns of the table, to estimate the work.
         fragments: The fragments.
 
     Raises:
@@ -109,6 +108,8 @@ def class_or_none(type: pa.DataType) -> TypeClass | None:
 def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
     """Return the index rows of one column as a table of `null_count`, `nan_count`, `minimum` and `maximum`.
 
+    The bounds are null if the type of the column is unsupported.
+
     Args:
         rows: The table of the column in `IndexRows`.
         type: The type of the column.
@@ -122,10 +123,10 @@ def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
     return pa.table([rows["null_count"], rows["nan_count"], *sides], names=names)
 
 
-def _row(entry: FragmentEntry) -> tuple[object, ...]:
-    """Return a value that identifies the index row of a fragment.
+def _row_identity(entry: FragmentEntry) -> tuple[object, ...]:
+    """Return a tuple that changes whenever the index rows of a fragment may change.
 
-    A fragment that is profiled again has another value.
+    For example, it changes when the fragment is profiled again.
     """
     return entry.files.name, entry.id, entry.bytes, entry.row_count
 
@@ -152,13 +153,13 @@ def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
 def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]]]) -> pa.Table:
     """Read the index rows of profiles. May run in a worker process.
 
-    The result has the columns `at` (the position of the fragment), `field_id`, and those of the index.
+    The result has the columns `at`, `field_id`, and those of the index. `at` is the fragment's position in the
+    argument of `read_rows`.
 
     Args:
         store: The folder of the profiles.
-        files: (path, positions) of each file. A file may hold several profiles in named sections. `positions` maps the
-            name of a section to the position of its fragment in the result. A file without sections has one profile,
-            named "".
+        files: (path, positions) of each file. `positions` maps the name of each profile's section in the file to the
+            value of `at`. A file without sections has one profile, with the name "".
     """
     tables = []
     for path, positions in files:
@@ -173,8 +174,8 @@ def _read_profiles(store: ObjectStore, path: str, positions: Mapping[str, int]) 
     Args:
         store: The folder of the profiles.
         path: The path of the file.
-        positions: The position of each profile's fragment, by name of the profile's section in the file. The only key
-            is "" for a file without sections.
+        positions: The value of `at` for each profile, by name of its section. {"": position} for a file without
+            sections.
     """
     if "" in positions:
         table = store.read_parquet(path, list(_PROFILE_COLUMNS)).combine_chunks()
@@ -199,13 +200,13 @@ def _read_filtered(read: Callable[[], pa.Table], mask: pa.Array) -> pa.Table:
 
 
 def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], pa.Table]) -> pa.Table:
-    """Return the index rows of columns in profiles.
+    """Return the index rows for rows of profiles. Each row is about one column of one fragment.
 
-    Bounds that are not stored are derived from value counts.
+    Bounds that a profile does not store are derived from its value counts.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.
-        at: The position of the fragment of each row.
+        at: The value of `at` for each row.
         read_value_counts: Reads the `VALUE_COUNT_COLUMNS` of the same rows.
     """
     for name in ("minimum", "maximum"):
@@ -225,9 +226,9 @@ def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], p
 
 
 def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Table) -> pa.Table:
-    """Set the bounds of some rows to the first and the last value in their value counts, which ascend.
+    """Set the bounds of some rows to the first and the last value in their value counts.
 
-    NaN is the last value. It is counted in `nan_count`, and is no bound.
+    Value counts are sorted by value, with NaN last. NaN is not a bound: its count is stored in `nan_count`.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.

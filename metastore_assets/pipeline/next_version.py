@@ -1,4 +1,4 @@
-"""Construction of the next version of a table from the profiles of its fragments, once policies are resolved."""
+"""Construction of the next version of a table from the profiles of its fragments."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ class _PartitionChildren:
 
 
 class VersionBuilder:
-    """A builder of the next version, step by step. Call each method once, in the order of their definition.
+    """A builder of the next version. Call `merge_partitions` to `version` once each, in the order of definition.
 
-    All entries are changes of the entries of the published version, so the work depends only on the number of changed
-    partitions. `discard` and `new_paths` are called only if the version is not published.
+    Only the differences from the published version's entries are computed, so the work depends on the number of
+    changed partitions. `discard` and `new_paths` are called only if the version is not published.
     """
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:
@@ -101,7 +101,7 @@ class VersionBuilder:
         Args:
             context: The table, its store and engine.
             target: The partitions and the profile spec, with all policies resolved.
-            fragments: The profiles of all fragments of the target's partitions, by id.
+            fragments: The entries of all fragments of the target's partitions, by fragment id.
         """
         self._context = context
         self._target = target
@@ -126,7 +126,7 @@ class VersionBuilder:
         self._value_filters: ValueFilterFiles | None = None
 
     def merge_partitions(self) -> None:
-        """Merge the profiles of changed partitions. Other partitions reuse the published profile."""
+        """Merge fragment profiles into a profile of each changed partition. Other partitions keep theirs."""
         target = self._target
         groups = [self._partition_group(partition) for partition in target.partitions if partition.reused is None]
         reduction = merge_groups(self._merge, groups)
@@ -155,7 +155,7 @@ class VersionBuilder:
     def merge_table(self) -> None:
         """Merge the profiles of all partitions into the profile of the table.
 
-        If nothing changed, the published profile is reused.
+        If no partition and no policy changed, the published profile is reused.
         """
         base, spec = self._target.base, self._target.spec
         before, now = (
@@ -181,9 +181,9 @@ class VersionBuilder:
         """Update the value counts of the table by the changed fragments, and write their files."""
 
         def profiles() -> list[tuple[str, ProfileFiles]]:
-            """Return the profiles that contain the value counts: those of the partitions.
+            """Return (key, files) of the profiles with value counts: those of the partitions.
 
-            If there is only one partition, these are the fragments' profiles.
+            A single partition has none; then they are those of the fragments.
             """
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]
@@ -191,7 +191,7 @@ class VersionBuilder:
         self._value_count_files = self._value_counts.files(profiles)
 
     def compact_segments(self) -> None:
-        """Copy profiles that are in use out of files whose other profiles are mostly unused."""
+        """Replace files in which most profiles are unused: copy the used profiles to new files."""
         changes = SegmentChanges(self._fragments, self._nodes, self._retired)
         counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
         spared = frozenset() if self._compacts_table_nodes() else frozenset([TABLE])
@@ -215,11 +215,11 @@ class VersionBuilder:
     def version(
         self, cached_metadata: MetadataCacheEntries | None = None, dropped_columns: tuple[str, ...] = ()
     ) -> Version:
-        """Return the version, which references all written files. It is not published yet.
+        """Return the version with references to all written files. It is not published yet.
 
         Args:
-            cached_metadata: Metadata of the table's files, which is stored for planning the next version.
-            dropped_columns: Columns that a policy names and the table no longer has.
+            cached_metadata: Metadata of the table's files, stored to plan the next version faster.
+            dropped_columns: Names of columns that a policy names but the table no longer has.
         """
         target, base, snapshot = self._target, self._target.base, self._target.snapshot
         put, dropped = self._partitions.put.values(), self._partitions.dropped.values()
@@ -259,9 +259,9 @@ class VersionBuilder:
         )
 
     def new_paths(self, version: Version) -> set[str]:
-        """Return the paths of files that this version references and the document of the previous version does not.
+        """Return the paths of the files that this version references and the previous version's document does not.
 
-        Other versions may reference some of them, such as profiles of fragments that moved.
+        Some of them are not new: for example, the profile of a fragment that moved to another partition.
         """
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}
@@ -305,9 +305,9 @@ class VersionBuilder:
         return root is None or self._target.number % (1 + root.count // _CHILDREN_PER_COMPACTION) == 0
 
     def _previous_result(self, entry: PartitionEntry, children: GroupChildren) -> PreviousResult | None:
-        """Return the published profile of a partition, from which the next profile may be computed.
+        """Return the published profile of a partition and its changed children, to compute the next profile from.
 
-        The result is None if the profile does not have exactly the wanted outputs.
+        Returns None if the published profile does not have exactly the outputs of the current profile spec.
         """
         if not self._compatibility.equals(entry.spec_id):
             return None
@@ -319,7 +319,7 @@ class VersionBuilder:
         return PreviousResult(entry.files, missing, tuple(child for key, child in stored.items() if key in keys))
 
     def _partition_entry(self, partition: PartitionPlan, files: Mapping[str, ProfileFiles]) -> PartitionEntry:
-        """Return the new entry of a partition that was merged.
+        """Return the new entry of a partition whose profile was merged.
 
         Args:
             partition: The partition.
@@ -343,10 +343,10 @@ class VersionBuilder:
         )
 
     def _changed_retired(self) -> EntryChanges[RetiredFragment]:
-        """Return the retired fragments of the next version.
+        """Return the retired fragments of the next version: the entries of fragments that recent commits removed.
 
-        The entry of a removed fragment is retained for `keep_versions` versions. If a restore adds the fragment
-        again, the fragment is not read again.
+        An entry is retained for `keep_versions` versions. If a restore of the table adds the fragment again in this
+        time, its profile is reused.
         """
         target, number = self._target, self._target.number
         if target.base is None:
@@ -364,8 +364,8 @@ class VersionBuilder:
         """Return the profile specs that entries of the version refer to, by id.
 
         Args:
-            is_complete: Whether all entries are read, so that the result is exact. Otherwise, the result has all
-                specs of the published version and of changed entries.
+            is_complete: Whether to read all entries and return only the specs in use. If false, all specs of the
+                published version and of changed entries are returned.
         """
         specs, base, kinds = self._target.specs, self._target.base, (self._fragments, self._partitions, self._nodes)
         used = {self._target.spec.id}
@@ -386,7 +386,7 @@ def _changed_fragments(
     Args:
         table: Name of the table, for messages.
         target: The partitions of the next version.
-        fragments: The profiles of all fragments of the target's partitions, by id.
+        fragments: The entries of all fragments of the target's partitions, by fragment id.
     """
     before = {entry.key: entry for entry in target.fragments_before}
     now = [fragments[id_] for partition in target.partitions for id_ in partition.fragments]
@@ -400,7 +400,7 @@ def _changed_fragments(
 
 
 def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | None:
-    """Return the stored entries of one kind in the published version; None without a version."""
+    """Return the stored entries of one kind in the published version; None if `base` is None."""
     if base is None:
         return None
     entries = getattr(base, kind.name)
@@ -411,18 +411,18 @@ def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | 
 def _updated_sum(
     base: Version | None, name: str, put: Iterable[PartitionEntry], dropped: Iterable[PartitionEntry]
 ) -> int:
-    """Return the sum of a field over all partitions: the published sum, updated by added and removed entries."""
+    """Return the sum of field `name` over all partitions: the published sum, plus `put`, minus `dropped`."""
     total: int = getattr(base, name) if base is not None else 0
     return total + sum(getattr(entry, name) for entry in put) - sum(getattr(entry, name) for entry in dropped)
 
 
 def build_version(context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> Version:
-    """Build the next version without publishing it, and write its files.
+    """Write all files of the next version, and return the version without publishing it.
 
     Args:
         context: The table, its store and engine.
         target: The partitions and the profile spec, with all policies resolved.
-        fragments: The profiles of all fragments of the target's partitions, by id.
+        fragments: The entries of all fragments of the target's partitions, by fragment id.
     """
     builder = VersionBuilder(context, target, fragments)
     try:
@@ -440,7 +440,7 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
 def _stored_schema(target: Target) -> pa.Schema:
     """Return the snapshot's schema without default values of hidden columns.
 
-    A column that contains a hidden one loses its default value, too.
+    A struct column with a hidden field loses its default value, too.
     """
     owners = target.spec.column_of_leaf
     hidden = {owners[leaf.field_id] for leaf, policy in target.spec.leaves if policy.values == "hidden"}

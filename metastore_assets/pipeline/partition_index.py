@@ -37,15 +37,15 @@ def update_partition_index(
     base: PartitionIndex | None,
     partitions: EntryChanges[PartitionEntry],
 ) -> PartitionIndex:
-    """Update the partition index for the next version, and return it.
+    """Return the partition index of the next version, as an update of the published index.
 
-    Reads only the statistics of changed partitions. Most commits write no file. Instead, the index lists the few
-    partitions whose current statistics it does not contain (unindexed partitions).
+    Reads only the statistics of changed partitions. Most commits write no file: the index lists a few partitions as
+    unindexed, and their current statistics are only in their own files.
 
     Args:
         engine: The engine that reads statistics.
         store: The table's folder.
-        columns: Number of columns of the table, as an estimate of the work.
+        columns: Number of columns of the table, to estimate the work.
         base: The published index; None if there is none.
         partitions: The partitions of the next version, as changes of the published ones.
 
@@ -87,10 +87,10 @@ def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) ->
 
 
 def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the differences between the index and the partitions' own files: (partition key, column, difference).
+    """Yield (partition key, column, difference) where the index differs from the partition's own statistics file.
 
-    The column is empty if the index lacks the whole partition. Partitions that the version lists as unindexed are not
-    compared, because the index has no current rows for them.
+    Examples: ("day=2024-01-01", "price", "another row"), and ("day=2024-01-01", "", "no rows") if the index lacks the
+    partition. Unindexed partitions are not compared, because the index has no current rows of them.
 
     Args:
         store: The table's folder.
@@ -126,10 +126,7 @@ def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str])
 
 
 def _comparable(row: ColumnStatistics) -> dict[str, object]:
-    """Return the fields of a row in a form that `==` compares correctly.
-
-    Floats become texts, because NaN is not equal to itself.
-    """
+    """Return the fields of a row by name, with floats as text, because NaN is not equal to itself."""
     results = {
         name: (repr(result.value.as_py()), result.guarantee, result.reason) for name, result in row.user_defined.items()
     }
@@ -140,7 +137,7 @@ def _comparable(row: ColumnStatistics) -> dict[str, object]:
 def _indexed_rows(
     reader: PartitionReader, version: Version, keys: Sequence[str]
 ) -> Iterator[tuple[str, ColumnStatistics]]:
-    """Yield (partition key, statistics) of all columns in the index.
+    """Yield (partition key, statistics of one column) for each partition and each column of the table's schema.
 
     Args:
         reader: Reads the index.

@@ -42,9 +42,9 @@ def update_table_value_filters(
     base: ValueFilterFiles | None,
     fragments: EntryChanges[FragmentEntry],
 ) -> ValueFilterFiles | None:
-    """Update the value filters for the next version; return their files.
+    """Write the value filters of the next version as an update of the published filters. Return their files.
 
-    Published filters are retained. The filters of new fragments are read from their profiles.
+    The filters of new fragments are read from their profiles.
 
     Args:
         engine: The engine that reads profiles.
@@ -76,15 +76,15 @@ def update_table_value_filters(
 def read_filters(
     engine: Engine, store: ObjectStore, columns: Sequence[str], fragments: Sequence[FragmentEntry]
 ) -> Iterator[ValueFilters]:
-    """Yield the value filters of fragments in batches.
+    """Yield the value filters of fragments in batches, in the order of the paths of their profiles.
 
-    Filters that are not stored are built from value counts.
+    Filters that a profile does not store are built from its value counts.
 
     Args:
-        engine: Reads many profiles in Spark tasks.
+        engine: The engine. It reads many profiles in Spark tasks.
         store: The table's folder.
         columns: Field ids of the columns with value filters.
-        fragments: The fragments, in any order. They are yielded in the order of the paths of their profiles.
+        fragments: The fragments, in any order.
 
     Raises:
         CorruptionError: A stored profile is damaged.
@@ -115,9 +115,9 @@ def read_filters(
 def _read_profiles(
     store: ObjectStore, columns: Sequence[str], profiles: Sequence[ProfileFiles]
 ) -> dict[str, list[tuple[str, bytes] | None]]:
-    """Return the value filters of some profiles, by the profile's name.
+    """Return a list of value filters for each profile, by name of the profile.
 
-    Each list has one item per column: (type class, encoded filter), or None if the column has no filter.
+    A list has one item for each of `columns`: (type class, encoded filter), or None if the column has no filter.
     """
     with StatesReader(store) as reader:
         return {files.name: [_read_filter(reader, files, field_id) for field_id in columns] for files in profiles}
@@ -126,7 +126,7 @@ def _read_profiles(
 def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
     """Return (type class, encoded filter) of a column in a profile.
 
-    A filter that is not stored is built from value counts. Returns None if that is not possible either.
+    A filter that the profile does not store is built from its value counts. Returns None if it has none of both.
     """
     if files.is_states_only and (stored := reader.read_filter(files, field_id)) is not None:
         return stored
@@ -153,7 +153,7 @@ def find_wrong_filters(
         store: The table's folder.
         scratch: The folder of the recomputed profiles.
         value_filters: The stored filters.
-        recomputed: The recomputed profile of each fragment, by key of the fragment (see `fragment_key`).
+        recomputed: The entry of each fragment's recomputed profile, by key of the fragment (see `fragment_key`).
 
     Raises:
         CorruptionError: A file is damaged.

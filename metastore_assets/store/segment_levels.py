@@ -56,10 +56,10 @@ def update_levels(
         size: Number of rows of the set after the commit, and number of changed keys.
         write: Writes merged segments.
         allow_step: Whether a commit that changes few keys may do a step. A commit with several segment sets should
-        allow it for few of them.
+            allow it for few of them.
 
     Returns:
-        The files of the new set, the base first. Files that are not in it may have been written, too.
+        The files of the new set, the base first. `write` may have written more files, which are not in use.
     """
     row_count, changed = size
     segments = before.segments
@@ -91,7 +91,7 @@ def _have_bounds(segments: Sequence[Sequence[SegmentFile]]) -> bool:
 
 
 def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int) -> int:
-    """Return the number of segments that stay when a commit's changes are merged with the newest ones."""
+    """Return how many of the oldest segments stay when a commit's changes are merged with the newer ones."""
     count, merged = len(segments), changed
     while count > 1 and merged + key_count(segments[count - 1]) <= kind.merge_below:
         count -= 1
@@ -105,9 +105,9 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
 
 
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
-    """Return the number of the segment that the next step absorbs; None without one.
+    """Return the position of the segment that the next step absorbs; None if there is no such segment.
 
-    Newer segments come first, because few steps absorb them.
+    Newer segments are smaller. They are absorbed first, because this takes few steps.
     """
     is_full = len(segments) > 1 + kind.max_deltas
     for number in range(len(segments) - 1, 0, -1):
@@ -129,7 +129,10 @@ def _absorb(
     *,
     is_base: bool,
 ) -> list[tuple[SegmentFile, ...]]:
-    """Merge one range of keys of a segment into the next older one. Return both segments, without empty ones."""
+    """Do one step: merge one range of keys of `newer` into `older`. Return both segments, or one if nothing is left.
+
+    The step replaces one file of `older`, or several small ones.
+    """
     firsts: list[Any] = [file.first for file in older]
     start = max(0, bisect_right(firsts, newer[0].first) - 1)
     end, count = start + 1, older[start].rows

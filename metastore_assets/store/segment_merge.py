@@ -1,4 +1,4 @@
-"""Merging of sorted segments by key range, in bounded memory, and writing of the merged segment."""
+"""Merging of sorted segments in bounded memory, one range of keys after the other."""
 
 from __future__ import annotations
 
@@ -63,13 +63,18 @@ class MergeSource:
 
     @classmethod
     def of_range(cls, files: Sequence[Segment], keys: SegmentKeyRange) -> MergeSource:
-        """Return the source of the rows of a stored segment whose keys are in a range. They are read at once."""
+        """Read the rows and tombstones of a stored segment whose keys are in a range. Return them as a source."""
         removed, rows = zip(*(file.find(keys) for file in files), strict=True)
         return cls.of_table(pa.concat_tables(rows), pa.concat_arrays(removed))
 
     @classmethod
     def of_table(cls, rows: pa.Table, removed: pa.Array) -> MergeSource:
-        """Return the source of rows in memory, and of the keys that they remove. Both are sorted."""
+        """Return a source of rows and tombstones in memory.
+
+        Args:
+            rows: The rows, sorted by key. The key is the first column.
+            removed: The keys of the tombstones, sorted.
+        """
         tombstones = pa.table({rows.schema.names[0]: removed})
         return cls(_slices(rows), _slices(tombstones))
 
@@ -91,11 +96,14 @@ def stored_sources(reader: SegmentReader, columns: Sequence[str]) -> list[MergeS
 
 
 def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Merge segments, the oldest first. Yield range by range, in ascending order of the key.
+    """Merge segments, one range of keys after the other, in ascending order of the key.
+
+    Args:
+        sources: The segments, the oldest first.
+        schema: The columns of the rows, the key first.
 
     Yields:
-        (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the keys that are
-        removed.
+        (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the removed keys.
     """
     cursors = [(_TableCursor(source.rows), _TableCursor(source.tombstones)) for source in sources]
     key_type = schema.field(0).type
@@ -129,14 +137,14 @@ def write_segment(
     row_count: int,
     file_rows: int | None = None,
 ) -> tuple[SegmentFile, ...]:
-    """Write the result of a merge as one segment and return its files. The tuple is empty if the result has no keys.
+    """Write the result of a merge as one segment, and return its files; none if the result has no keys.
 
     Args:
         objects: The store of the files.
         kind: The kind of the segment.
         merged: (rows, tombstones) of successive ranges of keys.
         row_count: The expected number of rows. It determines the size of row groups.
-        file_rows: Number of keys from which a file ends; None for that of the kind.
+        file_rows: A file is closed once it has this many keys. None means the number of the kind.
     """
     file_rows = file_rows or kind.file_rows
     ranges = (piece for rows, removed in merged for piece in split_range(rows, removed, min(_PIECE_ROWS, file_rows)))
@@ -155,7 +163,7 @@ def _write_file(
     row_count: int,
     file_rows: int,
 ) -> SegmentFile:
-    """Write ranges from the iterator to a new file until the file has enough keys. At least one range is written."""
+    """Write ranges from the iterator to a new file until it has `file_rows` keys. At least one range is written."""
     rows, removed = next(ranges)
     group_rows = row_group_rows(kind, rows, row_count)
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
@@ -183,7 +191,7 @@ def _write_file(
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     """Return the number of rows per row group with which a lookup of one key reads the fewest bytes.
 
-    A lookup reads the footer, which grows with the number of row groups, and one row group. The sum of both sizes is
+    A lookup reads one row group and the footer, which grows with the number of row groups. The sum of their sizes is
     smallest if they are about equal.
 
     Args:
@@ -207,7 +215,7 @@ class _TableCursor:
 
     @property
     def last_key(self) -> Any:
-        """The last key that is in memory; None at the end."""
+        """The last key of the table in memory; None at the end. Reads the next table if no row is in memory."""
         while self._buffer is None or not len(self._buffer):
             self._buffer = next(self._tables, None)
             if self._buffer is None:
@@ -242,7 +250,15 @@ def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
 def split_range(
     rows: pa.Table, removed: pa.Array, piece_rows: int = _PIECE_ROWS
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Split the rows and the tombstones of a range into those of smaller ranges, which are not empty."""
+    """Split a range of keys: yield (rows, removed) of smaller ranges, each with at most `piece_rows` rows.
+
+    No yielded range is empty.
+
+    Args:
+        rows: The rows of the range, sorted by key.
+        removed: The keys of its tombstones, sorted.
+        piece_rows: Maximum number of rows.
+    """
     first_tombstone = 0
     for start in range(0, len(rows), piece_rows):
         piece = rows.slice(start, piece_rows)

@@ -1,20 +1,19 @@
 """Segment sets: rows with unique keys in immutable Parquet files.
 
-If several files contain a key, the newest is valid.
+A set consists of segments. Most segments are one file:
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 
-The oldest file is the base. The other files are deltas, with tombstones for removed keys. A row of a segment (file)
-is *live* if no newer segment has its key, neither in a row nor as a tombstone. The live rows of all segments are the
-rows of the set.
+The oldest segment is the base. The newer ones are deltas, with tombstones for removed keys. If several segments
+contain a key, the newest is valid. A row is *live* if no newer segment has its key, neither in a row nor as a
+tombstone. The live rows of all segments are the rows of the set.
 
-A version of a segment set retains the segments of the version before and adds one, so its cost depends on the number
-of changes. If the deltas have half as many keys as the base, all segments are rewritten as one base. If there are too
-many deltas, the newest ones are merged. A row is rewritten only by these merges. Large sets of
-entries and value filters are rewritten in small steps instead (see `store.segment_levels`).
+A new version of a set retains the segments of the previous version and adds one, so its cost depends on the number of
+changes. If the deltas have more than half as many keys as the base, all segments are rewritten as one base. If there
+are too many deltas, the newest ones are merged. Large sets of entries and value filters are rewritten in small steps
+instead (see `store.segment_levels`): their segments have several files.
 
-The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may
-write
+The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may write
 more sections, such as one per column of the table.
 """
 
@@ -80,7 +79,7 @@ class SegmentFile:
 
 @dataclass(frozen=True)
 class SegmentFiles:
-    """The files of a segment set in one version, from which all rows of that version are read."""
+    """The files with all rows of a segment set in one version."""
 
     rows: int
     """Number of live rows in all files."""
@@ -123,8 +122,8 @@ class SegmentKind:
     """The newest deltas are merged while they have at most this many keys together, because a lookup opens each one."""
     large_section_rows: int = LARGE_SECTION_ROWS
     file_rows: int = 0
-    """Number of keys from which a file of a sorted segment ends; 0 for segments of one file. A larger segment has
-    several files, so that a lookup reads a small footer."""
+    """A file of a sorted segment is closed once it has this many keys, and the segment continues in the next file, so
+    that a lookup reads a small footer. 0 if a segment is always one file."""
     row_group_rows: int | None = ROW_GROUP_ROWS
     """Maximum number of rows in a row group; None lets `segment_merge.write_segment` choose it by the size of the file.
     """
@@ -147,13 +146,18 @@ class KeyChanges:
 
     @classmethod
     def between(cls, before: Mapping[Any, object], after: Mapping[Any, object]) -> KeyChanges:
-        """Return the difference between two versions, given their rows by key. None is not a valid row."""
+        """Return the difference between two versions.
+
+        Args:
+            before: The rows of the older version, by key. No row is None.
+            after: The rows of the newer version, by key.
+        """
         added = {key for key, row in after.items() if before.get(key) != row}
         return cls(added, before.keys() - after.keys(), len(after))
 
 
 def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, changed: int) -> tuple[SegmentFile, ...]:
-    """Return the segments to retain when one more segment is written. The other segments are merged into the new one.
+    """Return the files to retain when one more segment is written. The others are merged into the new segment.
 
     Args:
         kind: The merge policy.
@@ -162,7 +166,7 @@ def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, chang
         changed: Number of keys that are added, replaced or removed.
 
     Returns:
-        The retained segments, oldest first; none if the new segment becomes the base.
+        The files of the retained segments, oldest first; none if the new segment becomes the base.
     """
     if row_count <= kind.rewrite_below or not files.files:
         return ()
@@ -187,14 +191,14 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
     """Return the files that only one of two versions of a segment set has.
 
-    Rows whose keys are in none of these files are equal in both versions.
+    Only rows whose keys are in these files can differ between the versions.
     """
     shared = {*one.paths()} & {*other.paths()}
     return tuple(file for file in (*one.files, *other.files) if file.path not in shared)
 
 
 class Segment:
-    """One file of a segment set, opened on first use."""
+    """A reader of one file of a segment set. The file is opened on first use."""
 
     def __init__(self, reader: SegmentReader, number: int, file: SegmentFile) -> None:
         self._reader = reader
@@ -204,7 +208,7 @@ class Segment:
 
     @lock_free_cached_property
     def sections(self) -> SectionReader:
-        """The open file."""
+        """The reader of the open file's sections."""
         return SectionReader(self._reader.objects, self._file.path, self._file.footer_bytes, self._reader.cache)
 
     def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -231,7 +235,7 @@ class Segment:
         return self.filter_live(self.read_section(ROWS, names))
 
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
-        """Return (tombstones, some columns of all rows) from one read. The rows may not be live."""
+        """Return (tombstones, some columns of all rows, live or not) from one read of the file."""
         try:
             tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
         except KeyError as error:
@@ -246,12 +250,12 @@ class Segment:
 
     @property
     def tombstones(self) -> pa.Array:
-        """The keys that the segment removes."""
+        """The keys that the file removes."""
         return self._read_keys(TOMBSTONES)
 
     @property
     def live_mask(self) -> npt.NDArray[np.bool_] | None:
-        """A mask of the section `rows` that is true for live rows; None if all rows are live."""
+        """A mask that is true for each live row of the section `rows`; None if all rows are live."""
         live = self._reader.live_masks[self._number]
         return None if live is None else live.to_numpy(zero_copy_only=False)
 
@@ -265,7 +269,7 @@ class Segment:
         return rows if live is None else rows.filter(live)
 
     def may_contain(self, selection: KeySelection) -> bool:
-        """Return whether the file may have a selected key, judging by its first and last key."""
+        """Return whether the file may have a selected key, given the bounds of its keys."""
         file = self._file
         return file.first is None or file.last is None or selection.overlaps(file.first, file.last)
 
@@ -275,10 +279,7 @@ class Segment:
         return self._file.continues
 
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
-        """Return the selected keys that are tombstones of the segment, and the segment's rows with a selected key.
-
-        The rows include rows that are not live.
-        """
+        """Return (tombstones, rows) of the file with a selected key. The rows may not be live."""
         try:
             sections = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
         except KeyError as error:
@@ -364,7 +365,7 @@ class SegmentReader:
         return {value for removed, rows in pairs for keys in (removed, rows[key]) for value in keys.to_pylist()}
 
     def least_key(self) -> Any:
-        """Return a lower bound of the keys, from the files' metadata; None if there are none, or if it is unknown."""
+        """Return a lower bound of all keys, from the files' metadata; None if there is no file or no known bound."""
         keys = [
             segment.sections.least_key if file.first is None else file.first
             for segment, file in zip(self.segments, self._files.files, strict=True)
@@ -373,7 +374,7 @@ class SegmentReader:
 
     @lock_free_cached_property
     def live_masks(self) -> list[pa.Array | None]:
-        """For each segment, a mask of its rows that is true for live ones; None if all are live."""
+        """For each file, a mask of its rows that is true for live ones; None if all its rows are live."""
         if len(self.segments) < 2 and not self._replaced:
             return [None] * len(self.segments)
         keys = [segment.keys for segment in self.segments]
@@ -425,7 +426,7 @@ class SegmentOutput:
         Args:
             objects: The store of the file.
             kind: The kind of the segment set.
-            removed: The keys of the file's tombstones; None for a base.
+            removed: The keys of the file's tombstones; None if the file is a base.
         """
         self._objects = objects
         self._kind = kind
@@ -440,7 +441,7 @@ class SegmentOutput:
     def open(
         self, rows: pa.Table, schema: pa.Schema | None = None, encodings: Mapping[str, str] | None = None
     ) -> Iterator[None]:
-        """Write tombstones and rows. The caller may write more sections until the block ends.
+        """Write tombstones and rows. The caller may write more sections inside the `with` block.
 
         Args:
             rows: The rows that the segment adds or replaces, with all columns of the section `rows`.
@@ -461,11 +462,11 @@ class SegmentOutput:
         self._writer.write_section(name, self._pad(table))
 
     def write_sections(self, counts: Mapping[str, int], table: pa.Table) -> None:
-        """Append several sections. The table contains their rows, one section after the other.
+        """Append several sections.
 
         Args:
             counts: The number of rows of each section, by name.
-            table: The rows. Columns that it lacks are null.
+            table: The rows of all sections, one section after the other. Columns that it lacks are null.
         """
         self._writer.write_sections(counts, self._pad(table))
 
@@ -496,11 +497,14 @@ class SegmentUpdate:
     changes: KeyChanges
 
     def write(self, batches: Iterable[Batch], write: WriteSegment[Batch]) -> SegmentFiles:
-        """Write one more segment, merged with older ones if the merge policy says so. Return the new segment set.
+        """Write the changes as one more segment, and return the files of the new version.
+
+        The merge policy decides which older segments are merged into the new one. All batches except the last one are
+        first written to temporary files.
 
         Args:
-            batches: The rows of the added keys. All batches except the last one are first written to temporary files.
-            write: Writes a segment. It gets the segments to merge, which open on first use, and a batch or None.
+            batches: The rows of the added keys.
+            write: Writes a segment. It gets the older segments to merge, and a batch or None.
         """
         objects, kind, changes = self.objects, self.kind, self.changes
         if not changes.row_count:
