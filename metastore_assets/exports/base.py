@@ -1,7 +1,7 @@
 """The interface of export targets, and the view of a version that a target writes.
 
-A target is a place where an engine looks for statistics when it plans a query, such as a metastore. A target belongs
-to one table.
+A target is a place where an engine looks for statistics when it plans a query, such as a Hive metastore. Each table has
+its own targets.
 """
 
 from __future__ import annotations
@@ -61,17 +61,18 @@ class ExportMark:
     equal export."""
 
     def to_properties(self, scope: str = "") -> dict[str, str]:
-        """Return the mark as properties, which metastores and file formats store as pairs of texts.
+        """Return the mark as properties: `{"metastore-assets.hive.version": "7", ...}`.
 
         Args:
-            scope: The kind of the target, if several targets store their marks among the same properties.
+            scope: A part of the property names, such as `hive`. Targets that store their marks among the same
+                properties use different scopes.
         """
         values = (str(self.version), self.snapshot, self.digest)
         return dict(zip(self.property_names(scope), values, strict=True))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str] | None, scope: str = "") -> ExportMark | None:
-        """Return the mark in some properties; None without a valid one: this package did not write the statistics."""
+        """Return the mark that properties contain. None means that this package did not write the statistics."""
         version, snapshot, digest = ((properties or {}).get(name) for name in cls.property_names(scope))
         if version is None or snapshot is None or digest is None or not version.isdecimal():
             return None
@@ -79,14 +80,14 @@ class ExportMark:
 
     @staticmethod
     def property_names(scope: str = "") -> tuple[str, ...]:
-        """Return the names of the properties that `to_properties` returns."""
+        """Return the names of the properties in which `to_properties` stores the mark."""
         prefix = f"{_PREFIX}{scope}." if scope else _PREFIX
         return tuple(f"{prefix}{name}" for name in ("version", "snapshot", "digest"))
 
 
 @dataclass(frozen=True)
 class ExportedColumn:
-    """A column of a version, and those of its statistics that may be exported."""
+    """A column of a version with the statistics that may be exported."""
 
     leaf: LeafColumn
     statistics: ColumnStatistics
@@ -101,7 +102,7 @@ class ExportedColumn:
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether the version stores the value counts of the column, and they may be exported."""
+        """Whether the version stores the value counts of the column and they are not hidden."""
         return not self.is_hidden and self.statistics.frequencies == "enumerated"
 
 
@@ -113,9 +114,9 @@ class ExportedVersion:
 
         Args:
             table: The configuration of the table.
-            lookup: The table at the version.
+            lookup: The table, opened at the version.
             options: The options of the target.
-            revision: Kind and revision of the target. If it changes, the version is exported again.
+            revision: Kind and revision of the target, such as `hive@1`. If it changes, the version is exported again.
         """
         self.table = table
         self.lookup = lookup
@@ -124,7 +125,7 @@ class ExportedVersion:
 
     @property
     def version(self) -> Version:
-        """The version."""
+        """The version that is exported."""
         return self.lookup.version
 
     @cached_property
@@ -147,7 +148,7 @@ class ExportedVersion:
         return self._exported(self.lookup.statistics())
 
     def partitions(self) -> Iterator[tuple[PartitionEntry, list[ExportedColumn]]]:
-        """Yield each partition with its selected columns, in the order of the version."""
+        """Yield each partition's entry with its selected columns, in the order of the version's entries."""
         for entries in _batches(self.version.partitions):
             rows: dict[str, list[ColumnStatistics]] = {entry.key: [] for entry in entries}
             for row in self.lookup.statistics(partition=list(rows)):
@@ -156,13 +157,13 @@ class ExportedVersion:
                 yield entry, self._exported(rows[entry.key])
 
     def states(self, reference: str) -> dict[str, Any]:
-        """Return the states of a statistic that `ExportTarget.statistics_for` requests, by path of the column.
+        """Return the mergeable state of a statistic for the whole table, by dotted path of the column.
 
-        Columns without a state are omitted. These are enumerated and hidden columns, and columns that no refresh has
-        read since the target was added.
+        A refresh computes it because `ExportTarget.statistics_for` requests it. Enumerated and hidden columns have no
+        state. Neither have columns that no refresh has read since the target was added.
 
         Args:
-            reference: The statistic, as `module:Class`.
+            reference: The class of the statistic, as `module:Class`.
         """
         key = load_statistic(reference).key
         encoded = self._user_states
@@ -189,7 +190,7 @@ class ExportedVersion:
         return exported
 
     def _hides(self, leaf: LeafColumn) -> bool:
-        """Return whether the configuration hides a column. It may have changed since the version was published."""
+        """Return whether the configuration hides a column now. The version may have been published before that."""
         return self.table.effective_policy(leaf.path, leaf.aliases).values == "hidden"
 
 
@@ -200,7 +201,7 @@ def _batches(entries: Sequence[PartitionEntry]) -> Iterator[list[PartitionEntry]
 
 
 def _counts_only(row: ColumnStatistics) -> ColumnStatistics:
-    """Return a row with only the numbers of values and nulls, which reveal no value."""
+    """Return a copy of a row whose only statistics are the numbers of values and of nulls, which reveal no value."""
     return ColumnStatistics(
         position=row.position,
         column=row.column,
@@ -226,20 +227,20 @@ class WrittenExport:
 
 
 class ExportTarget(ABC):
-    """One target of one table's exports.
+    """A place to which the versions of one table are exported.
 
-    A subclass is registered by its `kind` as an entry point in the group `metastore_assets.exports`. Its module imports
-    client libraries inside of methods, because a configuration is validated without them.
+    A subclass is an entry point of the group `metastore_assets.exports`, named after its `kind`. Its module imports
+    client libraries only in methods, because a configuration is also validated where they are not installed.
     """
 
     kind: ClassVar[str]
-    """The name of the entry point, by which a configuration names the target."""
+    """The name of the entry point, which a configuration uses for the target, such as `hive`."""
     title: ClassVar[str]
     """The name of the target in messages, such as `the Hive metastore`."""
     revision: ClassVar[str] = "1"
-    """The revision of the exported form. Change it with the form, so that tables are exported again."""
+    """The revision of what `write` writes. Change it together with `write`, so that all tables are exported again."""
     is_single: ClassVar[bool] = False
-    """Whether a table can have one target of the kind, because all would write to the same place."""
+    """Whether a table can have only one target of the kind, because all would write to the same place."""
     options_model: ClassVar[type[ExportOptions]] = ExportOptions
     """The model of the target's settings."""
 
@@ -255,11 +256,11 @@ class ExportTarget(ABC):
 
     @classmethod
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
-        """Return the statistics that a refresh has to compute for columns of a type, only for this target.
+        """Return the extra statistics that a refresh has to compute for this target, for columns of a type.
 
-        They are classes of mergeable statistics, as `module:Class`. Users do not see these statistics. A refresh
-        computes them for the selected columns whose values are neither enumerated nor hidden. A fragment whose profile
-        lacks one of them is read once more. `metastore export --dry-run` shows how many bytes that takes.
+        Each is a class of mergeable statistics, as `module:Class`. Queries do not return these statistics. A refresh
+        computes them for the selected columns, except enumerated and hidden columns. A fragment whose profile lacks
+        one is read again. `metastore export --dry-run` shows how many bytes that takes.
         """
         return ()
 
@@ -267,7 +268,7 @@ class ExportTarget(ABC):
     def write(self, version: ExportedVersion) -> WrittenExport:
         """Write the statistics and the mark of a version to the target, in place of an earlier export.
 
-        Write the mark last, or together with the statistics, so that an interrupted export is repeated.
+        The mark is written last, or together with the statistics, so that an interrupted export is repeated.
 
         Raises:
             ExportError: The table cannot be exported, or the target has statistics that something else wrote and
@@ -279,21 +280,21 @@ class ExportTarget(ABC):
     def status(self) -> ExportMark | None:
         """Return the mark that the target stores; None if this package exported nothing to it.
 
-        Raises as `write`.
+        Raises the errors of `write`.
         """
 
     @abstractmethod
     def remove(self) -> bool:
         """Remove everything that this package wrote to the target. Return whether there was anything.
 
-        Raises as `write`.
+        Raises the errors of `write`.
         """
 
     @abstractmethod
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the statistics that a reader of the target gets: by path of the column, then by name.
+        """Return what an engine reads from the target: for each column, the statistics by the engine's names.
 
-        For tests, and to check an export. Raises as `write`.
+        Tests compare it with the version. Raises the errors of `write`.
         """
 
 

@@ -1,4 +1,4 @@
-"""The columns that a Hive metastore or Glue declares for a table, and the statistics to write of them."""
+"""The columns that a Hive metastore or Glue declares for a table, and the statistics to write for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_ROWS = (None, "-1", "0")
 
 @dataclass(frozen=True)
 class Numbers:
-    """The statistics to write for a table or a partition."""
+    """The statistics to write for a table or for one partition."""
 
     rows: int
     bytes: int
@@ -28,12 +28,12 @@ class Numbers:
 
     @property
     def content(self) -> str:
-        """The number of rows, and a digest of all statistics: `<rows>:<digest>`."""
+        """The property that identifies these statistics: `<rows>:<digest of all numbers>`."""
         return f"{self.rows}:{properties_digest({'bytes': self.bytes, 'columns': [vars(one) for one in self.columns]})}"
 
 
 class DeclaredColumns:
-    """The columns of a version that the metastore declares."""
+    """The columns that both a version and the metastore have. Collects which of them get statistics."""
 
     def __init__(
         self, version: ExportedVersion, types: Mapping[str, str], keys: Sequence[str], previous_columns: Sequence[str]
@@ -42,8 +42,8 @@ class DeclaredColumns:
 
         Args:
             version: The version.
-            types: The type of each column except partition columns, by the name in the metastore.
-            keys: The names of the partition columns. Metastores store no statistics of them.
+            types: The declared type by the column's name in the metastore, without partition columns.
+            keys: The names of the partition columns, for which metastores store no statistics.
             previous_columns: The columns whose statistics an earlier export wrote.
         """
         self.previous_columns = previous_columns
@@ -56,7 +56,7 @@ class DeclaredColumns:
         self._left_out: dict[str, None] = {}
 
     def declare(self, exported: Iterable[ExportedColumn]) -> list[DeclaredStatistics]:
-        """Return the statistics of the columns, without those that the metastore cannot store."""
+        """Convert the statistics of columns to the metastore's form. Columns that it cannot store are omitted."""
         result = []
         for column in exported:
             name = self._names.get(column.path, "").lower()
@@ -72,7 +72,7 @@ class DeclaredColumns:
         return result
 
     def notes(self) -> list[str]:
-        """Return a note for users that names the columns without statistics; empty if all have some."""
+        """Return one sentence that names the columns for which `declare` found no statistics; empty without any."""
         written = {name.lower() for name in self.written}
         names = [name for name in self._left_out if name not in written]
         reason = "left out, because the metastore has no statistics of their types, or distinct values are not known: "
@@ -80,9 +80,9 @@ class DeclaredColumns:
 
 
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:
-    """Return the names of the top-level columns of a version, by dotted path.
+    """Return top-level columns by the path of their first leaf: `{"id": "id", "address.city": "address"}`.
 
-    Metastores store no statistics of nested columns.
+    Metastores store no statistics of nested columns. One leaf of each is here, so that a note names the column once.
     """
     schema = version.version.schema
     return {leaves[0].path: field.name for field, leaves in zip(schema, schema_leaves(schema), strict=True)}

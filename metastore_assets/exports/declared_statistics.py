@@ -1,4 +1,4 @@
-"""Statistics of a column as a Hive metastore or Glue stores them, which depends on the column's declared type."""
+"""Statistics of a column in the form that a Hive metastore or Glue stores for the column's declared type."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MAX_LONG = 2**63
 
 @dataclass(frozen=True)
 class DeclaredStatistics:
-    """The statistics of one column. A number is None if it is unknown, or undefined for the declared type."""
+    """The statistics of one column. A bound is None if it is unknown, or if the declared type has no bounds."""
 
     column: str
     """The name in the catalog."""
@@ -61,16 +61,21 @@ class DeclaredStatistics:
     trues: int = 0
     falses: int = 0
     has_exact_bounds: bool = False
-    """Whether the bounds are the least and the greatest value, or the kind has no bounds."""
+    """Whether the bounds are exactly the least and the greatest value. Also true for texts, bytes and booleans, which
+    have no bounds."""
 
 
 def declare_statistics(name: str, type: str, row: ColumnStatistics) -> DeclaredStatistics | None:
-    """Return the statistics of a column; None if a number that the catalog requires is unknown.
+    """Convert the statistics of a column to the form of its declared type.
 
     Args:
         name: The column's name in the catalog.
-        type: The type in the catalog.
+        type: The declared type, such as `decimal(12,2)`.
         row: The statistics of the column.
+
+    Returns:
+        The statistics; None if the catalog has none for the type, if the values have another type, or if a number that
+        the catalog requires is unknown, such as the distinct count.
     """
     kind = _KINDS.get(type.lower().partition("(")[0].strip())
     if kind is None or row.type_class is None or not row.type_class.startswith(_CLASSES[kind]):
@@ -106,7 +111,7 @@ def declare_statistics(name: str, type: str, row: ColumnStatistics) -> DeclaredS
 
 
 def _bound(bound: pa.Scalar | None, kind: Kind) -> int | float | None:
-    """Return the number of a bound; None if it is unknown or beyond the catalog's range."""
+    """Return a bound as a number; None if it is unknown, infinite, or an integer beyond 64 bits."""
     if bound is None:
         return None
     value = physical_value(bound)

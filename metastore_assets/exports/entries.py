@@ -1,8 +1,8 @@
 """The key `exports` of a table: parsing, validation, and the targets that it names.
 
 The key is a mapping of names to settings, `exports: {iceberg: {columns: [id]}}`, or a list of names, `exports:
-[iceberg]`. A name is the kind of the target unless the settings have another `kind`, so that a table can have several
-targets of a kind that writes to different places.
+[iceberg]`. The name is also the kind of the target, unless the settings contain `kind`. With `kind`, a table can have
+several targets of the same kind.
 """
 
 from __future__ import annotations
@@ -35,21 +35,26 @@ class ExportEntry:
     """One entry of the key `exports`: a named target with its settings."""
 
     name: str
-    """The name: a letter, then letters, digits and `_`."""
+    """The key in the mapping: a letter, then letters, digits and `_`."""
     target: type[ExportTarget]
     options: ExportOptions
 
     def open(self, table: TableConfig) -> ExportTarget:
-        """Return the target of a table, without sending a request."""
+        """Create the target for a table. No request is sent."""
         return self.target(table, self.options)
 
     def statistics_for(self, column: str, type: pa.DataType) -> tuple[str, ...]:
-        """Return the statistics of a column that a refresh computes only for this target, as `module:Class`."""
+        """Return the extra statistics that a refresh computes for this target, as `module:Class`; () if not exported.
+
+        Args:
+            column: Dotted path of the column.
+            type: The type of the column.
+        """
         return self.target.statistics_for(type) if self.options.includes(column) else ()
 
 
 def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
-    """Return the entries of the key `exports` of a table or database, in their order.
+    """Parse the key `exports` of a table or database. Entries have the order of the key.
 
     Raises:
         ConfigError: An entry is invalid. The message names the table, the key and the value.
@@ -70,7 +75,7 @@ def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
 
 
 def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iterator[str]:
-    """Yield a message for each conflict between entries, or between an entry and the table."""
+    """Yield an error message for each conflict between entries, or of the entries with the key `partitions`."""
     kinds = Counter(entry.target.kind for entry in entries if entry.target.is_single)
     for kind in (kind for kind, number in kinds.items() if number > 1):
         names = [entry.name for entry in entries if entry.target.kind == kind]
@@ -83,7 +88,7 @@ def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iter
 
 
 def select_export_entries(table: SharedTableConfig, names: Sequence[str] = ()) -> list[ExportEntry]:
-    """Return the entries with some names; all entries if `names` is empty.
+    """Return the entries of the key `exports` that have one of the names; all entries if `names` is empty.
 
     Raises:
         ConfigError: An entry is invalid, or no entry has one of the names.
@@ -111,7 +116,7 @@ def validate_exports(config: MetastoreConfig) -> None:
 
 @lru_cache(maxsize=32)
 def load_target(kind: str) -> type[ExportTarget]:
-    """Return the class of the targets of a kind. Raises ConfigError if no installed package registers the kind."""
+    """Load the target class of a kind, such as `hive`. Raises ConfigError if no installed package registers it."""
     from metastore_assets.exports.base import ExportTarget
 
     if kind not in EXPORT_TARGETS:
@@ -129,7 +134,10 @@ def load_target(kind: str) -> type[ExportTarget]:
 
 
 def _named_settings(table: SharedTableConfig, raw: Any) -> dict[str, Any]:
-    """Return the settings by name. Raises ConfigError if the value is neither a mapping nor a list of names."""
+    """Convert the value of the key `exports` to settings by name. A name in a list has the settings None.
+
+    Raises ConfigError if the value is neither a mapping nor a list of names.
+    """
     if isinstance(raw, Mapping):
         return dict(raw)
     if isinstance(raw, list | tuple) and all(isinstance(name, str) for name in raw):
@@ -140,7 +148,7 @@ def _named_settings(table: SharedTableConfig, raw: Any) -> dict[str, Any]:
 
 
 def _parse_entry(name: Any, settings: Any) -> ExportEntry:
-    """Return the entry of a name and its settings. Raises ValueError with the key, the value and what is allowed."""
+    """Parse one name and its settings. Raises ValueError, whose message has the key, the value and what is allowed."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"exports: the name {name!r} must be a letter, then up to 49 letters, digits or `_`")
     settings = {} if settings is None else settings
@@ -160,7 +168,7 @@ def _parse_entry(name: Any, settings: Any) -> ExportEntry:
 
 
 def _explain(name: str, target: type[ExportTarget], problem: Mapping[str, Any]) -> str:
-    """Return a validation problem of pydantic as text, with the setting, its value and what is allowed."""
+    """Format a validation error of pydantic: `exports.spark.bins = -1: must be at least 0`."""
     where = ".".join(["exports", name, *(str(part) for part in problem["loc"] if isinstance(part, str))])
     if problem["type"] == "missing":
         return f"{where} is missing"

@@ -23,26 +23,29 @@ class RegisteredPartitions(Generic[T]):
     types: list[str]
     """The types of the partition columns."""
     partitions: dict[PartitionValues, T]
-    """What the target stores about each partition, by its values."""
+    """What the metastore stores about each partition, by the values of its partition columns."""
 
 
 def registered_values(values: Sequence[str], types: Sequence[str]) -> PartitionValues:
-    """Return the values of a registered partition as canonical texts: `7` for the integer `07`.
+    """Normalize the values of a registered partition, so that they can be compared: `7` for the integer `07`.
 
     Args:
-        values: The values as the metastore has them.
+        values: The values as texts, in the metastore's form.
         types: The types of the partition columns.
     """
     return tuple(_normalize(value, type_) for value, type_ in zip(values, types, strict=True))
 
 
 def version_values(key: str, names: Sequence[str], types: Sequence[str]) -> PartitionValues | None:
-    """Return the values of a partition of a version; None if its columns are not those of the metastore.
+    """Normalize the values in a partition key, so that they equal those of `registered_values`.
 
     Args:
-        key: The key of the partition.
+        key: The key of the partition, such as `day=2024-01-01/country=FR`.
         names: The metastore's names of the partition columns, in lower case.
-        types: Their types.
+        types: The metastore's types of these columns.
+
+    Returns:
+        The values in the order of `names`; None if the key has other columns.
     """
     values = {name.lower(): value for name, value in decode_partition_key(key)}
     if set(values) != set(names):

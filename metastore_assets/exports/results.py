@@ -1,4 +1,4 @@
-"""The state of one target after an export, a removal or a query of its state. This module imports nothing large."""
+"""The result of exporting a version to one target. This module imports nothing large."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ExportState = Literal["written", "current", "behind", "absent", "removed", "fail
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The state of one target after an export, a removal or a query of its state."""
+    """The state of one target after a call that exports to it, removes the export, or only inspects it."""
 
     target: str
     """The name under `exports`."""

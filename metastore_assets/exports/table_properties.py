@@ -1,4 +1,4 @@
-"""Properties of tables in metastores, in which exports store long texts, digests and the columns that they wrote."""
+"""Encoding of long texts, digests and written columns as properties of a table in a metastore."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _DIGEST_LENGTH = 8
 
 
 def properties_digest(properties: Any) -> str:
-    """Return a digest of properties, by which a later export detects changes by other programs."""
+    """Return a digest of JSON data, such as properties. A later export compares it to detect changes by others."""
     return hashlib.sha256(json.dumps(properties, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def split_property(key: str, text: str) -> dict[str, str]:
-    """Return a property; a long text as the properties `<key>.numParts`, `<key>.part.0` and so on."""
+    """Return the property `{key: text}`, or for a long text `<key>.numParts`, `<key>.part.0` and so on."""
     if len(text) <= _PART_LENGTH:
         return {key: text}
     parts = [text[start : start + _PART_LENGTH] for start in range(0, len(text), _PART_LENGTH)]
@@ -28,39 +28,44 @@ def split_property(key: str, text: str) -> dict[str, str]:
 
 
 def join_property(properties: Mapping[str, str], key: str) -> str:
-    """Return the text of a property that may be split; empty if there is none."""
+    """Return the text that `split_property` stored under a key; empty if there is none."""
     count = int(properties.get(f"{key}.numParts", "0") or 0)
     return properties.get(key) or "".join(properties.get(f"{key}.part.{part}", "") for part in range(count))
 
 
 @dataclass(frozen=True)
 class WrittenColumns:
-    """The columns whose statistics an export wrote, with a digest of each, as a property of the table.
+    """The columns whose statistics an export wrote, with a digest of each column's statistics.
 
-    With the digests, a later export detects for each column whether another program has replaced its statistics.
+    The table has them as a property. A later export compares the digests to detect whether another program has
+    replaced the statistics of a column.
     """
 
     digests: Mapping[str, str]
-    """The digest of each column's statistics, by the column's name in the metastore. An empty digest means that an
-    export of the column is in progress; its statistics then count as written by this package."""
+    """Digests by the column's name in the metastore. An empty digest means that an export of the column is in
+    progress; its statistics then count as written by this package."""
 
     @classmethod
     def of_statistics(cls, counts: Mapping[str, Any]) -> WrittenColumns:
-        """Return columns with the digests of some of their numbers, as the metastore returns them."""
+        """Compute the digests of columns.
+
+        Args:
+            counts: By column name, numbers that the metastore returns exactly as they were written.
+        """
         return cls({name: _digest(numbers) for name, numbers in counts.items()})
 
     @classmethod
     def in_progress(cls, names: Collection[str]) -> WrittenColumns:
-        """Return columns whose statistics are about to be written or deleted."""
+        """Mark columns whose statistics are about to be written or deleted, with empty digests."""
         return cls(dict.fromkeys(names, ""))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], key: str) -> WrittenColumns:
-        """Return the columns in the properties of a table; none if there was no export."""
+        """Decode the property `key` of a table. Without the property, there are no columns."""
         return cls(json.loads(join_property(properties, key) or "{}"))
 
     def to_properties(self, key: str) -> dict[str, str]:
-        """Return the columns as properties of a table."""
+        """Encode the columns as the property `key` of a table, which may be split."""
         return split_property(key, json.dumps(dict(sorted(self.digests.items())), separators=(",", ":")))
 
     @property
@@ -72,7 +77,7 @@ class WrittenColumns:
         """Return the columns whose statistics no other program has changed since the export.
 
         Args:
-            counts: The numbers that `of_statistics` takes, as the metastore stores them now.
+            counts: The numbers that `of_statistics` gets, as the metastore returns them now.
         """
         return [
             name

@@ -1,6 +1,6 @@
 """Functions that write, inspect and remove the exports of a table.
 
-The failure of a target affects neither the version nor other targets.
+A target that fails changes neither the version nor the other targets: its result has the state `failed`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ _MAX_MESSAGE = 500
 def write_exports(
     table: TableConfig, objects: ObjectStore, version: Version, names: Sequence[str] = (), *, rewrite: bool = False
 ) -> tuple[ExportResult, ...]:
-    """Write a version to the targets of a table that do not have it yet.
+    """Write a version to each target of a table that does not have it yet.
 
     Args:
         table: The resolved configuration of the table.
-        objects: The table's folder below the root.
+        objects: The table's folder below the root of the Metastore.
         version: The version.
-        names: Names of targets. Default: all.
-        rewrite: Whether everything that this package wrote is removed first, and the version is written even if the
-            target has it.
+        names: Names of targets under the key `exports`. Default: all.
+        rewrite: Whether targets that have the version are written too. Everything that this package wrote to a target
+            is then removed first.
+
+    Returns:
+        One result per target, in the order of the key `exports`.
 
     Raises:
         ConfigError: The key `exports` is invalid, or a name is unknown. Failures of targets are in the results.
@@ -46,13 +49,19 @@ def write_exports(
 def read_export_states(
     table: TableConfig, objects: ObjectStore, version: Version, names: Sequence[str] = ()
 ) -> tuple[ExportResult, ...]:
-    """Return the state of each target, compared with a version. Arguments as for `write_exports`."""
+    """Return whether each target has a version: `current`, `behind`, `absent` or `failed`. Nothing is written.
+
+    The arguments and errors are those of `write_exports`.
+    """
     lookup = open_version(objects, version)
     return _each(select_export_entries(table, names), lambda entry: _state(entry, table, lookup))
 
 
 def remove_exports(table: TableConfig, names: Sequence[str] = ()) -> tuple[ExportResult, ...]:
-    """Remove everything that this package wrote to the targets of a table. The arguments are as for `write_exports`."""
+    """Remove everything that this package wrote to the targets of a table.
+
+    The arguments and errors are those of `write_exports`.
+    """
 
     def remove(entry: ExportEntry) -> ExportResult:
         has_removed = entry.open(table).remove()
@@ -96,7 +105,7 @@ def _result(entry: ExportEntry, state: ExportState, mark: ExportMark | None, *wr
 
 
 def _each(entries: Iterable[ExportEntry], work: Callable[[ExportEntry], ExportResult]) -> tuple[ExportResult, ...]:
-    """Return the result of each entry. An error of a target becomes a failed result."""
+    """Call `work` for each entry, and return the results. An exception becomes a result with the state `failed`."""
     results = []
     for entry in entries:
         started = time.monotonic()

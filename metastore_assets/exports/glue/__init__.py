@@ -1,7 +1,7 @@
 """Exports to AWS Glue: column statistics of a table and its partitions.
 
 target             the export target
-column_statistics  statistics as requests have them
+column_statistics  conversion of statistics to Glue's types and back
 catalog            a table in Glue, over boto3
 """
 

@@ -1,4 +1,4 @@
-"""A table in AWS Glue's Data Catalog, as the export reads and changes it through boto3."""
+"""Requests that read and change one table in AWS Glue's Data Catalog, through boto3."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _READ_BATCH = 100
 
 
 class GlueTable:
-    """A table of Glue's Data Catalog. Requests are sent by one client."""
+    """One table of Glue's Data Catalog, with the boto3 client that sends its requests."""
 
     def __init__(self, client: Any, database: str, name: str) -> None:
-        """Create the table without sending a request.
+        """Create the object. No request is sent.
 
         Args:
-            client: The client of boto3.
+            client: The client of boto3 for the service `glue`.
             database: Name of the database.
             name: Name of the table.
         """
@@ -39,9 +39,13 @@ class GlueTable:
         return dict(table)
 
     def change_properties(self, added: Mapping[str, str], removed: Collection[str] = ()) -> None:
-        """Remove properties of the table, then add others. Fails if the table changes at the same time.
+        """Remove and add properties of the table with one request. Glue refuses it if the table changes meanwhile.
 
-        No version of the table is archived, because statistics change more often than tables.
+        Glue archives no version of the table, because statistics change more often than tables.
+
+        Args:
+            added: The properties to set.
+            removed: The names to remove. A name that is also in `added` is set.
         """
         table = self.load()
         parameters = {key: text for key, text in table.get("Parameters", {}).items() if key not in removed}
@@ -54,12 +58,16 @@ class GlueTable:
         )
 
     def partitions(self) -> Iterator[dict[str, Any]]:
-        """Request all partitions, and yield them as Glue's type `Partition`."""
+        """Yield all partitions as Glue's type `Partition`, requested page by page."""
         for page in self._client.get_paginator("get_partitions").paginate(**self._key):
             yield from page["Partitions"]
 
     def change_partitions(self, partitions: Iterable[tuple[Mapping[str, Any], Mapping[str, str]]]) -> None:
-        """Replace the properties of partitions. Raises ExportError if Glue refuses one."""
+        """Replace all properties of partitions. Raises ExportError if Glue refuses one.
+
+        Args:
+            partitions: Pairs of a partition, as `partitions` yields it, and its new properties.
+        """
         remaining = iter(partitions)
         while batch := list(islice(remaining, _READ_BATCH)):
             entries = [
@@ -72,7 +80,7 @@ class GlueTable:
             _raise_errors(self._client.batch_update_partition(**self._key, Entries=entries))
 
     def statistics(self, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the stored statistics of columns of the table. Columns without statistics are omitted."""
+        """Return the statistics that Glue stores for columns of the table. Columns without any are omitted."""
         statistics: list[dict[str, Any]] = []
         for start in range(0, len(columns), _READ_BATCH):
             names = list(columns[start : start + _READ_BATCH])
@@ -82,9 +90,11 @@ class GlueTable:
         return statistics
 
     def write_statistics(self, columns: Sequence[Mapping[str, Any]], values: Sequence[str] | None = None) -> None:
-        """Write statistics of columns of the table, or of the partition with some values.
+        """Write column statistics of the table or of one partition. Raises ExportError if Glue refuses a column.
 
-        Raises ExportError if Glue refuses those of a column.
+        Args:
+            columns: The statistics, as Glue's type `ColumnStatistics`.
+            values: The values of the partition columns; None for the table.
         """
         for start in range(0, len(columns), _WRITE_BATCH):
             batch = list(columns[start : start + _WRITE_BATCH])
@@ -97,7 +107,12 @@ class GlueTable:
             _raise_errors(response)
 
     def delete_statistics(self, columns: Iterable[str], values: Sequence[str] | None = None) -> None:
-        """Delete the statistics of columns of the table, or of the partition with some values, if they exist."""
+        """Delete column statistics of the table or of one partition. Missing ones are no error.
+
+        Args:
+            columns: Names of the columns.
+            values: The values of the partition columns; None for the table.
+        """
         for column in columns:
             try:
                 if values is None:
@@ -110,7 +125,13 @@ class GlueTable:
                 continue
 
     def _input(self, shape: str, item: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-        """Convert an item of a response to a request that stores the item with other properties."""
+        """Return the request that stores a table or partition again, with other properties.
+
+        Args:
+            shape: The type of the request: `TableInput` or `PartitionInput`.
+            item: The table or partition, as a response contains it. Members that the request lacks are left out.
+            parameters: The properties.
+        """
         names = self._client.meta.service_model.shape_for(shape).members
         return {**{name: item[name] for name in names if name in item}, "Parameters": dict(parameters)}
 

@@ -23,11 +23,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_request(statistics: Iterable[DeclaredStatistics], analyzed: datetime) -> list[dict[str, Any]]:
-    """Return the statistics of columns as Glue's type `ColumnStatistics`.
+    """Convert statistics to a list of Glue's type `ColumnStatistics`, with one item per column.
 
     Args:
-        statistics: The statistics.
-        analyzed: The time at which the statistics were computed.
+        statistics: The statistics of the columns.
+        analyzed: The time at which they were computed.
     """
     return [
         {
@@ -71,7 +71,7 @@ def _bound(column: DeclaredStatistics, bound: int | float) -> Any:
 
 
 def read_response(statistics: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the statistics in Glue's `ColumnStatistics` as numbers, by column and by Glue's name of the number."""
+    """Convert a list of Glue's type `ColumnStatistics` to a mapping: `{"amount": {"NumberOfNulls": 3}}`."""
     result = {}
     for column in statistics:
         data = column["StatisticsData"]
@@ -81,6 +81,13 @@ def read_response(statistics: Iterable[Mapping[str, Any]]) -> dict[str, dict[str
 
 
 def counts_of(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int | None]]:
-    """Return some counts of each column, which show whether something else has changed its statistics."""
+    """Return four counts of each column, by its name. An export compares them to detect changes by other programs.
+
+    Args:
+        statistics: The result of `read_response`.
+
+    Returns:
+        By name of the column: nulls, distinct values, trues and greatest length. A count that Glue lacks is None.
+    """
     names = ("NumberOfNulls", "NumberOfDistinctValues", "NumberOfTrues", "MaximumLength")
     return {column: [numbers.get(name) for name in names] for column, numbers in statistics.items()}

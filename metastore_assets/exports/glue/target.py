@@ -87,17 +87,16 @@ class GlueTarget(ExportTarget):
         return WrittenExport(size, len(numbers.columns), tuple(notes))
 
     def status(self) -> ExportMark | None:
-        """Return the mark; None if there is none, or if something else has written statistics of the table since."""
+        """Return the mark of the last export; None without one, or if another program changed the statistics since."""
         with self._open() as table:
             properties = table.load().get("Parameters", {})
             mark = ExportMark.from_properties(properties, self.kind)
             return mark if mark is not None and _has_our_content(table, properties) else None
 
     def remove(self) -> bool:
-        """Remove our column statistics, the numbers of rows and bytes, and our properties.
+        """Remove our column statistics, `numRows`, `totalSize` and our properties. Return whether there was an export.
 
-        The statistics of a column of the table stay if something else has written them since, and so do the numbers of
-        rows and bytes.
+        Whatever another program has changed since the export stays: the statistics of a column, or both numbers.
         """
         with self._open() as table:
             properties = table.load().get("Parameters", {})
@@ -115,7 +114,10 @@ class GlueTarget(ExportTarget):
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the statistics of each column of the table by Glue's names. Those of the table have no name."""
+        """Return the statistics by column and by Glue's name: `{"": {"numRows": "9"}, "id": {"NumberOfNulls": 0}}`.
+
+        The empty name stands for the whole table.
+        """
         with self._open() as table:
             declared = table.load()
             numbers = {name: declared.get("Parameters", {}).get(name) for name in (_ROWS, _SIZE)}
@@ -125,7 +127,7 @@ class GlueTarget(ExportTarget):
         return open_glue_table(self.table, self.title)
 
     def _refuse_foreign(self, table: GlueTable, declared: Mapping[str, Any]) -> None:
-        """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
+        """Raise ExportError if another program wrote statistics of the table, unless the option `replace` is set."""
         properties = declared.get("Parameters", {})
         if self.options.replace or _WRITING in properties:
             return
@@ -140,7 +142,10 @@ class GlueTarget(ExportTarget):
             )
 
     def _registered(self, table: GlueTable, declared: Mapping[str, Any]) -> RegisteredPartitions[dict[str, Any]]:
-        """Return the registered partitions. Raises ExportError if another program wrote statistics of one."""
+        """Return the partitions that Glue registers; none if the option `partitions` is off.
+
+        Raises ExportError if another program wrote statistics of one, unless the option `replace` is set.
+        """
         keys = declared.get("PartitionKeys", ())
         names, types = [key["Name"].lower() for key in keys], [key.get("Type", "") for key in keys]
         if not keys or not self.options.partitions:
@@ -165,7 +170,11 @@ class GlueTarget(ExportTarget):
         columns: DeclaredColumns,
         registered: RegisteredPartitions[dict[str, Any]],
     ) -> tuple[int, int]:
-        """Write the partitions whose numbers changed. Return the bytes, and the number of unregistered partitions."""
+        """Write the partitions whose numbers changed since the last export.
+
+        Returns:
+            The bytes that were sent, and the number of partitions that Glue does not register.
+        """
         if not registered.names:
             return 0, 0
         remaining = dict(registered.partitions)
@@ -200,7 +209,7 @@ def _column_names(declared: Mapping[str, Any]) -> list[str]:
 
 
 def _has_our_content(table: GlueTable, properties: Mapping[str, str]) -> bool:
-    """Return whether the number of rows and the statistics of all columns are those of the export."""
+    """Return whether the number of rows and the statistics of all columns are still those that the export wrote."""
     columns = WrittenColumns.from_properties(properties, _COLUMNS)
     has_our_rows = _CONTENT in properties and properties.get(_ROWS) == properties[_CONTENT]
     return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
@@ -222,7 +231,10 @@ def _remove_from_all_partitions(table: GlueTable, columns: Sequence[str]) -> Non
 
 
 def _remove_from_partition(table: GlueTable, partition: Mapping[str, Any], columns: Sequence[str]) -> None:
-    """Remove our column statistics and properties from a partition. A changed `numRows` stays, with `totalSize`."""
+    """Remove our column statistics and our properties from a partition.
+
+    If another program has changed `numRows` since, then `numRows` and `totalSize` stay.
+    """
     table.delete_statistics(columns, partition["Values"])
     parameters = dict(partition["Parameters"])
     if parameters.pop(_CONTENT).partition(":")[0] == parameters.get(_ROWS):

@@ -1,4 +1,4 @@
-"""Column statistics as objects of the Hive metastore's Thrift interface."""
+"""Conversion of column statistics to objects of the Hive metastore's Thrift interface, and back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _FIELDS = {
     "string": "stringStats",
     "timestamp": "longStats",
 }
-"""The field of `ColumnStatisticsData` by kind. Hive 2 and 3 have no field for timestamps, and store their statistics as
-those of numbers."""
+"""The field of `ColumnStatisticsData` by kind. Hive 2 and 3 have no field for timestamps, and use that of numbers."""
 
 
 def to_thrift(statistics: Iterable[DeclaredStatistics]) -> list[ColumnStatisticsObj]:
-    """Return the statistics of columns as Thrift objects, without bit vectors."""
+    """Convert statistics to Thrift objects, one per column. The optional bit vectors are not set."""
     from hive_metastore.ttypes import ColumnStatisticsObj
 
     return [ColumnStatisticsObj(column.column, column.type, _data(column)) for column in statistics]
@@ -62,12 +61,12 @@ def _data(column: DeclaredStatistics) -> ColumnStatisticsData:
 
 
 def unscaled_bytes(value: int) -> bytes:
-    """Return an integer in big-endian two's complement with the fewest bytes, as Java's BigInteger does."""
+    """Encode an integer as Java's `BigInteger.toByteArray` does: big-endian two's complement with the fewest bytes."""
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
 
 
 def read_thrift(statistics: Iterable[ColumnStatisticsObj]) -> dict[str, dict[str, Any]]:
-    """Return the statistics in Thrift objects as numbers, by column and by Thrift's name of the number."""
+    """Convert Thrift objects to a mapping: `{"amount": {"numNulls": 3, "lowValue": 1}}`. Dates are days since 1970."""
     return {column.colName: _numbers(column.statsData) for column in statistics}
 
 
@@ -83,9 +82,15 @@ def _plain(number: Any) -> Any:
 
 
 def counts_of(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int | None]]:
-    """Return some counts of each column, which show whether something else has changed its statistics.
+    """Return four counts of each column, by its name. An export compares them to detect changes by other programs.
 
     Other numbers may change slightly when the metastore's database stores them.
+
+    Args:
+        statistics: The result of `read_thrift`.
+
+    Returns:
+        By name of the column: nulls, distinct values, trues and greatest length. A missing count is None.
     """
     names = ("numNulls", "numDVs", "numTrues", "maxColLen")
     return {column: [numbers.get(name) for name in names] for column, numbers in statistics.items()}

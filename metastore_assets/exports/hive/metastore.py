@@ -1,4 +1,4 @@
-"""A table in a Hive metastore, as export targets read and change it through the metastore's Thrift interface."""
+"""Requests that read and change one table in a Hive metastore, through its Thrift interface."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 
 
 class HiveTable:
-    """A table of a Hive metastore, over one connection."""
+    """One table of a Hive metastore, with the connection over which requests are sent."""
 
     def __init__(self, client: Any, database: str, name: str) -> None:
-        """Create the table without sending a request.
+        """Create the object. No request is sent.
 
         Args:
             client: Thrift's client `ThriftHiveMetastore.Client`.
@@ -36,13 +36,18 @@ class HiveTable:
         self.name = name
 
     def load(self) -> Table:
-        """Return the table. Raises TableNotFoundError."""
+        """Request the table's declaration. Raises TableNotFoundError if there is no such table."""
         from metastore_assets.formats.catalogs.hive import request_table
 
         return request_table(self.client, self.database, self.name)
 
     def change_properties(self, added: Mapping[str, str], removed: Collection[str] = ()) -> None:
-        """Remove properties of the table, then add others, in one request that changes nothing else."""
+        """Remove and add properties of the table with one request, which changes nothing else.
+
+        Args:
+            added: The properties to set.
+            removed: The names to remove. A name that is also in `added` is set.
+        """
         from hive_metastore.ttypes import EnvironmentContext
 
         table = self.load()
@@ -54,11 +59,11 @@ class HiveTable:
         )
 
     def partition_names(self) -> list[str]:
-        """Return the names of all partitions, such as `day=2024-01-01/country=FR`, as the metastore escapes them."""
+        """Return the names of all partitions, such as `day=2024-01-01/country=FR`, with the metastore's escapes."""
         return self.client.get_partition_names(self.database, self.name, -1)  # type: ignore[no-any-return]
 
     def load_partitions(self, names: Sequence[str]) -> list[tuple[str, Partition]]:
-        """Return (name, partition) for each of some names, in no particular order."""
+        """Request partitions by name. Return (name, partition) pairs in no particular order."""
         if not names:
             return []
         by_values = {tuple(unquote(item.partition("=")[2]) for item in name.split("/")): name for name in names}
@@ -66,7 +71,7 @@ class HiveTable:
         return [(by_values[tuple(partition.values)], partition) for partition in partitions]
 
     def change_partitions(self, partitions: list[Partition]) -> None:
-        """Store the changed properties of some partitions."""
+        """Store partitions whose properties the caller has changed."""
         from hive_metastore.ttypes import EnvironmentContext
 
         if partitions:
@@ -75,7 +80,7 @@ class HiveTable:
             )
 
     def statistics(self, columns: Sequence[str]) -> list[ColumnStatisticsObj]:
-        """Return the stored statistics of columns of the table. Columns without statistics are omitted."""
+        """Return the statistics that the metastore stores for columns of the table. Columns without any are omitted."""
         from hive_metastore.ttypes import TableStatsRequest
 
         if not columns:
@@ -84,12 +89,12 @@ class HiveTable:
         return self.client.get_table_statistics_req(request).tableStats  # type: ignore[no-any-return]
 
     def write_statistics(self, columns: list[ColumnStatisticsObj]) -> None:
-        """Write statistics of columns of the table, in place of earlier ones of these columns."""
+        """Write or replace the table's statistics of some columns. Those of other columns stay."""
         if columns:
             self.client.update_table_column_statistics(self._column_statistics(columns, None))
 
     def write_partition_statistics(self, columns: Mapping[str, list[ColumnStatisticsObj]]) -> None:
-        """Write statistics of columns of partitions, by name of the partition."""
+        """Write or replace statistics of partitions. Keys are names of partitions; values have one item per column."""
         from hive_metastore.ttypes import SetPartitionsStatsRequest
 
         statistics = [self._column_statistics(objects, name) for name, objects in columns.items() if objects]
@@ -97,7 +102,12 @@ class HiveTable:
             self.client.set_aggr_stats_for(SetPartitionsStatsRequest(statistics, engine=_ENGINE))
 
     def delete_statistics(self, columns: Iterable[str], partition: str | None = None) -> None:
-        """Delete the statistics of columns of the table, or of a partition by name. Missing ones are no error."""
+        """Delete column statistics of the table or of one partition. Missing ones are no error.
+
+        Args:
+            columns: Names of the columns.
+            partition: Name of the partition; None for the table.
+        """
         from hive_metastore.ttypes import NoSuchObjectException
 
         for column in columns:
@@ -110,7 +120,7 @@ class HiveTable:
 
     @staticmethod
     def size_of(objects: Iterable[Any]) -> int:
-        """Return the size of Thrift objects in a request, in bytes."""
+        """Return the total size of Thrift objects in bytes, serialized as in a request."""
         from thrift.TSerialization import serialize
 
         return sum(len(serialize(item)) for item in objects)

@@ -103,17 +103,17 @@ class HiveTarget(ExportTarget):
         return WrittenExport(size, len(numbers.columns), tuple(notes))
 
     def status(self) -> ExportMark | None:
-        """Return the mark; None if there is none, or if something else has written statistics of the table since."""
+        """Return the mark of the last export; None without one, or if another program changed the statistics since."""
         with self._open() as table:
             properties = table.load().parameters or {}
             mark = ExportMark.from_properties(properties, self.kind)
             return mark if mark is not None and _has_our_content(table, properties) else None
 
     def remove(self) -> bool:
-        """Remove our column statistics, the numbers of rows and bytes, and our properties.
+        """Remove our column statistics, `numRows`, `totalSize` and our properties. Return whether there was an export.
 
-        The statistics of a column of the table stay if something else has written them since, and so do the numbers of
-        rows and bytes. The metastore computes sizes again when the table changes.
+        Whatever another program has changed since the export stays: the statistics of a column, or both numbers. The
+        metastore computes sizes again when the table changes.
         """
         with self._open() as table:
             properties = table.load().parameters or {}
@@ -133,7 +133,10 @@ class HiveTarget(ExportTarget):
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the statistics of each column of the table by Thrift's names. Those of the table have no name."""
+        """Return the statistics by column and by Thrift's name: `{"": {"numRows": "9"}, "id": {"numNulls": 0}}`.
+
+        The empty name stands for the whole table.
+        """
         with self._open() as table:
             declared = table.load()
             numbers = {name: (declared.parameters or {}).get(name) for name in (_ROWS, _SIZE, _ACCURATE)}
@@ -143,7 +146,7 @@ class HiveTarget(ExportTarget):
         return open_hive_table(self.table, self.title)
 
     def _refuse_foreign(self, table: HiveTable, properties: Mapping[str, str]) -> None:
-        """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
+        """Raise ExportError if another program wrote statistics of the table, unless the option `replace` is set."""
         if self.options.replace or _WRITING in properties:
             return
         if ExportMark.from_properties(properties, self.kind) is not None:
@@ -158,7 +161,10 @@ class HiveTarget(ExportTarget):
             )
 
     def _registered(self, table: HiveTable, declared: Table) -> _HivePartitions:
-        """Return the registered partitions. Raises ExportError if another program wrote statistics of one."""
+        """Return the partitions that the metastore registers; none if the option `partitions` is off.
+
+        Raises ExportError if another program wrote statistics of one, unless the option `replace` is set.
+        """
         keys = declared.partitionKeys or []
         if not self.options.partitions:
             return _HivePartitions([], [], {})
@@ -184,7 +190,11 @@ class HiveTarget(ExportTarget):
     def _write_partitions(
         self, table: HiveTable, version: ExportedVersion, columns: DeclaredColumns, registered: _HivePartitions
     ) -> tuple[int, int]:
-        """Write the partitions whose numbers changed. Return the bytes, and the number of unregistered partitions."""
+        """Write the partitions whose numbers changed since the last export.
+
+        Returns:
+            The bytes that were sent, and the number of partitions that the metastore does not register.
+        """
         if not registered.names:
             return 0, 0
         size = unmatched = 0
@@ -205,7 +215,7 @@ class HiveTarget(ExportTarget):
         return size, unmatched
 
     def _mark(self, numbers: Numbers) -> str:
-        """Return the value of the property `_CONTENT` for a partition with some statistics."""
+        """Return the value of the property `_CONTENT`, which identifies the statistics of a partition."""
         return f"{numbers.content}:accurate" if self.options.accurate else numbers.content
 
     def _write_batch(self, table: HiveTable, changed: Mapping[str, Numbers], columns: DeclaredColumns) -> int:
@@ -227,7 +237,7 @@ class HiveTarget(ExportTarget):
 
 
 def _properties(numbers: Numbers, *, accurate: bool) -> dict[str, str]:
-    """Return Hive's properties with the number of rows and bytes."""
+    """Return the properties with the numbers of rows and bytes, and `COLUMN_STATS_ACCURATE` if `accurate`."""
     properties = {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
     if accurate:
         exact = {one.column: "true" for one in numbers.columns if one.has_exact_bounds}
@@ -236,7 +246,7 @@ def _properties(numbers: Numbers, *, accurate: bool) -> dict[str, str]:
 
 
 def _has_our_content(table: HiveTable, properties: Mapping[str, str]) -> bool:
-    """Return whether the number of rows and the statistics of all columns are those of the export."""
+    """Return whether the number of rows and the statistics of all columns are still those that the export wrote."""
     columns = WrittenColumns.from_properties(properties, _COLUMNS)
     has_our_rows = _CONTENT in properties and properties.get(_ROWS) == properties[_CONTENT]
     return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
@@ -254,7 +264,10 @@ def _remove_from_all_partitions(table: HiveTable, columns: Sequence[str]) -> Non
 
 
 def _remove_from_partitions(table: HiveTable, names: Sequence[str], columns: Sequence[str]) -> None:
-    """Remove our column statistics and properties from partitions. A changed `numRows` stays, with `totalSize`."""
+    """Remove our column statistics and our properties from partitions.
+
+    If another program has changed `numRows` of a partition since, then its `numRows` and `totalSize` stay.
+    """
     for name in names:
         table.delete_statistics(columns, name)
     partitions = [partition for _, partition in table.load_partitions(names)]

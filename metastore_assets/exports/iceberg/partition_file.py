@@ -25,16 +25,16 @@ _COUNTS = (
     ("equality_delete_record_count", "equality_delete_record_count", pa.int64(), 8),
     ("equality_delete_file_count", "equality_delete_file_count", pa.int32(), 9),
 )
-"""Name, pyiceberg's name, type and field id of each required number."""
+"""The required columns: name in the file, name in pyiceberg's table `partitions`, type and field id."""
 _DELETE_FILES = ("position_delete_file_count", "equality_delete_file_count")
 
 
 def encode_partition_statistics(table: Table, snapshot_id: int) -> bytes | str:
-    """Return the Parquet file of a snapshot, or the reason why the table has none.
+    """Return the content of the Parquet file for a snapshot, or a text that says why the table can have none.
 
     Args:
         table: The table. All manifests of the snapshot are read.
-        snapshot_id: The snapshot.
+        snapshot_id: Id of the snapshot.
     """
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 

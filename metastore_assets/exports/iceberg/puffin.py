@@ -1,6 +1,6 @@
-"""Puffin files, which contain blobs and a footer that describes them (Iceberg's Puffin specification, version 1).
+"""Writer of Puffin files: blobs, and a footer that describes them (Iceberg's Puffin specification, version 1).
 
-pyiceberg reads such files and does not write them. The footer is not compressed, because pyiceberg reads no others.
+pyiceberg can read Puffin files, and cannot write them. It reads only uncompressed footers, so this one is uncompressed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NO_FLAGS = bytes(4)
 
 @dataclass(frozen=True)
 class Blob:
-    """A blob about one field of a table."""
+    """A blob, such as a sketch, that describes one field of a table."""
 
     type: str
     field_id: int
@@ -26,7 +26,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class PuffinFile:
-    """The content of a Puffin file."""
+    """A serialized Puffin file."""
 
     content: bytes
     footer_size: int
@@ -36,7 +36,7 @@ class PuffinFile:
 def encode_puffin(
     blobs: Sequence[Blob], snapshot_id: int, sequence_number: int, properties: Mapping[str, str]
 ) -> PuffinFile:
-    """Return a Puffin file.
+    """Serialize blobs to a Puffin file.
 
     Args:
         blobs: The blobs, which are not compressed.

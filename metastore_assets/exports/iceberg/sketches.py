@@ -1,7 +1,7 @@
 """Theta sketches of values in Iceberg's single-value serialization (appendix D of the table specification).
 
-The type of the column determines the length of a value: an `int` has 4 bytes and a `long` has 8. A statistic receives
-64-bit numbers for both, so it cannot know the length. Therefore each length has a statistic of its own.
+In Iceberg, an `int` has 4 bytes and a `long` has 8, so equal numbers have different hashes. A statistic receives 64-bit
+numbers for both types. Therefore there are two statistics, one for each length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NANOSECONDS = 1000
 
 
 class ThetaSketch(MergeableStatistic):
-    """The theta sketch of a column. Its values are serialized with the width of the canonical type, such as `long`."""
+    """The theta sketch of a column of any type except `int` and `float`: numbers are serialized with 8 bytes."""
 
     name = "iceberg_theta_sketch"
     revision = "1"
@@ -41,11 +41,11 @@ class ThetaSketch(MergeableStatistic):
         return EMPTY_SKETCH
 
     def update(self, state: bytes, values: pa.Array, counts: pa.Int64Array) -> bytes:
-        """Return the sketch with more values."""
+        """Return the sketch after adding distinct values. Their counts are ignored."""
         return merge_sketches([state, build_sketch(hash_single_values(values, narrow=self.narrow))])
 
     def merge(self, one: bytes, other: bytes) -> bytes:
-        """Return the sketch of the union."""
+        """Return the sketch of the union of two sets of values."""
         return merge_sketches([one, other])
 
     def finalize(self, state: bytes) -> float:
@@ -54,20 +54,20 @@ class ThetaSketch(MergeableStatistic):
 
 
 class NarrowThetaSketch(ThetaSketch):
-    """The theta sketch of a column of type `int` or `float`, whose values have 4 bytes."""
+    """The theta sketch of a column of type `int` or `float`: numbers are serialized with 4 bytes."""
 
     name = "iceberg_narrow_theta_sketch"
     narrow = True
 
 
 def is_narrow(type: pa.DataType) -> bool:
-    """Return whether values of a column's type have 4 bytes, and those of its canonical type 8."""
+    """Return whether Iceberg serializes values of a type with 4 bytes that are 64-bit numbers here: int and float."""
     plain = plain_type(type)
     return bool(t.is_float32(plain) or (t.is_integer(plain) and plain.bit_width <= 32))
 
 
 def sketch_of(arrays: Iterable[pa.Array], *, narrow: bool) -> bytes:
-    """Return the sketch of all values of some arrays; see `hash_single_values`."""
+    """Return the sketch of the values of all arrays. The arguments are those of `hash_single_values`."""
     total = EMPTY_SKETCH
     for values in arrays:
         total = merge_sketches([total, build_sketch(hash_single_values(values, narrow=narrow))])
@@ -75,12 +75,12 @@ def sketch_of(arrays: Iterable[pa.Array], *, narrow: bool) -> bytes:
 
 
 def hash_single_values(values: pa.Array, *, narrow: bool) -> Words:
-    """Return the hashes of values as DataSketches computes them: 63 bits of MurmurHash3 with its default seed.
+    """Return one hash per value, as DataSketches computes it: 63 bits of MurmurHash3 with the default seed.
 
-    Empty strings have no hash, because DataSketches ignores them.
+    Empty strings are skipped, as DataSketches does.
 
     Args:
-        values: Values of the canonical type of their class, without nulls. NaN is one value, and so are both zeros.
+        values: Values without nulls, numbers with 64 bits. All NaNs have one hash, and so have 0.0 and -0.0.
         narrow: Whether numbers are serialized with 4 bytes.
     """
     type_ = values.type
@@ -116,7 +116,11 @@ def _hash_integers(values: pa.Array, *, narrow: bool) -> Words:
 
 
 def _minimal_decimals(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the unscaled values in the least number of bytes of two's complement, big-endian, and their offsets."""
+    """Serialize unscaled decimals: big-endian two's complement, each with the fewest bytes.
+
+    Returns:
+        The bytes of all values without gaps, and the offset of each value, followed by the total length.
+    """
     buffer, start = values.buffers()[1], 16 * values.offset
     rows = np.frombuffer(buffer, np.uint8, 16 * len(values), start).reshape(-1, 16)[:, ::-1]
     negative = rows[:, :1] >= 0x80

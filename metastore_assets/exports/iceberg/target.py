@@ -51,7 +51,7 @@ class IcebergOptions(ExportOptions):
 
 @dataclass(frozen=True)
 class _SketchedColumn:
-    """A column with its sketch, and the number of distinct values to report."""
+    """A column with its theta sketch and its number of distinct values."""
 
     path: str
     field_id: int
@@ -72,7 +72,7 @@ class IcebergTarget(ExportTarget):
 
     @classmethod
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
-        """Return the theta sketch for columns of the type: with 4-byte or 8-byte numbers."""
+        """Return the class of theta sketches for columns of a type: with 4-byte numbers for `int` and `float`."""
         from metastore_assets.exports.iceberg.sketches import is_narrow
 
         return (cls.narrow_reference if is_narrow(type) else cls.sketch_reference,)
@@ -99,7 +99,7 @@ class IcebergTarget(ExportTarget):
         return WrittenExport(size, len(columns), tuple(dict.fromkeys(notes)))
 
     def status(self) -> ExportMark | None:
-        """Return the mark of the newest version for which the table has a statistics file."""
+        """Return the mark of the newest version that has a statistics file of ours; None if there is no such file."""
         with self._open() as table:
             export_marks = [mark for file in table.metadata.statistics if (mark := _mark(file)) is not None]
         return max(export_marks, key=lambda mark: mark.version, default=None)
@@ -125,7 +125,7 @@ class IcebergTarget(ExportTarget):
         return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the property `ndv` and the bytes of the sketch of each column, for the newest version."""
+        """Return `ndv` and `sketch` (bytes) of each column, by name, from the file of the newest exported version."""
         from pyiceberg.table.puffin import PuffinFile
 
         mark = self.status()
@@ -143,7 +143,7 @@ class IcebergTarget(ExportTarget):
 
     @contextmanager
     def _open(self) -> Iterator[Table]:
-        """Yield pyiceberg's object of the table. Raises ExportError if the table is not in a catalog."""
+        """Yield pyiceberg's `Table`. Raises ExportError if the table is configured by location, without a catalog."""
         if self.table.catalog is None or self.table.identifier is None:
             raise ExportError(
                 f"table {self.table.name!r} is configured by its location, and statistics files of Iceberg are "
@@ -155,13 +155,13 @@ class IcebergTarget(ExportTarget):
     def _write_files(
         self, table: Table, version: ExportedVersion, columns: Sequence[_SketchedColumn], notes: list[str]
     ) -> int:
-        """Write the files, register them, and delete the files that they replace.
+        """Write the files, register them with one commit, and delete the files that they replace.
 
         Args:
             table: The table, as loaded from the catalog.
             version: The version.
             columns: The columns with their sketches.
-            notes: What is left out. Omissions are appended.
+            notes: Receives a sentence if the table cannot have a partition statistics file.
 
         Returns:
             The number of bytes that were written.
@@ -239,7 +239,7 @@ class IcebergTarget(ExportTarget):
 
 
 def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any:
-    """Write a partition statistics file. Return the update that registers it."""
+    """Write a partition statistics file. Return pyiceberg's metadata update that registers the file."""
     from pyiceberg.table.update import SetPartitionStatisticsUpdate
 
     path = table.location_provider().new_metadata_location(f"{_PARTITION_FILE}{snapshot_id}-{uuid.uuid4()}.parquet")
@@ -249,9 +249,10 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 
 
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
-    """Return the columns with their sketches, and a note that names columns whose sketch is not computed yet.
+    """Return the columns with their sketches. The second item has a note on columns without one, or is empty.
 
-    Hidden columns, columns inside lists and maps, and columns without a type class have no sketch.
+    The note names columns that a refresh has not read since the export was added. Hidden columns, columns inside lists
+    and maps, and columns of unsupported types are silently omitted.
     """
     states = {
         **version.states(IcebergTarget.sketch_reference),
@@ -277,7 +278,13 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
 
 
 def _sketch(version: ExportedVersion, column: ExportedColumn, states: Mapping[str, bytes]) -> bytes | None:
-    """Return the sketch of a column, from its value counts or its state; None if the version has neither."""
+    """Return the sketch of a column, built from its value counts or else taken from `states`; None without both.
+
+    Args:
+        version: The version.
+        column: The column.
+        states: Sketches by dotted path, which refreshes computed for columns without value counts.
+    """
     from metastore_assets.exports.iceberg.sketches import is_narrow, sketch_of
 
     if column.is_enumerated or not column.statistics.value_count:
@@ -291,7 +298,7 @@ def _sketch(version: ExportedVersion, column: ExportedColumn, states: Mapping[st
 
 
 def _mark(file: StatisticsFile) -> ExportMark | None:
-    """Return the mark of a statistics file; None if it is not ours."""
+    """Return the mark in the blobs of a statistics file; None if another program wrote the file."""
     return next((mark for blob in file.blob_metadata if (mark := ExportMark.from_properties(blob.properties))), None)
 
 
@@ -300,7 +307,10 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 
 
 def _change_properties(table: Table) -> dict[str, str]:
-    """Return the properties by which `last_changed_ms` recognises the commit of the registration."""
+    """Return blob properties with the current metadata file and the time of the last commit.
+
+    Registering a statistics file is a commit too. With these properties, `last_changed_ms` ignores that commit.
+    """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}
     )

@@ -1,9 +1,9 @@
 """Exports to Spark: statistics in table properties of its session catalog.
 
 target      the export target
-properties  the properties, as `ANALYZE TABLE` writes them
-columns     the columns in the catalog, and the texts of their values
-histograms  equi-height histograms and their text
+properties  statistics as the table properties that `ANALYZE TABLE` writes
+columns     the columns in the catalog, and values in Spark's text form
+histograms  equi-height histograms, and their encoding
 """
 
 from metastore_assets.exports.spark.target import SparkTarget as SparkTarget

@@ -1,4 +1,4 @@
-"""The columns of a table in Spark's session catalog, and the forms in which Spark stores their values."""
+"""The columns of a table in Spark's session catalog, and the conversion of bounds to Spark's texts and doubles."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ class SparkColumn:
 
     @property
     def is_text(self) -> bool:
-        """Whether the column has strings or bytes, of which Spark stores no bounds."""
+        """Whether the column has strings or bytes. Spark stores no bounds for these types."""
         return self.type == "binary" or _TEXT.fullmatch(self.type) is not None
 
     def accepts(self, type_class: str | None) -> bool:
-        """Return whether Spark reads values of a type class from the column.
+        """Return whether the column may have statistics that were computed from values of a type class.
 
-        A column of a type without statistics in Spark, such as `timestamp_ntz`, accepts no type class. Spark's
-        estimates fail if such a column has statistics.
+        False for types without statistics in Spark, such as `timestamp_ntz`: with statistics, Spark's estimates fail.
+
+        Args:
+            type_class: The type class of the values, such as `int64` or `decimal_2`; None if unknown.
         """
         if type_class is None:
             return False
@@ -60,7 +62,7 @@ class SparkColumn:
 
     @property
     def size(self) -> int:
-        """The width of a value in bytes, as Spark reports it."""
+        """The width of a value in bytes, by Spark's default sizes. Only for types with bounds."""
         decimal = _DECIMAL.fullmatch(self.type)
         return _SIZES[self.type] if decimal is None else 8 if int(decimal[1]) <= 18 else 16
 
@@ -69,8 +71,8 @@ def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) ->
     """Return the top-level columns of a table, partition columns included.
 
     Args:
-        parameters: The table's properties. Tables that Spark created have Spark's schema there.
-        declared: Hive's types by column, for tables without Spark's schema.
+        parameters: The table's properties. If Spark created the table, one of them is Spark's schema.
+        declared: Hive's types by column name. Used if the properties contain no schema.
 
     Raises:
         ValueError: The schema in the properties cannot be read.
@@ -87,9 +89,9 @@ def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) ->
 
 
 def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Return the least and the greatest value that Spark can use; None if one is unknown.
+    """Return (minimum, maximum) of a column; None if one is unknown or not usable by Spark.
 
-    Infinities are left out, because Spark divides by the distance between the bounds. Years must have four digits.
+    Infinities are not usable, because Spark divides by maximum - minimum. Nor are years without exactly four digits.
     """
     if row.minimum is None or row.maximum is None:
         return None
@@ -101,7 +103,7 @@ def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, 
 
 
 def format_value(column: SparkColumn, value: pa.Scalar) -> str:
-    """Return the text of a bound that Spark reads. Times are in UTC, with microseconds."""
+    """Format a bound as Spark parses it. Timestamps are in UTC with microseconds: `2024-01-01 10:00:00.000000`."""
     if t.is_boolean(value.type):
         return "true" if value.as_py() else "false"
     number = physical_value(value)
@@ -115,9 +117,10 @@ def format_value(column: SparkColumn, value: pa.Scalar) -> str:
 
 
 def value_as_double(column: SparkColumn, value: pa.Scalar) -> float:
-    """Return the number that Spark compares with histogram edges: days for dates, microseconds for timestamps.
+    """Convert a value to the double that Spark compares with histogram edges.
 
-    Spark parses the text of a value. So a 32-bit float becomes the double with the same shortest text.
+    Dates become days and timestamps microseconds since 1970. A 32-bit float becomes the double with the same text, such
+    as 0.1, because Spark parses the text.
     """
     if t.is_boolean(value.type):
         return float(value.as_py())

@@ -1,7 +1,7 @@
-"""Equi-height histograms of Spark, and the text in which Spark stores one in a table property.
+"""Equi-height histograms of Spark, and their encoding as text for a table property.
 
-All bins of such a histogram have the same number of rows. Spark's class is
-`org.apache.spark.sql.catalyst.plans.logical.Histogram`, and `HistogramSerializer` reads the text.
+All bins of an equi-height histogram have the same number of rows. In Spark, the class is
+`org.apache.spark.sql.catalyst.plans.logical.Histogram`, and `HistogramSerializer` decodes the text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class EquiHeightHistogram:
-    """A histogram whose bins have the same number of rows. A value that fills several bins is both edges of each."""
+    """A histogram whose bins have the same number of rows.
+
+    A frequent value can fill several bins. It is then both the lower and the upper edge of each of them.
+    """
 
     height: float
     """Number of rows of each bin."""
@@ -51,15 +54,19 @@ class EquiHeightHistogram:
 def compute_histogram(
     lookup: Relation, column: SparkColumn, row: ColumnStatistics, bins: int
 ) -> EquiHeightHistogram | None:
-    """Return the histogram of a column as Spark defines it; None if the column cannot have one.
+    """Return the equi-height histogram of a column.
 
-    Without value counts, the edges are estimated quantiles, and the distinct values are spread evenly over the bins.
+    It is exact if the version has value counts of the column. Otherwise, the edges are estimated quantiles, and the
+    distinct values are spread evenly over the bins.
 
     Args:
-        lookup: The version.
+        lookup: The table, opened at the version.
         column: The column in Spark's catalog.
         row: The statistics of the column.
         bins: The number of bins, from 1 to `MAX_BINS`.
+
+    Returns:
+        The histogram; None for texts, bytes and booleans, and if bounds or quantiles are unknown.
     """
     bounds = find_bounds(column, row)
     rows = row.value_count - (row.nan_count or 0)
@@ -84,9 +91,9 @@ def compute_histogram(
 
 
 def find_edges(pieces: Iterable[Frequencies], rows: int, bins: int) -> tuple[list[pa.Scalar], list[int]]:
-    """Return the values at the edges of bins of equal height, and their positions among the distinct values.
+    """Return the `bins + 1` values at the edges of bins of equal height, ascending, from least to greatest.
 
-    The first value is the least and the last is the greatest. Positions count from 0 in ascending order.
+    The second result has the positions of these values among the sorted distinct values, counted from 0.
 
     Args:
         pieces: All values of a column with their frequencies, ascending, in pieces of any size.
@@ -109,7 +116,13 @@ def find_edges(pieces: Iterable[Frequencies], rows: int, bins: int) -> tuple[lis
 
 
 def build_histogram(edges: Sequence[float], positions: Sequence[int], rows: int) -> EquiHeightHistogram:
-    """Return a histogram of edges, their positions among the distinct values, and the number of rows."""
+    """Create a histogram from the edges of its bins.
+
+    Args:
+        edges: The edges, ascending, one more than there are bins.
+        positions: The position of each edge among the sorted distinct values.
+        rows: The number of rows in all bins together.
+    """
     distinct = [max(1, upper - lower) for lower, upper in pairwise(positions)]
     if edges[0] < edges[1]:
         distinct[0] += 1  # the first bin also has its lower edge
@@ -117,10 +130,12 @@ def build_histogram(edges: Sequence[float], positions: Sequence[int], rows: int)
 
 
 def spread_distinct_values(edges: npt.NDArray[np.float64], distinct: int, *, is_integer: bool) -> list[int]:
-    """Return estimated positions of edges among the distinct values, from the number of distinct values alone.
+    """Estimate the position of each edge among the sorted distinct values. The first position is 0.
 
-    Each bin with different edges gets the same number of values. A bin of whole numbers has at most as many as there
-    are whole numbers in it.
+    Args:
+        edges: The edges of the bins, ascending. A bin with two equal edges gets no values. All others get equally many.
+        distinct: The number of distinct values of the column.
+        is_integer: Whether values are whole numbers. A bin then gets at most as many values as its width.
     """
     widths = np.diff(edges)
     counts = np.where(widths > 0, distinct / max(1, int((widths > 0).sum())), 0.0)
@@ -131,7 +146,7 @@ def spread_distinct_values(edges: npt.NDArray[np.float64], distinct: int, *, is_
 
 
 def encode_histogram(histogram: EquiHeightHistogram) -> str:
-    """Return the text that Spark's `HistogramSerializer.deserialize` reads."""
+    """Encode a histogram as the text that Spark's `HistogramSerializer.deserialize` reads: LZ4 in base64."""
     bins = len(histogram.distinct_counts)
     data = b"".join(
         (
@@ -146,7 +161,7 @@ def encode_histogram(histogram: EquiHeightHistogram) -> str:
 
 
 def _lz4_stream(data: bytes) -> bytes:
-    """Return data of up to 64 KiB as one block in the format of lz4-java's `LZ4BlockOutputStream`."""
+    """Compress up to 64 KiB to one block in the format of lz4-java's `LZ4BlockOutputStream`."""
     compressed = pa.compress(data, codec="lz4_raw", asbytes=True)
     head = struct.pack("<BIII", _COMPRESSED, len(compressed), len(data), _xxhash32(data) & 0x0FFFFFFF)
     return _MAGIC + head + compressed + _MAGIC + struct.pack("<BIII", _STORED, 0, 0, 0)
@@ -178,6 +193,6 @@ def _xxhash32(data: bytes) -> int:
 
 
 def _rotate(value: int, bits: int) -> int:
-    """Return the lower 32 bits of a number, rotated to the left."""
+    """Rotate the lower 32 bits of a number to the left, and return them."""
     value &= _MASK
     return (value << bits | value >> (32 - bits)) & _MASK

@@ -1,6 +1,6 @@
-"""The statistics of a table as Spark stores them in the properties of a table.
+"""Conversion of statistics to the table properties in which Spark stores them.
 
-They are the properties that `ANALYZE TABLE … COMPUTE STATISTICS FOR COLUMNS` of Spark 3.5 and 4 writes. Spark's classes
+`ANALYZE TABLE … COMPUTE STATISTICS FOR COLUMNS` of Spark 3.5 and 4 writes the same properties. Spark's classes
 `CatalogColumnStat` and `HiveExternalCatalog` define them.
 """
 
@@ -26,22 +26,22 @@ _MAX_KEY = 256
 
 
 def table_properties(rows: int, size: int) -> dict[str, str]:
-    """Return the properties with the number of rows and bytes of a table."""
+    """Return the two properties with a table's number of rows and its size in bytes."""
     return {SIZE: str(size), _ROWS: str(rows)}
 
 
 def column_properties(
     column: SparkColumn, row: ColumnStatistics, histogram: Callable[[], EquiHeightHistogram | None]
 ) -> dict[str, str]:
-    """Return the properties with the statistics of a column; none if Spark would misread them.
+    """Return the properties with the statistics of a column; empty if Spark would misread them.
 
-    Spark treats a number, date or boolean column without bounds as a column of nulls. It then estimates that no row
-    matches a comparison. So such a column with unknown bounds or an unknown distinct count has no properties.
+    Spark takes a number, date or boolean column without bounds for a column of nulls, and estimates that comparisons
+    match no row. Therefore such a column has no properties if its bounds or its distinct count are unknown.
 
     Args:
         column: The column in Spark's catalog.
-        row: Its statistics. A hidden column has only counts.
-        histogram: Returns the column's histogram; None if it has none.
+        row: Its statistics. Those of a hidden column are only counts.
+        histogram: Called for columns with bounds. Returns the histogram, or None.
     """
     texts: dict[str, str | None] = {"version": _VERSION, "nullCount": str(row.null_count)}
     distinct = _distinct_without_nan(row)
@@ -67,16 +67,16 @@ def column_properties(
 
 
 def _distinct_without_nan(row: ColumnStatistics) -> int | None:
-    """Return the number of distinct values without NaN, which no histogram and no bounds include."""
+    """Return the number of distinct values except NaN; None if unknown. Histograms and bounds exclude NaN too."""
     if row.distinct_count is None:
         return None
     return max(0, row.distinct_count - 1) if row.nan_count else row.distinct_count
 
 
 def parse_column_properties(properties: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the statistics in a table's properties by column and name, as texts.
+    """Convert a table's properties to `{"": {"numRows": "9"}, "id": {"nullCount": "0"}}`.
 
-    The number of rows and bytes of the table are under the empty name.
+    The empty name stands for the whole table. Other properties are ignored.
     """
     result = {
         "": {name: properties[key] for name, key in (("totalSize", SIZE), ("numRows", _ROWS)) if key in properties}

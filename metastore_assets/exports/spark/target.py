@@ -43,7 +43,7 @@ class SparkOptions(ExportOptions):
 
 
 class SparkTarget(ExportTarget):
-    """The properties `spark.sql.statistics.*` of a file table, as `ANALYZE TABLE` of Spark writes them."""
+    """The properties `spark.sql.statistics.*` of a table of plain files, which `ANALYZE TABLE` of Spark also writes."""
 
     kind = "spark"
     title = "Spark's session catalog"
@@ -75,13 +75,13 @@ class SparkTarget(ExportTarget):
         return WrittenExport(size, count, notes)
 
     def status(self) -> ExportMark | None:
-        """Return the mark; None if there is none, or if Spark has changed the statistics since."""
+        """Return the mark of the last export; None without one, or if Spark has changed the statistics since."""
         with self._open() as table:
             parameters = table.load().parameters or {}
         return ExportMark.from_properties(parameters, self.kind) if _has_our_content(parameters) else None
 
     def remove(self) -> bool:
-        """Remove our statistics and our mark. Statistics that Spark has computed since stay."""
+        """Remove our mark and our statistics, unless Spark has changed these. Return whether there was an export."""
         with self._open() as table:
             parameters = table.load().parameters or {}
             if ExportMark.from_properties(parameters, self.kind) is None:
@@ -91,7 +91,7 @@ class SparkTarget(ExportTarget):
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the statistics of each column by name, as texts. Those of the table have an empty name."""
+        """Return the statistics as texts, by column and by Spark's name. The empty column name is the whole table."""
         with self._open() as table:
             return parse_column_properties(table.load().parameters or {})
 
@@ -99,7 +99,7 @@ class SparkTarget(ExportTarget):
         return open_hive_table(self.table, self.title)
 
     def _refuse_foreign(self, parameters: Mapping[str, str]) -> None:
-        """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
+        """Raise ExportError if another program wrote statistics of the table, unless the option `replace` is set."""
         statistics = _statistics_of(parameters)
         if not statistics or self.options.replace or _has_our_content(parameters):
             return
@@ -114,7 +114,11 @@ class SparkTarget(ExportTarget):
     def _statistics(
         self, version: ExportedVersion, columns: list[SparkColumn]
     ) -> tuple[dict[str, str], tuple[str, ...], int]:
-        """Return the properties, notes about columns without statistics, and the number of columns with statistics."""
+        """Convert the statistics of a version to properties.
+
+        Returns:
+            The properties, one sentence per reason why columns have none, and the number of columns that have some.
+        """
         properties = table_properties(version.version.row_count, version.version.bytes)
         names = top_level_columns(version)
         declared = {column.name.lower(): column for column in columns} | {column.name: column for column in columns}
