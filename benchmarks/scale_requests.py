@@ -1,10 +1,13 @@
 """Counts of requests and bytes: of the root as an object store would get them, and of a table on local disk.
 
 The root has the URI of a bucket, and its objects are below a local folder, so that the code for object stores runs.
+Requests to other folders are not counted, because a thread that another test left behind may make them. Each counted
+request is logged at the level DEBUG.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +25,7 @@ from metastore_assets.storage.io_counters import IoCounter, count_io
 from metastore_assets.storage.location import Location
 from metastore_assets.store import objects, remote
 
+_log = logging.getLogger(__name__)
 ROOT = "s3://bench/root"
 _PAGE = 1000
 """Number of objects that one request lists."""
@@ -40,7 +44,7 @@ class Requests:
             folder: The local folder of the bucket.
             latency: How many seconds each request takes in addition.
         """
-        self._folder = folder
+        self._folder = folder.absolute()
         self._latency = latency
         self._counts: Counter[str] = Counter()
         self._counter = IoCounter()
@@ -55,8 +59,8 @@ class Requests:
             (remote, "read_recorder", lambda location: lambda size: None),
             (remote, "record_read", lambda location, size: None),
             (remote, "record_write", lambda location, size: None),
-            *((Location, name, _counted(getattr(Location, name), self._count_table)) for name in _FILE_REQUESTS),
-            *((Location, name, _counted_listing(getattr(Location, name), self._count_table)) for name in _LISTINGS),
+            *((Location, name, self._counted(getattr(Location, name))) for name in _FILE_REQUESTS),
+            *((Location, name, self._counted_listing(getattr(Location, name))) for name in _LISTINGS),
         ]
         objects._backend.cache_clear()
         with ExitStack() as stack:
@@ -91,13 +95,18 @@ class Requests:
             "written": self._counts["written"],
         }
 
-    def _count_table(self, requests: int) -> None:
-        self._counts["table requests"] += requests
+    def _count_table(self, name: str, location: Location, path: str) -> None:
+        if location.is_local and Path(location.uri).is_relative_to(self._folder):
+            _log.debug("table: %s %s", name, location.full_path(path))
+            self._counts["table requests"] += 1
 
-    def _count(self, requests: int = 1, *, read: int = 0, written: int = 0) -> None:
-        self._counts.update(requests=requests, read=read, written=written)
-        if self._latency:
-            time.sleep(requests * self._latency)
+    def _count(self, store: LocalStore, name: str, path: object, *, read: int = 0, written: int = 0) -> None:
+        if store.prefix is None or not store.prefix.is_relative_to(self._folder):
+            return
+        _log.debug("root: %s %s, %d bytes read, %d written", name, path, read, written)
+        self._counts.update(requests=name != "write", read=read, written=written)
+        if self._latency and name != "write":
+            time.sleep(self._latency)
 
     def _open(self, uri: str, options: Mapping[str, str]) -> LocalStore:
         return LocalStore(prefix=self._folder / uri.partition("://")[2], mkdir=True)
@@ -105,39 +114,42 @@ class Requests:
     def _obstore(self) -> SimpleNamespace:
         """Return functions of obstore that count."""
 
+        count = self._count
+
         def get(store: LocalStore, path: str, **options: Any) -> Any:
             result = obstore.get(store, path, **options)
             start, end = result.range
-            self._count(read=end - start)
+            count(store, "get", path, read=end - start)
             return result
 
         def get_range(store: LocalStore, path: str, *, start: int, end: int) -> Any:
-            self._count(read=end - start)
+            count(store, "get_range", path, read=end - start)
             return obstore.get_range(store, path, start=start, end=end)
 
         def list_all(store: LocalStore, prefix: str | None = None, chunk_size: int = _PAGE) -> Any:
             infos = obstore.list(store, prefix).collect()
-            self._count(1 + len(infos) // _PAGE)
+            for _ in range(1 + len(infos) // _PAGE):
+                count(store, "list", prefix)
             return [infos[start : start + chunk_size] for start in range(0, len(infos), chunk_size)]
 
         def put(store: LocalStore, path: str, data: bytes, **options: Any) -> Any:
-            self._count(written=len(data))
+            count(store, "put", path, written=len(data))
             return obstore.put(store, path, data, **options)
 
         def open_writer(store: LocalStore, path: str) -> Any:
-            self._count()
+            count(store, "open_writer", path)
             writer = obstore.open_writer(store, path)
 
             def write(data: Any) -> Any:
-                self._count(0, written=len(data))
+                count(store, "write", path, written=len(data))
                 return writer.write(data)
 
             return SimpleNamespace(write=write, close=writer.close)
 
         def counted(name: str) -> Callable[..., Any]:
-            def call(*arguments: Any, **options: Any) -> Any:
-                self._count()
-                return getattr(obstore, name)(*arguments, **options)
+            def call(store: LocalStore, *arguments: Any, **options: Any) -> Any:
+                count(store, name, arguments)
+                return getattr(obstore, name)(store, *arguments, **options)
 
             return call
 
@@ -150,20 +162,18 @@ class Requests:
             **{name: counted(name) for name in ("head", "delete", "list_with_delimiter")},
         )
 
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(location: Location, path: str) -> Any:
+            self._count_table(function.__name__, location, path)
+            return function(location, path)
 
-def _counted(function: Callable[..., Any], count: Callable[[int], None]) -> Callable[..., Any]:
-    def call(*arguments: Any, **options: Any) -> Any:
-        count(1)
-        return function(*arguments, **options)
+        return call
 
-    return call
+    def _counted_listing(self, function: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+        def call(location: Location, *arguments: Any, **options: Any) -> Iterator[Any]:
+            for number, item in enumerate(function(location, *arguments, **options)):
+                if number % _PAGE == 0:
+                    self._count_table(function.__name__, location, "")
+                yield item
 
-
-def _counted_listing(function: Callable[..., Any], count: Callable[[int], None]) -> Callable[..., Iterator[Any]]:
-    def call(*arguments: Any, **options: Any) -> Iterator[Any]:
-        for number, item in enumerate(function(*arguments, **options)):
-            if number % _PAGE == 0:
-                count(1)
-            yield item
-
-    return call
+        return call

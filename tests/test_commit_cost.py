@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks import scale_run, scale_tables
+from benchmarks import scale_requests, scale_run, scale_tables
 from benchmarks.scale_tables import SyntheticTable
+from metastore_assets.storage.location import Location
 
 SIZES = (10_000, 100_000)
 """Numbers of files of the tables."""
@@ -48,10 +50,22 @@ def count_requests(numbers: Mapping[str, float]) -> float:
     return sum(numbers[f"{step} {place} requests"] for step in ("plan", "publish") for place in ("root", "table"))
 
 
-def test_the_first_commit_repeats_no_request(tmp_path: Path) -> None:
-    """The number is exact, so that each additional request fails the test."""
+def test_the_first_commit_repeats_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The number is exact, so that each additional request fails the test. A failure prints all requests."""
     scale_run.build(tmp_path, "delta", min(SIZES))
+    caplog.set_level(logging.DEBUG, scale_requests.__name__)
     assert count_requests(scale_run.measure(tmp_path, "one file")) == FIRST_REQUESTS
+
+
+def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
+    """Other tests may leave threads behind that still read their own tables and roots."""
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "a.parquet").touch()
+    for folder, expected in ((tmp_path, 1), (tmp_path / "other", 0)):
+        requests = scale_requests.Requests(folder)
+        with requests.installed():
+            assert Location.of(str(tmp_path / "table")).stat("a.parquet").size == 0
+        assert requests.counts()["table requests"] == expected
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
