@@ -1,4 +1,4 @@
-"""The indexes of a version: bounds of columns by fragment, and statistics of columns by partition."""
+"""The indexes of a version: bounds of columns in each fragment, and statistics of columns in each partition."""
 
 from metastore_assets.index.fragment_reader import IndexReader, IndexSelection
 from metastore_assets.index.fragment_segments import BoundedRows

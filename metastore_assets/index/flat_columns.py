@@ -1,8 +1,9 @@
-"""Flat columns of index rows: one column for each count, and for each type class of the bounds of a table column.
+"""Flat columns: the bounds and counts of a table's columns as plain columns, one per count, bound and type class.
 
-The columns are named `column <field id>.null_count`, `column <field id>.nan_count`, `column <field id>.minimum.<type
-class>` and `column <field id>.maximum.<type class>`. A file has only the columns that have a value in it. A missing
-bound is unknown. If all columns of a field id are missing, the table column is null in all rows.
+The column of the table with field id 3 has the flat columns `column 3.null_count`, `column 3.nan_count`,
+`column 3.minimum.int64` and `column 3.maximum.int64`, and more bounds if it has values of other type classes. A file
+has only the flat columns that have a value in it. A missing bound is unknown. If all flat columns of a field id are
+missing, the table column is null in all rows.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ SIDES = ("minimum", "maximum")
 
 
 def count_column(field_id: str, count: str) -> str:
-    """Return the name of the flat column with a column's `null_count` or `nan_count`."""
+    """Return the name of a flat column with counts: `column 3.null_count` for the count `null_count`."""
     return f"{_PREFIX}{field_id}.{count}"
 
 
 def bound_column(field_id: str, side: str, cls: TypeClass) -> str:
-    """Return the name of the flat column with a column's `minimum` or `maximum` in a type class."""
+    """Return the name of a flat column with bounds: `column 3.minimum.int64` for the side `minimum`."""
     return f"{_PREFIX}{field_id}.{side}.{cls.name}"
 
 
 def flat_columns(field_id: str, cls: TypeClass | None) -> list[str]:
-    """Return the names of the flat columns with the counts of a column and its bounds in a type class."""
+    """Return the names of the flat columns of a table column: counts, then bounds in `cls` if it is not None."""
     names = [count_column(field_id, "null_count"), count_column(field_id, "nan_count")]
     return names if cls is None else [*names, *(bound_column(field_id, side, cls) for side in SIDES)]
 
 
 def field_ids_of(names: Iterable[str]) -> set[str]:
-    """Return the field ids in the names of flat columns. Other names are ignored.
+    """Return the field ids in the names of flat columns: `column 3.null_count` gives `3`. Other names are ignored.
 
-    A field id is recognized by its null count, because every file has the null counts of its columns.
+    Only null counts are parsed, because each file has the null counts of all of its columns.
     """
     return {
         name[len(_PREFIX) : -len(_NULL_COUNT)]
@@ -50,12 +51,12 @@ def field_ids_of(names: Iterable[str]) -> set[str]:
 
 
 def class_of_bound(name: str) -> TypeClass:
-    """Return the type class in the name of a flat column with bounds."""
+    """Return the type class in the name of a flat column with bounds: int64 for `column 3.minimum.int64`."""
     return class_named(name.rpartition(".")[2])
 
 
 def is_bound(name: str) -> bool:
-    """Return whether the flat column with a name has bounds."""
+    """Return whether a name is that of a flat column with bounds, such as `column 3.minimum.int64`."""
     return name.startswith(_PREFIX) and not name.endswith("_count")
 
 
@@ -77,17 +78,20 @@ def flatten_rows(rows: IndexRows) -> pa.Table:
 
 
 def merge_flat_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the schema with the columns of FRAGMENTS, and the flat columns of all given schemas."""
+    """Return a schema with the columns of FRAGMENTS, then the flat columns of all given schemas, sorted by name."""
     fields = {field.name: field for schema in schemas for field in schema if field.name.startswith(_PREFIX)}
     return pa.schema([*FRAGMENTS, *(fields[name].remove_metadata() for name in sorted(fields))])
 
 
 def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table of index rows with the columns of a flat schema. Columns that the table lacks are added.
+    """Return index rows with all columns of a flat schema.
+
+    If the rows have no flat column of a field id, all values of the table column are null: its null count is the row
+    count, and its NaN count 0. All other added columns are null, which is unknown.
 
     Args:
-        table: The index rows.
-        schema: The flat schema, which has all columns of the table.
+        table: The index rows: columns of FRAGMENTS, then flat columns.
+        schema: The flat schema, which has all columns of `table`.
     """
     missing = field_ids_of(schema.names) - field_ids_of(table.column_names)
     all_null = {count_column(field_id, "null_count") for field_id in missing}
@@ -105,9 +109,9 @@ def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def flat_encodings(names: Sequence[str]) -> dict[str, str]:
-    """Return the Parquet encodings of numeric columns.
+    """Return the Parquet encoding of each numeric column, by name. Other columns are missing.
 
-    Counts, and bounds of clustered columns, differ little from row to row.
+    Counts, and bounds of clustered columns, differ little from row to row, so integers are stored as differences.
     """
     encodings = {}
     for name in names:

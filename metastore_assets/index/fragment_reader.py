@@ -1,4 +1,4 @@
-"""Readers of the fragment index of a version: all fragments, or those that may match a condition."""
+"""A reader of the fragment index: it selects all fragments of a version, or those that may match a condition."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 _WINDOW_ROWS = 1 << 17
 """Number of fragments whose bounds are in memory at once while a condition is evaluated."""
 _CACHED_ROWS = 1 << 20
-"""Maximum number of rows whose columns are cached."""
+"""Columns of a selection are cached if it has at most this many fragments."""
 _THREADS = min(4, os.cpu_count() or 1)
 
 Condition: TypeAlias = Callable[[BoundedRows], RowBounds]
-"""Returns the least and the greatest number of matching rows of each set of rows. If no row, or each row, of a set must
-match, then so it is for each part of the set."""
+"""A function that returns the least and the greatest possible number of matching rows of each fragment or zone. If both
+are 0 for a zone, no row of its fragments matches. If both are its row count, all rows of its fragments match."""
 
 
 class IndexReader:
@@ -52,7 +52,7 @@ class IndexReader:
 
     @lock_free_cached_property
     def all(self) -> IndexSelection:
-        """The selection of all fragments. Raises CorruptionError if files have other fragments than the version."""
+        """All fragments of the version. Raises CorruptionError if their number differs from `fragment_count`."""
         segments = self._segments
         ranges = segments.map(lambda number, segment: segments.live_ranges(number, segment.all_rows))
         selection = IndexSelection(segments, ranges)
@@ -64,7 +64,7 @@ class IndexReader:
         return selection
 
     def find(self, keys: Collection[str]) -> IndexSelection:
-        """Return the fragments with some keys (see `fragment_key`)."""
+        """Return the fragments with the given keys (see `store.manifest.fragment_key`). Unknown keys are ignored."""
         sorted_keys = pa.array(sorted(keys), pa.large_string())
 
         def find(number: int, segment: FragmentSegment) -> RowRanges:
@@ -74,12 +74,14 @@ class IndexReader:
         return IndexSelection(self._segments, self._segments.map(find))
 
     def select(self, columns: Sequence[BoundColumn], condition: Condition) -> tuple[IndexSelection, BoundedRows]:
-        """Return the fragments that may match a condition, with bounds of columns.
+        """Return the fragments that may match a condition, and bounds of columns in them.
 
-        The condition is first evaluated on the zones of each segment. If each zone either matches completely or not
-        at all, all fragments of matching zones are returned, with the bounds of their zones. Otherwise the condition
-        is also evaluated on the fragments of the zones that may match. This second step is omitted for at most
-        `_WINDOW_ROWS` fragments, and for segments without zones.
+        The condition is evaluated on the zones of each segment, then on the fragments of the zones that may match.
+        The second step is omitted in two cases:
+
+        - Each zone matches completely or not at all. Each returned fragment then has the bounds of its zone.
+        - At most `_WINDOW_ROWS` fragments remain, or the segment has no zones. The result then includes fragments that
+          do not match.
 
         Args:
             columns: The columns of the condition.
@@ -90,10 +92,11 @@ class IndexReader:
         return selection, _concatenate(columns, [part.rows for part in parts])
 
     def exact_row_count(self, columns: Sequence[BoundColumn], condition: Condition) -> int | None:
-        """Return the number of rows that match a condition, if the zones determine it; None otherwise.
+        """Return the exact number of rows that match a condition; None if the zones do not determine it.
 
-        The zones determine the number if each zone matches completely or not at all, and no fragment was removed
-        since. The arguments are those of `select`.
+        They determine it if each zone matches completely or not at all, and no segment removes or replaces fragments of
+        an older one. In a segment without zones, each fragment must match completely or not at all. The arguments are
+        those of `select`.
         """
 
         def count(number: int, segment: FragmentSegment) -> int | None:
@@ -113,7 +116,7 @@ class IndexReader:
     def _select(
         self, number: int, segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition
     ) -> _SelectedRows:
-        """Return the live rows of a segment that may match a condition."""
+        """Return the fragments of one segment that may match a condition (see `select`)."""
         zones = segment.zones(columns)
         if zones is None:
             ranges = self._segments.live_ranges(number, segment.all_rows)
@@ -138,26 +141,28 @@ class IndexReader:
 
 @dataclass(frozen=True)
 class _SelectedRows:
-    """The selected rows of one segment."""
+    """The selected fragments of one segment."""
 
     ranges: RowRanges
+    """The positions of the fragments in the segment."""
     rows: BoundedRows
+    """Bounds of columns in the fragments."""
     fragments: pa.Table | None = None
     """Columns of FRAGMENTS that were read; None if none were."""
 
 
 class IndexSelection:
-    """Some fragments of an index. Their columns are read on request, and always in the same order."""
+    """Selected fragments of an index. Columns are read on request. All results have the fragments in the same order."""
 
     def __init__(
         self, segments: Segments, ranges: Sequence[RowRanges], fragments: Sequence[pa.Table | None] | None = None
     ) -> None:
-        """Select rows in ranges of each segment.
+        """Select fragments by their positions in each segment.
 
         Args:
             segments: The segments.
-            ranges: The ranges of each segment. All of their rows must be live.
-            fragments: Columns of FRAGMENTS of the selected rows of each segment, if they were read.
+            ranges: The positions of the selected fragments in each segment. All of them must be live.
+            fragments: Columns of FRAGMENTS of the selected fragments of each segment; None if they were not read.
         """
         self._segments = segments
         self._ranges = ranges
@@ -212,9 +217,10 @@ class IndexSelection:
 def _filter_windows(
     segment: FragmentSegment, ranges: RowRanges, columns: Sequence[BoundColumn], condition: Condition
 ) -> tuple[RowRanges, BoundedRows]:
-    """Return the rows in ranges of a segment that may match a condition, with bounds of columns.
+    """Return the fragments of a segment, among those in `ranges`, that may match a condition, and bounds in them.
 
-    The rows are read in windows, a few of them in parallel, so only matching rows and a few windows are in memory.
+    The fragments are read in windows, a few of them in parallel. So only matching fragments and a few windows are in
+    memory.
     """
 
     def evaluate(window: RowRanges) -> tuple[RowRanges, BoundedRows]:
@@ -232,14 +238,14 @@ def _zones_of_groups(mask: Mask, zones: int) -> Numbers:
 
     Args:
         mask: For each group, whether it is selected.
-        zones: The number of all zones.
+        zones: The number of zones of all groups. The last group may have fewer than `ZONES_PER_GROUP`.
     """
     numbers: Numbers = np.flatnonzero(np.repeat(mask, ZONES_PER_GROUP)[:zones])
     return numbers
 
 
 def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> BoundedRows:
-    """Return fragments, each with the bounds of its zone.
+    """Return bounds of fragments, derived from the bounds of their zones.
 
     Args:
         zones: The zones.
@@ -260,7 +266,7 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
 
 
 def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
-    """Return the sets of rows at some positions. The positions are ascending and distinct."""
+    """Return the fragments or zones at some positions. The positions are ascending and distinct."""
     if len(at) == len(rows.row_counts):
         return rows
     row_counts, indices = rows.row_counts[at], pa.array(at)
@@ -283,7 +289,7 @@ def _take_counts(counts: RowBounds, at: Numbers) -> RowBounds:
 
 
 def _concatenate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:
-    """Return the rows of several parts, one part after the other."""
+    """Return the fragments of several parts, one part after the other, with bounds of the given columns."""
     if len(parts) == 1:
         return parts[0]
     row_counts = _concatenate_counts([part.row_counts for part in parts])

@@ -1,4 +1,7 @@
-"""The segments of a fragment index: reading of their files, and which of their rows are live."""
+"""The segments of a fragment index. A segment reads its files; `Segments` determines which of their rows are live.
+
+Each row of a segment is one fragment. It is live if no newer segment removed or replaced it.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,12 @@ ZONES_PER_GROUP = 64
 _CACHED_ZONES = 16
 """Maximum number of columns whose zones are cached."""
 _DIRECT_ROWS = 1 << 14
-"""Maximum number of rows whose keys are searched without looking up the row groups that may have the keys."""
+"""Maximum number of rows whose keys are all read to find a key. Among more rows, only some row groups are read."""
 _SPARSE = 16
-"""Row counts are read from the file of fragments if at most one of so many fragments is selected."""
+"""Row counts are read from the file of fragments, which has small row groups, if at most one in 16 is selected."""
 _READERS = 32
 _PARALLEL_ROWS = 100_000
-"""Local files are read in parallel if at least this many rows are read; threads cost more than fewer rows."""
+"""Local files are read in parallel if at least this many rows are read. For fewer rows, threads take more time."""
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -51,12 +54,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class BoundedRows:
-    """Sets of rows, such as fragments or zones of fragments, with bounds of columns in each set."""
+    """The row counts of fragments, or of zones of fragments, and bounds of columns in each of them."""
 
     row_counts: RowCounts
-    """The number of rows of each set."""
+    """The number of rows of each fragment or zone."""
     columns: Mapping[str, ColumnBounds]
-    """The bounds of requested columns, by field id."""
+    """The bounds of the requested columns, by field id."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,9 @@ class Zones:
     ends: Numbers
     """The position after the last fragment of each zone."""
     rows: BoundedRows
+    """Bounds of each zone."""
     groups: BoundedRows
-    """The groups of `ZONES_PER_GROUP` zones; the last one may have fewer."""
+    """Bounds of each group of `ZONES_PER_GROUP` zones. The last group may have fewer zones."""
 
 
 class Segments:
@@ -88,9 +92,9 @@ class Segments:
 
     @lock_free_cached_property
     def removed(self) -> list[pa.Array]:
-        """For each segment, the sorted keys of its rows that newer segments removed or replaced.
+        """For each segment, the sorted keys that newer segments removed or replaced.
 
-        A row is live if its key is not among them. The keys may include some that the segment does not have.
+        A row of the segment is live if its key is not among them. Some keys may not be in the segment.
         """
         if len(self.all) < 2:
             return [NO_KEYS] * len(self.all)
@@ -104,7 +108,7 @@ class Segments:
         return removed[::-1]
 
     def live_ranges(self, number: int, ranges: RowRanges) -> RowRanges:
-        """Return ranges of rows of a segment, without rows that are not live."""
+        """Return the live rows of a segment among those in `ranges`."""
         removed = self.removed[number]
         return ranges.without(self.all[number].find_rows(removed, ranges)) if len(removed) else ranges
 
@@ -129,14 +133,14 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return columns of the rows in ranges. Columns that the segment does not have are omitted."""
+        """Return columns of the rows in `ranges`. Columns that the segment does not have are omitted."""
 
     def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
-        """Return the zones of the segment, with bounds of columns; None without zones."""
+        """Return the zones of the segment, with bounds of columns; None if the segment has no zones."""
         return None
 
     def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
-        """Return the ascending positions of the rows in ranges whose key is one of some sorted keys."""
+        """Return the positions, ascending, of the rows in `ranges` that have one of the keys. `keys` is sorted."""
         table = self.read(KEY, ranges)
         mask = pc.is_in(join_keys(table), value_set=keys).to_numpy(zero_copy_only=False)
         return ranges.positions()[mask]
@@ -162,11 +166,11 @@ class FragmentSegment(ABC):
         return frozenset(field_ids_of(self.flat_schema.names))
 
     def fragments(self, columns: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return columns that describe fragments (see `FRAGMENTS`)."""
+        """Return columns of FRAGMENTS of the rows in `ranges`."""
         return self.read(columns, ranges).select(list(columns))
 
     def bounds(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> BoundedRows:
-        """Return fragments with bounds of columns."""
+        """Return the row counts of the fragments in `ranges`, and bounds of columns in them."""
         names = [name for column in columns for name in flat_columns(column.field_id, column.cls)]
         table = self.read(["row_count", *names], ranges)
         return BoundedRows(
@@ -174,7 +178,10 @@ class FragmentSegment(ABC):
         )
 
     def column(self, field_id: str, cls: TypeClass | None, ranges: RowRanges) -> pa.Table:
-        """Return `null_count`, `nan_count`, `minimum` and `maximum` of a column in each fragment; null if unknown."""
+        """Return `null_count`, `nan_count`, `minimum` and `maximum` of a column in each fragment of `ranges`.
+
+        Unknown values are null. `cls` is the type class of the bounds; None if the column has no values.
+        """
         table = self.read(["row_count", *flat_columns(field_id, cls)], ranges)
         zeros = pa.array(np.zeros(len(table), np.int64))
         has_column = count_column(field_id, "null_count") in table.column_names
@@ -235,7 +242,7 @@ class SmallSegment(FragmentSegment):
             return table
 
     def index_rows(self, removed: pa.Array) -> IndexRows:
-        """Return all rows, without those with removed keys."""
+        """Return the rows whose keys are not in `removed`."""
         tables = self.main.read_sections(list(self.main.sections))
         with parquet_errors(self.uri):
             fragments = tables[ROWS].select(FRAGMENTS.names)
@@ -269,18 +276,18 @@ class SmallSegment(FragmentSegment):
 
 @dataclass(frozen=True)
 class _CachedZones:
-    """The zones of a segment, with the bounds of the columns that were requested last."""
+    """The zones of a segment, with bounds of recently requested columns. `starts` and `ends` are those of `Zones`."""
 
     starts: Numbers
     ends: Numbers
     row_counts: tuple[RowCounts, RowCounts]
-    """The row counts of zones, and of groups of zones."""
+    """(row counts of the zones, row counts of the groups of zones)."""
     bounds: Mapping[BoundColumn, tuple[ColumnBounds, ColumnBounds]]
-    """The bounds of each column in zones, and in groups of zones."""
+    """(bounds in the zones, bounds in the groups of zones) of each column."""
 
 
 class LargeSegment(FragmentSegment):
-    """A segment with a file of zones, and two files for each range of keys: fragments and columns."""
+    """A segment with one file of zones, and two files for each range of keys: one of fragments, one of flat columns."""
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
         super().__init__(store, files)
@@ -321,7 +328,7 @@ class LargeSegment(FragmentSegment):
         )
 
     def _plan_reads(self, names: Sequence[str], ranges: RowRanges) -> list[tuple[_RangeFile, list[str], RowRanges]]:
-        """Return a list of reads, one for each file: (file, columns, ranges of its rows)."""
+        """Return (file, columns, positions in the file) for each file that has requested rows and columns."""
         from_fragments = [name for name in names if name in FRAGMENTS.names]
         from_columns = [name for name in names if name not in FRAGMENTS.names]
         is_sparse = ranges.row_count * _SPARSE <= self.row_count
@@ -351,9 +358,9 @@ class LargeSegment(FragmentSegment):
         return Zones(zones.starts, zones.ends, rows, groups)
 
     def _read_zones(self, columns: Sequence[BoundColumn], cached: _CachedZones | None) -> _CachedZones:
-        """Read the zones with the bounds of columns.
+        """Return the zones with bounds of the given columns. Only bounds that are not cached are read.
 
-        Cached bounds of other columns are added to the result, unless too many columns would then be cached.
+        The result keeps cached bounds of other columns, unless it would then have more than `_CACHED_ZONES` columns.
         """
         bounds = {} if cached is None else cached.bounds
         if len(bounds) + len(columns) > _CACHED_ZONES:
@@ -392,7 +399,7 @@ class LargeSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _groups(self) -> tuple[Numbers, pa.Array]:
-        """The position and the key of the first row of each row group of fragments."""
+        """(positions, keys) of the first row of each row group in the files of fragments."""
         table = self._read_section(ZONES, ["fragments", *KEY])
         is_first = table["path"].is_valid()
         sizes = table["fragments"].to_numpy()
@@ -401,7 +408,7 @@ class LargeSegment(FragmentSegment):
 
 
 class _RangeFile:
-    """One file of a range of keys, opened on first use."""
+    """One file of fragments or of flat columns in a large segment, opened on first use."""
 
     def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
         self._store = store
@@ -419,7 +426,7 @@ class _RangeFile:
         return np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
 
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return columns of the rows in ranges. Only row groups that have such rows are read."""
+        """Return columns of the rows in `ranges`. Row groups without such rows are not read."""
         ends = self._ends
         starts = np.concatenate([[0], ends[:-1]])
         groups = np.flatnonzero(ranges.overlaps(starts, ends))
@@ -434,7 +441,7 @@ class _RangeFile:
 
 
 def open_segment(store: ObjectStore, files: Sequence[SegmentFile]) -> FragmentSegment:
-    """Return the segment of some files."""
+    """Return a reader of one segment. A segment of one file is small."""
     return SmallSegment(store, files) if len(files) == 1 else LargeSegment(store, files)
 
 
@@ -448,7 +455,7 @@ NO_KEYS = pa.array([], pa.large_string())
 
 
 def map_parallel(function: Callable[[Item], Result], items: Sequence[Item], *, is_parallel: bool) -> list[Result]:
-    """Return the result of a function for each item. Threads are used if that saves time."""
+    """Return the result of a function for each item, in order. If `is_parallel`, the calls run in threads."""
     if len(items) > 1 and is_parallel:
         with IoCountingThreadPool(min(_READERS, len(items))) as readers:
             return list(readers.map(function, items))
@@ -456,7 +463,7 @@ def map_parallel(function: Callable[[Item], Result], items: Sequence[Item], *, i
 
 
 def _physical_column(table: pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
-    """Return the flat column at a path in a section's table."""
+    """Return a flat column of a section's table. `path` is `null_count`, or `minimum.int64` for example."""
     side, _, cls = path.partition(".")
     return select_class(one_chunk(table[side]), class_named(cls)) if cls else table[path]
 

@@ -1,4 +1,4 @@
-"""Writing of the fragment index. A commit adds one segment, or merges it with older ones in windows of rows."""
+"""A writer of the fragment index. A commit adds one segment, or merges its rows with older segments into a new one."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ _KIND = SegmentKind("index", FOLDER, FRAGMENTS)
 _SMALL_ROWS = 8_192
 """Maximum number of rows of a segment of one file: reading all of its rows takes less time than one more request."""
 _FILE_ROWS = 500_000
-"""Number of fragments from which a file of a large segment ends. Its footer has about 150 kB."""
+"""A file of a large segment ends as soon as it has this many fragments. Its footer then has about 150 kB."""
 _GROUP_ROWS = 1_024
-"""Maximum number of fragments in a row group of the file of fragments. It has whole zones, unless a zone is larger."""
+"""Maximum number of fragments in a row group of the file of fragments. A row group has one or more complete zones."""
 _COLUMN_GROUP_ROWS = 16_384
-"""Number of fragments in a row group of the file of columns. A wide table has as many column chunks per row group."""
+"""Number of fragments in a row group of the file of columns, which has a column chunk for each flat column."""
 _WINDOW_ROWS = 1 << 14
-"""Number of rows that are written at once, and that all merged sources together have in memory."""
+"""Number of rows that are written at once. All merged sources together have about as many rows in memory."""
 _MIN_SOURCE_ROWS = 1 << 11
-"""Minimum number of rows in the window of a source. Each window decodes all row groups that have one of its rows."""
+"""Minimum number of rows in the window of a source. A row group is decoded once for each window that has rows of it."""
 _COLUMN_FILE = ["row_count", "bytes"]
-"""Columns of FRAGMENTS that the file of columns has, too, because predicates on all fragments need them."""
+"""Columns of FRAGMENTS that are also in the file of columns, because predicates on all fragments need them."""
 
 
 def update_index(
@@ -79,8 +79,8 @@ def update_index(
         base: The index of the version before; None without one.
         batches: The index rows of the added and replaced fragments. All batches except the last one are first written
             to temporary files.
-        changes: The keys (see `fragment_key`) of these fragments, and of removed fragments.
-        replaced: Which of the added keys are in `base`; None if it is unknown.
+        changes: The keys (see `store.manifest.fragment_key`) of added, replaced and removed fragments.
+        replaced: The keys in `changes.added` that are also in `base`; None if this is unknown.
 
     Raises:
         CorruptionError: A file of `base` is corrupt.
@@ -116,7 +116,7 @@ def update_index(
 
 
 _Source = tuple[FragmentSegment, pa.Array]
-"""A stored segment, and the sorted keys of its rows that are left out."""
+"""A stored segment, and the sorted keys of its rows that are not merged."""
 
 
 def _write_segment(
@@ -126,10 +126,11 @@ def _write_segment(
 
     Args:
         store: The table's folder.
-        sources: The stored segments, each with the keys of its rows that are left out. Each remaining key occurs only
+        sources: The stored segments, each with the keys of its rows that are not merged. Each remaining key occurs only
             once in all segments and the batch.
         batch: More rows, sorted by key; None without any.
-        tombstones: The keys of rows of older segments that the segment removes, sorted; None for a base.
+        tombstones: The sorted keys of the rows of older segments that the new segment removes; None if there are no
+            older segments.
     """
     removed = NO_KEYS if tombstones is None else tombstones
     row_count = sum(segment.row_count for segment, _ in sources) + (0 if batch is None else len(batch.fragments))
@@ -153,7 +154,7 @@ def _write_segment(
 
 
 def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.Array) -> tuple[SegmentFile, ...]:
-    """Write the rows of several parts as one file."""
+    """Write rows and tombstones as a segment of one file; return the file."""
     parts = [part for part in parts if len(part.fragments)]
     union = merge_unions(part.union for part in parts)
     rows = IndexRows(
@@ -184,17 +185,14 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
 
 
 class _LargeSegmentWriter:
-    """A writer of a segment of several files: a file of zones, and two files for each range of keys.
-
-    One of the two files has the fragments, the other one the columns.
-    """
+    """A writer of a large segment: one file of zones, and a file of fragments and one of columns per range of keys."""
 
     def __init__(self, store: ObjectStore, schema: pa.Schema) -> None:
         """Prepare the files; `write` writes them.
 
         Args:
             store: The table's folder.
-            schema: The columns of FRAGMENTS, and flat columns.
+            schema: The columns of FRAGMENTS, then flat columns.
         """
         self._store = store
         self._unique = uuid.uuid4().hex
@@ -204,7 +202,12 @@ class _LargeSegmentWriter:
         self._zones = pa.schema([*(FRAGMENTS.field(name) for name in KEY), *zones, *flat])
 
     def write(self, windows: Iterable[pa.Table], tombstones: pa.Array) -> tuple[SegmentFile, ...]:
-        """Write all rows and tombstones; return the files, the file of zones first. The rows are sorted by key."""
+        """Write rows and tombstones; return the files, the file of zones first.
+
+        Args:
+            windows: The rows, sorted by key.
+            tombstones: The sorted keys of the rows of older segments that the segment removes.
+        """
         path = f"{FOLDER}/{self._unique}.{_KIND.name}.parquet"
         parts = _cut_zones(windows)
         files: list[SegmentFile] = []
@@ -230,13 +233,13 @@ class _LargeSegmentWriter:
         """Write the two files of one range of keys.
 
         Args:
-            files: Receives the two files.
-            part: The first rows with the sizes of their zones.
-            following: The rows after them. The range takes as many as fit.
+            files: The list to which the two files are added.
+            part: (rows, sizes of their zones) at the start of the range.
+            following: The next pairs. They are taken until the files have `_FILE_ROWS` rows.
             zones: The file of zones.
 
         Returns:
-            The first rows after the range, for the next call; None at the end.
+            The first pair after the range, for the next call; None at the end.
         """
         name = f"{FOLDER}/{self._unique}-{len(files) // 2}"
         paths = [f"{name}.{kind}.{_KIND.name}.parquet" for kind in ("fragments", "columns")]
@@ -260,7 +263,14 @@ class _LargeSegmentWriter:
         return remaining
 
     def _write_part(self, table: pa.Table, sizes: Numbers, fragments: ParquetTableWriter, zones: SectionWriter) -> None:
-        """Write the fragments and the zones of some rows."""
+        """Write rows to the file of fragments, and their zones to the file of zones.
+
+        Args:
+            table: The rows.
+            sizes: The number of rows of each zone.
+            fragments: The file of fragments.
+            zones: The file of zones.
+        """
         starts = np.cumsum(sizes) - sizes
         counts = group_sizes(sizes.tolist(), _GROUP_ROWS)
         firsts = np.cumsum(counts) - counts
@@ -281,9 +291,9 @@ class _LargeSegmentWriter:
 
 
 def merge_by_key(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
-    """Merge sources of rows, each sorted by key. Yield all rows sorted by key, in windows.
+    """Merge sources of rows that are each sorted by key; yield all rows sorted by key, as consecutive tables.
 
-    The first column of each table is `key`, which the result omits. No key occurs twice.
+    Each table of a source has a column `key`, which the results omit. No key occurs twice.
     """
     buffers: list[pa.Table | None] = [next(source, None) for source in sources]
     while True:
@@ -331,7 +341,7 @@ def _regroup(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield the rows of a stored segment, without those with removed keys, as `merge_by_key` needs them.
+    """Yield the rows of a stored segment whose keys are not removed, with a column `key` for `merge_by_key`.
 
     Args:
         segment: The segment.
@@ -353,14 +363,14 @@ def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema, row
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield rows in tables of a given number of rows, as `merge_by_key` needs them. The rows are sorted by key."""
+    """Yield slices of `rows` rows of a table that is sorted by key, with a column `key` for `merge_by_key`."""
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)
         yield complete_columns(part, schema).add_column(0, "key", join_keys(part))
 
 
 def _cut_zones(windows: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Yield sorted rows as tables, each with the sizes of its zones. No zone is split between two tables."""
+    """Yield (rows, sizes of their zones) for rows sorted by key. No zone is split between two results."""
     incomplete: pa.Table | None = None
     for window in windows:
         table = window if incomplete is None else pa.concat_tables([incomplete, window])

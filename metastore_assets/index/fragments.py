@@ -66,9 +66,10 @@ def column_section(field_id: str) -> str:
 
 
 def column_schema(union: pa.StructType) -> pa.Schema:
-    """Return the schema of a column's bounds and counts, with bounds of a union type.
+    """Return the schema of a column's bounds and counts.
 
-    `null_count` and `nan_count` are numbers of rows. The bounds do not cover NaN.
+    `null_count` and `nan_count` are numbers of rows. The bounds have the type `union` (see `statistics.union`). They do
+    not cover NaN.
     """
     return pa.schema(
         [
@@ -87,13 +88,13 @@ class IndexRows:
     fragments: pa.Table
     """One row per fragment, with the columns of FRAGMENTS."""
     columns: Mapping[str, pa.Table]
-    """The bounds and counts of each column, by field id: a row per fragment, in the same order, as in `column_schema`.
-    If only some fragments have the column, all rows of the other fragments count as null. Columns that no fragment
-    has are missing."""
+    """The bounds and counts of each column, by field id. Each table has the schema `column_schema`, and a row per
+    fragment in the order of `fragments`. In a fragment without the column, all rows count as null. Columns that no
+    fragment has are missing."""
 
     @property
     def union(self) -> pa.StructType:
-        """The union of the types of all bounds."""
+        """The union type with the type classes of all bounds."""
         return merge_unions(table.schema.field("minimum").type for table in self.columns.values())
 
     def keys(self) -> list[str]:
@@ -125,11 +126,11 @@ def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Arra
 
 
 def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Cast the bounds in a table of bounds and counts to another union type.
+    """Cast the bounds of a column to another union type.
 
     Args:
-        table: The table, as `column_schema` describes it.
-        union: The type, which must have all type classes of the bounds.
+        table: Bounds and counts of the column, with the schema `column_schema`.
+        union: The new type, which must have all type classes of the bounds.
     """
     schema = column_schema(union)
     if table.schema.equals(schema):
@@ -195,7 +196,7 @@ def _replace_bounds(values: pa.StructArray, name: str, short: Mapping[int, pa.Sc
 
 
 def null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return bounds and counts of fragments that do not have the column: all of their rows are null."""
+    """Return bounds and counts of a column that the fragments do not have: all of their rows are null."""
     count = len(fragments)
     none, zeros = pa.nulls(count, union), pa.array(np.zeros(count, np.int64))
     arrays = [fragments["row_count"], zeros, none, none]

@@ -3,9 +3,9 @@
     index/<unique>.partitions.parquet    segments (see `store.segments`): `rows` has the partitions, `column <field id>`
                                          the statistics of a column, a row for each partition that has the column
 
-A small commit writes no segment. While few partitions differ from the index, the version's document lists them as
-unindexed, and their statistics are read from their profiles. When many partitions differ, one segment is written with
-all of these.
+A small commit writes no segment. The version's document lists the partitions that differ from the index as *unindexed*,
+and their statistics are read from their profiles. When more than 8 partitions differ, one segment is written with the
+statistics of all of them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KIND = SegmentKind(
     large_section_rows=1 << 10,  # Smaller columns share a row group: else the footer would be larger than their rows.
 )
 _MAX_UNINDEXED = 8
-"""Maximum number of unindexed and removed partitions that the version's document lists."""
+"""Maximum number of unindexed and removed partitions in the version's document."""
 _SORT_AT_ONCE = 1 << 16
 """Maximum number of rows that are sorted in memory at once. More rows are sorted column by column."""
 
@@ -77,7 +77,7 @@ class PartitionRows:
 
     @lock_free_cached_property
     def columns(self) -> list[str]:
-        """The field ids of the columns that have rows."""
+        """The field ids of the columns that have statistics in a partition."""
         return list(self._slices)
 
     def count(self, field_id: str) -> int:
@@ -125,16 +125,17 @@ class PartitionReader:
         return self._partitions.take(pa.array(self._order))
 
     def column(self, field_id: str, without: Collection[str] = ()) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-        """Yield the statistics of a column, segment by segment.
+        """Yield the statistics of a column in all partitions, segment by segment.
 
-        Partitions that were profiled without the column have no row.
+        Partitions whose profile does not have the column have no row.
 
         Args:
             field_id: Field id of the column.
             without: Names of statistics that are not read.
 
         Yields:
-            (positions, rows). `positions` has the position of each row's partition in `partitions`.
+            (positions, rows). Each row has the statistics of one partition. Its position is that of the partition in
+            the property `partitions`.
         """
         positions = np.empty(len(self._order), np.int64)
         positions[self._order] = np.arange(len(self._order))
@@ -237,7 +238,7 @@ class _StoredPartitions:
 
     @property
     def row_count(self) -> int:
-        """An upper bound of the number of rows of statistics. Rows of removed partitions are included."""
+        """An upper bound of the number of rows of statistics: the number of rows of all sections of the segment."""
         return sum(section.row_count for section in self._segment.sections.sections.values())
 
     @property
@@ -256,7 +257,7 @@ class _StoredPartitions:
         return self._filter_live(self._segment.read_section(name, columns))
 
     def _filter_live(self, rows: pa.Table) -> pa.Table:
-        """Return the rows without those of removed partitions, with positions among the remaining partitions."""
+        """Return the rows of partitions that were not removed. Positions become those among these partitions."""
         live = self._segment.live_mask
         if live is None:
             return rows
@@ -299,7 +300,7 @@ class PartitionPart(Protocol):
 
 
 def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
-    """Concatenate parts into one. Positions of partitions are shifted to refer to the concatenated partitions."""
+    """Concatenate parts into one. Positions become those among the partitions of all parts."""
     if len(parts) == 1 and isinstance(parts[0], PartitionRows):
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)
@@ -312,9 +313,9 @@ def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
 
 
 def statistics_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the schema for statistics of several schemas, with the columns of all.
+    """Return a schema of statistics with the columns of all given schemas.
 
-    Bounds have the union of their types.
+    The columns UNION_COLUMNS have a union type with the type classes of all schemas.
     """
     schemas = list(schemas)
     union = merge_unions(schema.field("minimum").type for schema in schemas if "minimum" in schema.names)
@@ -333,7 +334,7 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
     Args:
         rows: The rows.
-        schema: The schema, as `statistics_schema` returns it.
+        schema: The schema, a result of `statistics_schema`.
 
     Raises:
         ArrowInvalid: A column cannot be cast.

@@ -1,4 +1,4 @@
-"""Ranges of row positions, by which parts of a sorted table are selected."""
+"""Ranges of row positions, which select rows of a table."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class RowRanges:
 
     @classmethod
     def join(cls, starts: Numbers, ends: Numbers) -> RowRanges:
-        """Return ascending ranges, with adjacent ranges joined into one."""
+        """Return ascending ranges, with adjacent ranges joined: 0-3 and 3-5 become 0-5. `ends` are exclusive."""
         is_break = starts[1:] != ends[:-1]
         return cls(starts[np.append(True, is_break)[: len(starts)]], ends[np.append(is_break, True)[: len(ends)]])
 
     @classmethod
     def of_positions(cls, positions: Numbers) -> RowRanges:
-        """Return the ranges of ascending positions."""
+        """Return ascending positions as ranges: 1, 2, 3 and 7 become 1-4 and 7-8, with exclusive ends."""
         breaks = np.flatnonzero(np.diff(positions) > 1)
         firsts = np.concatenate([positions[:1], positions[breaks + 1]])
         return cls(firsts, np.concatenate([positions[breaks], positions[-1:]]) + 1)
@@ -53,7 +53,7 @@ class RowRanges:
         return int((self.ends - self.starts).sum())
 
     def without(self, positions: Numbers) -> RowRanges:
-        """Return the ranges without the rows at some ascending positions."""
+        """Return the ranges without the rows at the given positions, which are ascending."""
         if not len(self.starts) or not len(positions):
             return self
         at = np.searchsorted(self.starts, positions, "right") - 1
@@ -64,11 +64,11 @@ class RowRanges:
         return RowRanges(starts[is_filled], ends[is_filled])
 
     def filter(self, mask: Mask) -> RowRanges:
-        """Return the ranges of the rows for which a mask is true. The mask has an item for each row of the ranges."""
+        """Return the rows for which a mask is true. The mask has an item for each row of the ranges."""
         return RowRanges.of_positions(self.positions()[mask])
 
     def within(self, first: int, end: int) -> RowRanges:
-        """Return the part of the ranges from row `first` (inclusive) to row `end` (exclusive)."""
+        """Return the rows between position `first` (inclusive) and position `end` (exclusive)."""
         low, high = np.searchsorted(self.ends, first, "right"), np.searchsorted(self.starts, end, "left")
         return RowRanges(np.maximum(self.starts[low:high], first), np.minimum(self.ends[low:high], end))
 
@@ -77,7 +77,7 @@ class RowRanges:
         return RowRanges(self.starts + rows, self.ends + rows)
 
     def overlaps(self, starts: Numbers, ends: Numbers) -> Mask:
-        """Return which of some other ranges have a row in common with these ranges, as a mask.
+        """Return for each of other ranges whether it has a row in common with these ranges.
 
         Args:
             starts: The first row of each other range, ascending.
@@ -87,7 +87,10 @@ class RowRanges:
         return mask
 
     def windows(self, rows: int) -> Iterator[RowRanges]:
-        """Yield the ranges cut into consecutive windows of `rows` positions. Empty windows are omitted."""
+        """Yield the rows at positions 0 to `rows` (exclusive), then `rows` to twice `rows`, and so on.
+
+        Windows without rows are omitted.
+        """
         if not len(self.starts):
             return
         spans = RowRanges(self.starts // rows, (self.ends - 1) // rows + 1).positions()

@@ -3,10 +3,10 @@
     index/<unique>.value_filters.parquet    segments (see `store.segments`): `rows` has the fragments, sorted by key,
                                             `slice <number> <field id>` a slice of each of their filters
 
-A value filter is a set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the first
-bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments. The
-larger the filters of a column are in a file, the more slices it has. A large segment has several files, each with a
-range of keys. So a lookup of a value in some fragments reads a slice of the files that may have these fragments.
+A value filter is the set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the
+first bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments.
+A file with larger filters has more slices per column. A large segment has several files, each with a range of keys. So
+a lookup of a value in some fragments reads one slice, and only from the files that may have these fragments.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _KIND = SegmentKind(
 )
 _FILE_SCHEMA = pa.schema([*_KIND.rows, *_SLICE_SCHEMA])
 _MERGED = pa.schema([*_KIND.rows, ("source", pa.int32()), ("row", pa.int64())])
-"""Columns of a merge: the key of a fragment, the number of the file with its filters, and its position there."""
+"""Columns of a merge: the key of a fragment, the number of the file with its filters, and its position in that file."""
 _GROUP_ROWS = 1_024
 """Number of fragments in a row group."""
 _OPEN_FILES = 16
@@ -78,10 +78,10 @@ class ValueFilters:
     """The value filters of some columns and fragments, before they are cut into slices."""
 
     keys: pa.Array
-    """The keys of the fragments (see `fragment_key`). They give the order of the fragments."""
+    """The keys of the fragments (see `store.manifest.fragment_key`)."""
     columns: Mapping[str, tuple[pa.Array, FilterSlice]]
-    """(type classes, filters) of each column, by field id. Both have an item per fragment. The type class is the one
-    that the values were hashed with; null for a fragment without a filter."""
+    """(type classes, filters) of each column, by field id. Both have an item per fragment, in the order of `keys`. The
+    type class is the one that the values were hashed with; null for a fragment without a filter."""
 
 
 _NO_FILTERS = ValueFilters(pa.array([], pa.large_string()), {})
@@ -115,7 +115,7 @@ class ValueFilterReader:
         return one_chunk(self._reader.read_rows()["key"])
 
     def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Return a mask of fragments that may contain any of some values.
+        """Return for each fragment whether it may contain any of the given values.
 
         Fragments without a filter may contain any value. Only files that may have one of the fragments are read, and
         in them only the row groups between the first and the last of the fragments.
@@ -124,7 +124,7 @@ class ValueFilterReader:
             field_id: Field id of the column.
             cls: The type class that the values were hashed with.
             hashes: The 64-bit hashes of the values.
-            keys: The keys of the fragments (see `fragment_key`), which are all in the version.
+            keys: The keys of the fragments (see `fragment_key`). All of them are in the version.
         """
         order = pc.sort_indices(keys)
         ordered = keys.take(order)
@@ -147,10 +147,7 @@ class ValueFilterReader:
         return may_hold
 
     def filters(self, field_id: str) -> dict[str, FragmentFilter]:
-        """Return the filters of a column, by key of the fragment.
-
-        Fragments without a filter are missing.
-        """
+        """Return the filters of a column, by the key of the fragment. Fragments without a filter are missing."""
         filters = {}
         for segment, stored in zip(self._segments, self._reader.segments, strict=True):
             if field_id not in segment.field_ids:
@@ -195,7 +192,7 @@ class _FilterFile:
 
     @lock_free_cached_property
     def _slicings(self) -> dict[str, int]:
-        """The number of leading hash bits that select a slice, by field id."""
+        """The number of leading hash bits that select a slice, by field id. With n bits, a column has 2^n slices."""
         slices: dict[str, int] = {}
         for section in self._sections.sections:
             if section.startswith("slice "):
@@ -204,7 +201,10 @@ class _FilterFile:
         return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
 
     def keys_and_rows(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return the keys of fragments in a range, sorted, with their positions in the file."""
+        """Return the keys of the file's fragments, sorted, and their positions in the file.
+
+        `keys` limits them to a range of keys; None for all. The columns of the result are `key` and `row`.
+        """
         table = self._sections.read_section(ROWS, columns=["key"]).combine_chunks()
         table = table.append_column("row", pa.array(np.arange(len(table))))
         if self._file.first is None:  # Earlier releases did not sort the fragments.
@@ -212,14 +212,14 @@ class _FilterFile:
         return table if keys is None else keys.filter(table)
 
     def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return the keys of removed fragments in a range, sorted."""
+        """Return the sorted keys of fragments that the file removes, in a range of keys; all of them for None."""
         table = self._sections.read_section(TOMBSTONES, columns=["key"])
         return table if keys is None else keys.filter(table)
 
     def may_hold(
         self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return the fragments that the file has, and a mask of those that may contain any of some values.
+        """Return which of the given fragments are in the file, and whether each of these may contain any of the values.
 
         Args:
             field_id: Field id of the column.
@@ -228,7 +228,8 @@ class _FilterFile:
             keys: The sorted keys of the fragments.
 
         Returns:
-            The positions in `keys` of the fragments in the file, and a mask of these.
+            (positions, mask). `positions` are those in `keys` of the fragments in the file. `mask` is true for each of
+            them that may contain a value.
         """
         rows = self._sections.rows_between(ROWS, keys[0].as_py(), keys[-1].as_py())
         by_slice: dict[int, list[int]] = {}
@@ -248,19 +249,22 @@ class _FilterFile:
         return at.drop_null().to_numpy().astype(np.int64), may_hold[is_selected]
 
     def classes_and_bits(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-        """Return the type class and the prefix length of each fragment's filter; null and 0 without a filter."""
+        """Return (type classes, prefix lengths in bits) of the filters of a column, with an item per fragment.
+
+        A fragment without a filter has null and 0.
+        """
         if field_id not in self._slicings:
             return pa.nulls(self.row_count, pa.string()), np.zeros(self.row_count, np.int64)
         classes, cells = self._read_slice(field_id, 0)
         return classes, cells.bits
 
     def prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
-        """Return the hashes in one slice of a column as (fragment positions, prefixes), sorted by position.
+        """Return (fragment positions, hash prefixes) in one slice of a column, sorted by position.
 
         Args:
             field_id: Field id of the column.
-            slicing: The number of leading hash bits that select a slice. The stored slices may use more or fewer bits.
-            slice_: Number of the slice.
+            slicing: The number of leading hash bits that select the slice. Stored slices may use more or fewer bits.
+            slice_: Number of the slice: the value of these bits.
         """
         stored = self._slicings.get(field_id)
         if stored is None:
@@ -280,7 +284,7 @@ class _FilterFile:
         return last[1]
 
     def _read_slice(self, field_id: str, slice_: int) -> tuple[pa.Array, FilterSlice]:
-        """Return the type class and the slice of each fragment's filter."""
+        """Return (type classes, filters) of a column in one stored slice, with an item per fragment."""
         table = self._sections.read_section(_slice_section(field_id, slice_), columns=_SLICE_SCHEMA.names)
         with parquet_errors(self._uri):
             return self._filter_slice(field_id, slice_, table)
@@ -295,7 +299,7 @@ class _FilterFile:
 
 
 class _FilterBatch:
-    """Filters in memory, with the methods of a `_FilterFile`."""
+    """Filters in memory, with those methods of `_FilterFile` that a merge calls."""
 
     def __init__(self, filters: ValueFilters) -> None:
         self._filters = filters
@@ -413,7 +417,7 @@ class _FilterMerge:
         )
 
     def write(self, file_rows: int, *, with_tombstones: bool) -> list[SegmentFile]:
-        """Write all filters in ascending order of their keys. Return the files, which have about `file_rows` keys."""
+        """Write all filters in the order of their keys; return the files, which have about `file_rows` keys each."""
         files: list[SegmentFile] = []
         rows: list[pa.Table] = []
         removed: list[pa.Array] = []
@@ -429,9 +433,15 @@ class _FilterMerge:
     def _write_file(
         self, parts: Sequence[pa.Table], removed: Sequence[pa.Array], *, continues: bool
     ) -> list[SegmentFile]:
-        """Write the filters of a range of keys as one file, and tombstones. Without any, no file is written.
+        """Write the filters and tombstones of a range of keys as one file; return it in a list.
 
-        The filters are cut into slices again, because the number of slices depends on their size.
+        If there are none, no file is written and the list is empty. The filters are cut into slices again, because
+        the number of slices depends on the size of all filters in the file.
+
+        Args:
+            parts: The merged rows, with the columns `_MERGED`.
+            removed: The keys of the tombstones.
+            continues: Whether the segment has files before this one.
         """
         rows = pa.concat_tables([_MERGED.empty_table(), *parts]).combine_chunks()
         tombstones = pa.concat_arrays([pa.array([], pa.large_string()), *removed])
@@ -457,17 +467,17 @@ class _FilterMerge:
 
 
 _Source: TypeAlias = tuple["_FilterFile | _FilterBatch", npt.NDArray[np.bool_]]
-"""Filters, and a mask of the rows of the new file that come from them."""
+"""A source of filters, and a mask of the rows of the new file that come from it."""
 
 
 def _slices(
     sources: Sequence[_Source], positions: npt.NDArray[np.int64], field_id: str, slicing: int
 ) -> Iterator[pa.Table]:
-    """Yield the slices of a column as tables.
+    """Yield the slices of a column for a new file, each as a table with a row per fragment.
 
     Args:
-        sources: The sources of the rows.
-        positions: The position of each row in its source.
+        sources: The sources of the fragments.
+        positions: For each fragment of the new file, its position in its source.
         field_id: Field id of the column.
         slicing: The number of leading hash bits that select a slice.
     """
@@ -477,7 +487,7 @@ def _slices(
     """For each row, the position of its type class in the concatenated `classes`."""
     classes: list[pa.Array] = []
     targets = []
-    """For each source, the row of the new file for each position; -1 for none."""
+    """For each source and each of its fragments, the row in the new file; -1 if the fragment is not in the new file."""
     for source, mask in sources:
         source_classes, source_bits = source.classes_and_bits(field_id)
         class_positions[mask] = positions[mask] + sum(map(len, classes))
@@ -499,12 +509,12 @@ def _slices(
 
 
 def _numbered(table: pa.Table, source: int) -> pa.Table:
-    """Return keys and rows with the number of their source."""
+    """Return keys and rows of fragments in the columns `_MERGED`. `source` is the number of their source."""
     return table.append_column("source", pa.array(np.full(len(table), source, np.int32))).select(_MERGED.names)
 
 
 def _pad(table: pa.Table) -> pa.Table:
-    """Return a table with all columns of a file; missing ones are null."""
+    """Return a table with all columns of `_FILE_SCHEMA`; missing columns are null."""
     arrays = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in _FILE_SCHEMA
@@ -513,7 +523,7 @@ def _pad(table: pa.Table) -> pa.Table:
 
 
 def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], default: int) -> int:
-    """Return the position of a key among sorted keys; a default for None."""
+    """Return the position of a key among sorted keys, as `pc.search_sorted` does; `default` if the key is None."""
     if key is None:
         return default
     return int(pc.search_sorted(keys, pa.scalar(key, pa.large_string()), side=side).as_py())
@@ -527,11 +537,11 @@ def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[Filter
 
 
 def _choose_slicing(column_bytes: int, fragments: int) -> int:
-    """Return the number of leading hash bits that select a slice, for the filters of all columns of a file.
+    """Return the number of leading hash bits that select a slice, for all columns of a file. 0 bits give one slice.
 
     Args:
-        column_bytes: Average size in bytes of the filters of a column.
-        fragments: Number of fragments.
+        column_bytes: Average size in bytes of all filters of one column.
+        fragments: Number of fragments in the file.
     """
     slices = column_bytes // max(_MIN_SLICE_BYTES, _MIN_FILTER_BYTES * fragments)
     return min(MAX_SLICE_BITS, max(1, slices).bit_length() - 1)

@@ -1,7 +1,7 @@
-"""Zones: runs of fragments that are sorted by key, and what is common to all fragments of a run.
+"""Zones: runs of up to 1,024 fragments in the order of their keys, with bounds and counts that cover all of them.
 
-A zone is described like a fragment: by its rows, and by bounds and counts of columns. So a predicate is evaluated on
-zones as on fragments. If no row of a zone may match, then no row of its fragments may.
+A zone has the columns of a fragment: a row count, and bounds and counts of table columns. So a predicate is evaluated
+on zones as on fragments. If no row of a zone may match, no row of its fragments may.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from metastore_assets.index.row_ranges import Mask, Numbers
 from metastore_assets.values.physical import one_chunk
 
 ZONE_COLUMNS = ("fragments", "row_count", "bytes")
-"""Names of the columns that describe a zone: its number of fragments, and sums over them."""
+"""The columns of a zone besides flat columns: its number of fragments, and the sums of their rows and bytes."""
 _MIN_ROWS, _MAX_ROWS = 64, 1024
-"""Numbers of fragments in a zone."""
+"""Minimum and maximum number of fragments in a zone. Only the last zone may have fewer."""
 
 
 def run_lengths(partition_keys: pa.Array) -> Numbers:
-    """Return the numbers of rows of the partitions in a sorted column of partition keys."""
+    """Return how often each key occurs in a sorted column of partition keys: [2, 1] for [a, a, b]."""
     if not len(partition_keys):
         return np.zeros(0, np.int64)
     differs = pc.not_equal(partition_keys.slice(1), partition_keys.slice(0, len(partition_keys) - 1))
@@ -33,9 +33,13 @@ def run_lengths(partition_keys: pa.Array) -> Numbers:
 
 
 def zone_sizes(runs: Numbers) -> Numbers:
-    """Return the number of fragments in each zone, given the number of fragments in each partition.
+    """Return the number of fragments in each zone.
 
-    A zone has at least 64 fragments, unless it is the last one, and at most 1,024.
+    Small partitions share a zone, so that it has at least 64 fragments. Then a zone of more than 1,024 is divided into
+    equal ones.
+
+    Args:
+        runs: The number of fragments in each partition.
     """
     sizes: list[int] = []
     size = 0
@@ -67,13 +71,13 @@ def group_sizes(sizes: Iterable[int], most: int) -> list[int]:
 
 
 def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
-    """Return the zones of index rows, with ZONE_COLUMNS and the flat columns of the rows.
+    """Return one row per zone, with ZONE_COLUMNS and bounds and counts that cover all fragments of the zone.
 
-    The result can be summarized again, into groups of zones. Its column `fragments` then counts zones.
+    Zones can be summarized again, into groups of zones. The column `fragments` of a group is its number of zones.
 
     Args:
-        table: The rows, with flat columns. `bytes` may be missing.
-        sizes: The number of rows of each zone, which add up to all rows.
+        table: The fragments, with flat columns. `bytes` may be missing.
+        sizes: The number of fragments of each zone. They add up to the length of `table`.
     """
     firsts = np.cumsum(sizes) - sizes
     row_counts = table["row_count"].to_numpy()
@@ -92,7 +96,14 @@ def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
 
 
 def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> pa.Array:
-    """Return one side of the bounds of each zone; null if a fragment with values has no bound."""
+    """Return the minimum or maximum of each zone; null if it has a fragment with values but without a bound.
+
+    Args:
+        table: The fragments, with flat columns.
+        name: Name of the flat column with the bounds of the fragments.
+        row_counts: The row count of each fragment.
+        sizes: The number of fragments of each zone.
+    """
     firsts = np.cumsum(sizes) - sizes
     field_id, side, _ = name.removeprefix("column ").rsplit(".", 2)
     values = one_chunk(table[name])
@@ -117,11 +128,11 @@ def _least(table: pa.Table, name: str) -> Numbers:
 
 
 def _extremes(values: pa.Array, valid: Mask, sizes: Numbers, *, is_least: bool) -> pa.Array:
-    """Return the minimum or maximum of the bounds in each zone. For a zone without values, the result is arbitrary.
+    """Return the minimum or maximum of the bounds in each zone. For a zone without bounds, the result is arbitrary.
 
     Args:
         values: The bounds of fragments.
-        valid: Which of them are not null.
+        valid: Mask of the bounds that are not null.
         sizes: Number of fragments of each zone.
         is_least: Whether to return minima.
     """
