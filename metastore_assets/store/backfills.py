@@ -22,11 +22,12 @@ FOLDER = "backfills"
 
 @dataclass
 class BackfillRecord:
-    """The partitions that one backfill request has finished, stored in a file that is named after the request."""
+    """The partitions that a backfill has finished, stored in one file per request."""
 
     objects: ObjectStore
     """The table's folder."""
     request: str
+    """Digest of the request."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Identifies the backfill until it ends or starts over. The Dagster runs that it launches have this id as a tag."""
     since: int = 0
@@ -38,7 +39,12 @@ class BackfillRecord:
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
         """Return the stored record of a request, or a new record if there is none.
 
-        A stored record that began after the newest version is ignored: the versions have been deleted since.
+        A stored record is ignored if it names versions after `newest`, because these have been deleted.
+
+        Args:
+            objects: The table's folder.
+            request: Digest of the request.
+            newest: The newest version of the table; None if there is none.
         """
         new_record = cls(objects, request, since=newest.number if newest else 0)
         try:
@@ -55,7 +61,7 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def still_done(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of finished partitions that the newest version has as this backfill wrote them, or newer."""
+        """Return the keys of finished partitions that `newest` still contains, unchanged or recomputed since."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )

@@ -52,12 +52,12 @@ class Documents:
         return int(name) if _NUMBER.fullmatch(name) and path == self.path(int(name)) else None
 
     def contains(self, path: str) -> bool:
-        """Return whether a path is in this folder: a document, the `newest` hint or the `oldest` record."""
+        """Return whether a path in this folder is that of a document, the `newest` hint or the `oldest` record."""
         return path in (f"{self.folder}/{_NEWEST}", self.oldest_path) or self.number(path) is not None
 
     @property
     def oldest_path(self) -> str:
-        """The path of the file with the number of the oldest document. `store.garbage` deletes that document next."""
+        """The path of the file that names the oldest document, which `store.garbage` deletes next."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:
@@ -68,12 +68,11 @@ class Documents:
     def newest(self, read_before: int = 0, hint: int | None = None) -> int:
         """Return the number of the newest document, or 0 if there is none.
 
-        Numbers have no gaps after the document that the hint names, so that a binary search finds the newest one.
+        A binary search finds it, because numbers have no gaps after the document that the hint names.
 
         Args:
-            read_before: Number of a document that the caller has read, and that need not be looked up again; 0 for
-                none.
-            hint: Result of `read_hint`, if the caller has just read it; None: the hint is read.
+            read_before: Number of a document that the caller has read, so that it is known to exist; 0 for none.
+            hint: Result of `read_hint`, if the caller has just called it; None to read the hint.
         """
         existing = self.read_hint() if hint is None else hint
         if not existing or (existing != read_before and not self.exists(existing)):

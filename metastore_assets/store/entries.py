@@ -55,7 +55,7 @@ _ROW_GROUP_ROWS: int | None = None
 _REWRITE_BELOW = 500
 _MERGE_BELOW = 500
 _FILE_ROWS = 16_384
-"""Number of entries from which a file ends, about a megabyte."""
+"""A file is closed once it has this many entries, about a megabyte."""
 _MAX_DELTAS = 6
 _STRINGS = pa.list_(pa.string())
 _INTEGERS = pa.list_(pa.int64())
@@ -83,12 +83,13 @@ class EntryKind(Generic[Entry]):
     type: type[Entry]
     schema: pa.Schema
     attribute_prefix: str = ""
-    """Prefix of the attribute of an entry that a column stores: prefix and column name. The key has no prefix."""
+    """Prefix of the attributes that columns store. With `fragment.`, the column `bytes` stores `entry.fragment.bytes`.
+    The key has no prefix."""
     decode: Callable[[dict[str, list[Any]]], Iterable[Entry]] | None = None
-    """Returns the entries, given the values of each column, and the profiles' files as `files`. None: the fields of the
-    class are columns."""
+    """Returns the entries, given {column name: values}; `files` has `ProfileFiles`. None if the columns are the fields
+    of the class."""
     entry_size: int = 1
-    """The size of an entry, as a multiple of the size of other kinds' entries. Files have as many entries less."""
+    """Relative size of an entry. With 2, a file has half as many entries as a file of most other kinds."""
 
     @property
     def references_files(self) -> bool:
@@ -115,7 +116,7 @@ class EntryKind(Generic[Entry]):
         return attrgetter(self.schema[0].name)
 
     def attribute(self, column: pa.Field) -> str:
-        """Return the dotted path of the attribute that a column stores."""
+        """Return the dotted path of the attribute that a column stores, such as `fragment.files.states`."""
         if column.name == self.schema[0].name:
             return str(column.name)
         files = "files." if self.references_files and column in _FILE_FIELDS else ""
@@ -237,7 +238,7 @@ def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
-    """Return the entries of one kind in a version. If the version stores a mapping, its items become entry objects."""
+    """Return the entries of one kind in a version, as entry objects even if the version has a mapping."""
     if kind is METADATA_CACHE:
         if isinstance(version.metadata_cache, StoredMetadataCache | ChangedMetadataCache):
             return version.metadata_cache.entries
@@ -268,7 +269,7 @@ class Entries(Sequence[Entry]):
 
     @abstractmethod
     def least_key(self) -> Key | None:
-        """Return a lower bound of the keys, without reading entries; None if there are none, or if it is unknown."""
+        """Return a lower bound of the keys without reading entries; None if there is no entry or no known bound."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == tuple(other)
@@ -297,7 +298,7 @@ class StoredEntries(Entries[Entry]):
         return (self.kind, self.files, self._objects) == (other.kind, other.files, other._objects)
 
     def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
-        """Return all keys whose entries may differ between this version and another one; None if all may differ.
+        """Return all keys whose entries may differ between two versions; None if any key may differ.
 
         Only the files that one of the versions lacks are opened, and only their keys are read.
         """
@@ -366,13 +367,13 @@ class StoredEntries(Entries[Entry]):
             yield from self._decode(rows)
 
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
-        """Return readers of files of this kind. Those of this version may be open already."""
+        """Return a reader of each file. Readers of this version's files are reused, because they may be open."""
         stored = dict(zip(self.files.paths(), self._reader.segments, strict=True))
         others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files))).segments
         return [stored.get(file.path, other) for file, other in zip(files, others, strict=True)]
 
     def stream_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield the entries as tables of bounded size, by ascending key: all columns, or the key and some others."""
+        """Yield the entries as tables of bounded size, by ascending key: all columns, or the key and `columns`."""
         schema = self.kind.schema
         if columns is not None:
             schema = pa.schema([field for field in schema if field.name in {schema[0].name, *columns}])
@@ -408,9 +409,9 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 
 
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
-    """The profile specs of a published version: by spec id, the fingerprint of each column's spec by field id.
+    """The profile specs of a published version: {spec id: {field id: fingerprint of the column's spec}}.
 
-    The specs are read on first use. The fingerprint of a column is a digest of the statistics that the spec wants.
+    A fingerprint is a digest of the statistics that the spec requests of the column. Specs are read on first use.
     """
 
     def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:
@@ -434,14 +435,14 @@ class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
 
 
 CACHE_ERRORS = (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowException)
-"""Errors of an unreadable metadata cache, which is no error, because the cache only saves work."""
+"""Errors of reading a metadata cache. They are ignored, because the cache only saves work."""
 
 
 class StoredMetadataCache(Mapping[bytes, bytes]):
     """The metadata cache of a published version.
 
-    The first few requested values are looked up one by one. After that, all values are read. Values that cannot be
-    read are missing.
+    The first few requested values are looked up one by one. Then all values are read at once. A value that cannot be
+    read counts as missing.
     """
 
     def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
@@ -480,11 +481,10 @@ class StoredMetadataCache(Mapping[bytes, bytes]):
 def diff_entries(
     kind: EntryKind[Entry], before: Sequence[Entry], after: Sequence[Entry]
 ) -> dict[Key, tuple[Entry | None, Entry | None]]:
-    """Return the entries that differ between two versions: by ascending key, the earlier and the later entry.
+    """Return {key: (entry before, entry after)} for the entries that differ between two versions, sorted by key.
 
     An entry is None if its version lacks the key. If both versions are published, little is read: the keys in the
-    files
-    that only one of them has, and the row groups with these keys. Otherwise all entries are read.
+    files that only one version has, and the row groups with these keys. Otherwise all entries are read.
 
     Args:
         kind: The kind of the entries.
@@ -503,26 +503,25 @@ def diff_entries(
 
 
 def partition_contents(version: Version) -> dict[str, str]:
-    """Return the content id of each partition of a version, by partition key, in the order of keys.
+    """Return {partition key: content id} of the partitions of a version, sorted by key.
 
-    Only these two columns are read, and no entry objects are created, so the function is fast for very many
-    partitions.
+    Fast for very many partitions: only these two columns are read, and no entry objects are created.
     """
     return {key: values[0] for key, values in _partition_columns(version, "content_id")}
 
 
 def partition_fragment_counts(version: Version) -> dict[str, int]:
-    """Return the number of fragments of each partition of a version, by partition key, in the order of keys."""
+    """Return {partition key: number of fragments} of the partitions of a version, sorted by key."""
     return {key: values[0] for key, values in _partition_columns(version, "fragments")}
 
 
 def partition_sizes(version: Version) -> dict[str, tuple[int, int]]:
-    """Return number and stored bytes of the fragments of each partition of a version, by partition key."""
+    """Return {partition key: (number of fragments, their stored bytes)} of the partitions of a version."""
     return dict(_partition_columns(version, "fragments", "bytes"))
 
 
 def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any]]:
-    """Yield key and values of some columns of each partition of a version, in the order of keys.
+    """Yield (partition key, values of the named columns) of each partition of a version, sorted by key.
 
     Only these columns are read, and no entry objects are created.
     """
@@ -567,7 +566,7 @@ def find_partition(version: Version, key: str) -> PartitionEntry | None:
 
 
 def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Collection[Key] | None) -> dict[Key, Entry]:
-    """Return the entries that have one of the keys, by key; all entries for None."""
+    """Return the entries that have one of the keys, by key; all entries if `keys` is None."""
     if keys is not None and isinstance(entries, Entries):
         return entries.find_all(keys)
     key_of = kind.key
@@ -575,9 +574,9 @@ def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Coll
 
 
 def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEntry]:
-    """Return the partitions of a version with some keys, sorted by key. In a stored version, few row groups are read.
+    """Return the entries of the partitions with some keys, sorted by key. Keys without a partition are ignored.
 
-    Keys without a partition are left out.
+    In a stored version, few row groups are read.
     """
     if isinstance(version.partitions, Entries):
         partitions = version.partitions.find_all(keys)
@@ -586,7 +585,10 @@ def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEn
 
 
 def find_fragments(version: Version, partition_keys: Collection[str]) -> list[FragmentEntry]:
-    """Return the fragments of some partitions, sorted by key. In a stored version, few row groups are read."""
+    """Return the entries of the fragments of some partitions, sorted by key.
+
+    In a stored version, few row groups are read.
+    """
     if isinstance(version.fragments, Entries):
         return version.fragments.find_prefixes([fragment_key(key, "") for key in partition_keys])
     selected = set(partition_keys)

@@ -75,7 +75,7 @@ class EntryChanges(Entries[Entry]):
         put: Iterable[Entry],
         removed: Iterable[Key] = (),
     ) -> EntryChanges[Entry]:
-        """Return the changes that put some entries and remove others. Only the stored entries with their keys are read.
+        """Return the changes that put and remove some entries. Only stored entries with their keys are read.
 
         Args:
             kind: The kind of the entries.
@@ -223,18 +223,18 @@ def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
 
 
 def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
-    """Return the entries that a new version removed and added, to update data that is derived from the entries.
+    """Return (removed entries, added entries) of a new version, to update an index that is derived from the entries.
 
     Args:
         entries: The entries of a new version.
-        is_rebuilt: Whether the derived data, such as an index, is built from scratch. If so, no entry is returned as
-            removed, and all entries as added.
+        is_rebuilt: Whether the index is built from scratch. If so, all entries are returned as added, and none as
+            removed.
     """
     return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
 
 
 def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_step: bool = True) -> SegmentFiles:
-    """Write the entries of a new version: the changes in one more segment, and a bounded part of due merges.
+    """Write the changed entries of a new version as one more segment, and do a bounded part of the due merges.
 
     Args:
         objects: The table's folder, in which the files of `changes.base` are too.

@@ -41,14 +41,14 @@ class ExpiryCounts:
 
 @dataclass(frozen=True)
 class Retention:
-    """What an expiry retains."""
+    """A rule for the documents and files that an expiry retains."""
 
     first: Callable[[Sequence[int]], int]
-    """Returns the number of the first document to retain, given all numbers in ascending order (at least one)."""
+    """Returns the number of the oldest document to retain, given all numbers in ascending order (at least one)."""
     referenced: Callable[[Sequence[int]], Iterable[pa.Array]]
-    """Yields the paths of the files that the documents with some numbers reference. A path may occur several times."""
+    """Yields the paths of the files that documents reference, given their numbers. A path may occur several times."""
     may_delete: Callable[[str], bool]
-    """Returns whether the file with a path may be deleted at all."""
+    """Returns whether the file at a path may be deleted if no document references it."""
 
 
 def expire(documents: Documents, retention: Retention, grace: timedelta, now: datetime | None = None) -> ExpiryCounts:
@@ -56,9 +56,8 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
 
     Args:
         documents: The documents.
-        retention: The documents and files that stay.
-        grace: The minimum age of a deleted file. A document is retained, with all later ones, while the document
-            after it is younger than this.
+        retention: The rule for documents and files to retain.
+        grace: The minimum age of a deleted file. A document is deleted only if the next document is older than this.
         now: The current time; None for the clock of this machine.
     """
     objects = documents.objects
@@ -94,10 +93,7 @@ def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
 
 
 def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, int]:
-    """Delete the files that some tables list. Return their number and their total size in bytes.
-
-    The tables have the columns `FILES`.
-    """
+    """Delete the files that tables with the columns `FILES` list. Return their number and total size in bytes."""
     count = size = 0
     for rows in files:
         objects.delete(rows["path"].to_pylist())
@@ -109,13 +105,13 @@ def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, 
 def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime) -> set[int]:
     """Return the numbers of the documents to delete.
 
-    A document is deleted if it comes before the first document to retain, and if its successor was written before the
-    deadline.
+    A document is deleted if its number is less than `first` returns, and if the next document was published before
+    `deadline`.
 
     Args:
         published: The time at which each document was published, by number.
-        first: Returns the number of the first document to retain, given all numbers.
-        deadline: A document that was replaced later is retained.
+        first: Returns the number of the oldest document to retain, given all numbers.
+        deadline: The latest time, exclusive, at which the next document was published.
     """
     numbers = sorted(published)
     oldest_retained = first(numbers) if numbers else 0

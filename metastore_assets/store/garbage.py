@@ -74,8 +74,8 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
     Args:
         documents: The versions.
-        last: The last version that may be deleted.
-        grace: A version is retained, with all later ones, while the version after it is younger than this.
+        last: Number of the newest version that may be deleted.
+        grace: A version is deleted only if the next version is older than this.
         spared: Paths of files that must be retained.
     """
     if last < 1:
@@ -101,9 +101,9 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
 
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
-    """Delete the oldest version, if it still exists, and one portion of the files that only it references.
+    """Delete the oldest version, if it still exists, and the next portion of the files that only it references.
 
-    A portion is one row group of the garbage manifest. Return the next progress.
+    A portion is one row group of the garbage manifest. Return the progress after it.
     """
     objects, following = documents.objects, state.oldest + 1
     try:
@@ -131,9 +131,9 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Return the progress at the next existing version, because the version after the oldest is missing.
+    """Handle a gap: the version after the oldest is missing. Return the progress at the next existing version.
 
-    The oldest version is deleted if the next existing version was published before the time `before`.
+    The oldest version is deleted first. If the next existing version was published after `before`, nothing is done.
     """
     numbers = documents.numbers()
     if numbers[0] != state.oldest or len(numbers) == 1:
@@ -147,7 +147,7 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
 
 
 def _read_state(documents: Documents) -> _Progress:
-    """Return the recorded progress. If it is missing or invalid, start with the oldest existing version."""
+    """Return the recorded progress; if it is missing or invalid, that at the oldest existing version."""
     try:
         fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]

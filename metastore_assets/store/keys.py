@@ -12,11 +12,11 @@ import pyarrow as pa
 from metastore_assets.startup import pc
 
 _FEW_KEYS = 8
-"""So many keys are found by bisection. For more keys `pyarrow.compute` is imported, which takes 30 ms of CPU."""
+"""Up to this many keys are found by bisection. More keys need `pyarrow.compute`, whose import takes 30 ms of CPU."""
 
 
 class KeySelection(Protocol):
-    """The keys to look up."""
+    """The keys to look up: single keys, a range of keys, or all keys with a prefix."""
 
     def overlaps(self, low: Any, high: Any) -> bool:
         """Return whether a selected key may be in a range of keys, both ends inclusive."""
@@ -55,8 +55,8 @@ class SegmentKeyRange:
         """Create a range.
 
         Args:
-            start: The least selected key; None without a lower limit.
-            end: The key after the selected ones; None without an upper limit.
+            start: The first key of the range, inclusive; None for no lower limit.
+            end: The end of the range, exclusive; None for no upper limit.
         """
         self.start = start
         self.end = end

@@ -43,7 +43,7 @@ class ProfileFiles:
     """Name of the profile's section (its rows) in the file `states`. The name stays when the section moves to another
     file. Empty without a section."""
     sections: int = 0
-    """Number of sections with which the file `states` was written."""
+    """Number of sections in the file `states` when it was written."""
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class PartitionIndex:
     """The partition index that a version uses, and the partitions that have changed since the index was written."""
 
     files: SegmentFiles
-    """The segments (files) of the index, with the statistics of all partitions by column."""
+    """The files of the index, with the statistics of all partitions by column."""
     unindexed: tuple[UnindexedPartition, ...] = ()
     """Partitions that the segments lack, or have in an older state."""
     removed: tuple[str, ...] = ()
@@ -127,12 +127,12 @@ _UPPER_LEVELS = 4
 
 
 def fragment_key(partition_key: str, path: str) -> str:
-    """Return the key of a fragment's entry. The keys of one partition begin with its key and a null character."""
+    """Return the key of a fragment's entry: the partition key, a null character, and the path of the data file."""
     return f"{partition_key}{_KEY_SEPARATOR}{path}"
 
 
 def split_fragment_key(key: str) -> tuple[str, str]:
-    """Return the partition key and the path of a fragment, from the key of its entry. Raises ValueError."""
+    """Return (partition key, path) of a fragment, given the key of its entry. Raises ValueError for another text."""
     partition_key, separator, path = key.partition(_KEY_SEPARATOR)
     if not separator:
         raise ValueError(f"{key!r} is no key of a fragment")
@@ -207,9 +207,9 @@ def retired_prefix(number: int) -> str:
 
 
 def split_retired_key(key: str) -> tuple[int, str]:
-    """Return the number of a version and the id of a fragment that it removed, given the key of the fragment's entry.
+    """Return (version that removed a fragment, id of the fragment), given the key of the retired fragment's entry.
 
-    Raises ValueError.
+    Raises ValueError for another text.
     """
     number, separator, fragment_id = key.partition(_KEY_SEPARATOR)
     if not separator:
@@ -227,7 +227,7 @@ class PartitionEntry:
     row_count: int
     bytes: int
     fragments: int
-    """Number of fragments that belong to the partition in this version, without removed ones."""
+    """Number of fragments of the partition in this version."""
     files: ProfileFiles
     version: int
     """The version that computed the profile."""
@@ -236,7 +236,7 @@ class PartitionEntry:
     use the files: columns that were added since are null in all rows, and renamed columns have their old names in
     the files."""
     members: str = ""
-    """Digest of the ids of the partition's fragments. Rewritten fragments change it even if the rows are the same."""
+    """Digest of the ids of the partition's fragments. It changes when files are rewritten, even with the same rows."""
 
     @property
     def group(self) -> str:
@@ -259,7 +259,7 @@ class NodeEntry:
     spec_id: str = ""
     """Key into `Version.specs`, as for a partition."""
     valid_spec_id: str = ""
-    """The latest spec under which a merge is known to give the same profile."""
+    """Key into `Version.specs`: the latest spec under which a merge of the same inputs gives the same profile."""
     children: tuple[str, ...] = ()
     """Keys of the profiles that the node merges: ids of fragments, or keys of partitions; by increasing position."""
     branches: tuple[str, ...] = ()
@@ -302,7 +302,7 @@ def node_key_prefix(group_key: str) -> str:
 
 
 def split_node_key(key: str) -> tuple[str, str]:
-    """Return the key of a node's group, and the name of the node's branch."""
+    """Return (key of the group, name of the branch) of a node."""
     group_key, _, position = key.rpartition(_KEY_SEPARATOR)
     return group_key, position[1:]
 

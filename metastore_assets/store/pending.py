@@ -43,7 +43,7 @@ class PendingFiles:
         return cls(tuple(files), markers)
 
     def current(self, attempt: str = "") -> list[str]:
-        """Return the paths of the files that are not cleared, oldest first: of all attempts, or of a named one."""
+        """Return the paths of the files that are not cleared, oldest first. `attempt` selects those of one attempt."""
         return [
             info.path for info in self.files if info.path not in self.markers and _is_of_attempt(info.path, attempt)
         ]
@@ -53,7 +53,7 @@ class PendingFiles:
         return [info.path for info in (*self.files, *self.markers.values())]
 
     def cleared_before(self, time: datetime) -> list[str]:
-        """Return paths of files that were cleared before a time. Some of them may have been deleted."""
+        """Return the paths of files that were cleared before a time, some of which may be deleted already."""
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:
@@ -71,7 +71,7 @@ def _is_of_attempt(path: str, name: str) -> bool:
 
 
 def was_saved_since_purge(path: str, purged: int) -> bool:
-    """Return True if a pending file was saved after the last purge, so that the purge has not deleted its profiles.
+    """Return whether a pending file was saved after the last purge. If not, the purge has deleted its profiles.
 
     Args:
         path: Path of the pending file.
@@ -86,9 +86,9 @@ def list_pending_files(objects: ObjectStore) -> PendingFiles:
 
 
 def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
-    """Return the entries of a pending file; none if the file is missing or corrupt.
+    """Return the entries of a pending file; an empty list if the file is missing or corrupt.
 
-    That is no error, because pending files only save work.
+    A missing file is not an error, because pending files only save work.
     """
     try:
         return decode_entries(FRAGMENTS, objects.read_parquet(path))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 _MAX_GAP_BYTES = 16 << 10
 """Two ranges with at most this many bytes between them are fetched by one request."""
 _MAX_REQUEST_BYTES = 32 << 20
-"""Most bytes per request, unless a single range is longer."""
+"""Maximum number of bytes per request, unless a single range is longer."""
 _THREADS = 32
 
 Range = tuple[int, int]
@@ -42,7 +42,7 @@ class FetchedRanges:
         self._starts, self._data = [start for start, _ in merged], data
 
     def find(self, start: int, end: int) -> bytes | None:
-        """Return the bytes of a range that lies within one fetched range, or None."""
+        """Return the bytes from `start` to `end` if one fetched range contains them all, otherwise None."""
         at = bisect_right(self._starts, start) - 1
         if at < 0 or end > self._starts[at] + len(self._data[at]):
             return None

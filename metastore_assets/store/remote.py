@@ -124,7 +124,7 @@ class RemoteObjects:
         return 0
 
     def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
-        """Return the size of an object, and at least its last `tail_bytes` bytes, where Parquet has the footer."""
+        """Return (size of an object, at least its last `tail_bytes` bytes), where Parquet has the footer."""
         length = max(_TAIL, tail_bytes)
         with self._store_errors("read", path):
             try:
@@ -137,7 +137,7 @@ class RemoteObjects:
             return size, self.read_range(path, max(0, size - length), size) if size else b""
 
     def cached_tail(self, path: str) -> tuple[int, bytes] | None:
-        """Return the cached size and last bytes of an object, or None. The object must be immutable."""
+        """Return the cached (size, last bytes) of an immutable object; None if they are not cached."""
         with self._lock:
             return self._tails.get(path)
 
@@ -267,7 +267,7 @@ def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
 
 
 def _refuses_suffix(error: exceptions.BaseError) -> bool:
-    """Return True if a request for the last bytes failed because the store is Azure, or because the object is empty."""
+    """Return whether a request for the last bytes failed because the store is Azure, or because the object is empty."""
     text = str(error)
     return isinstance(error, exceptions.NotSupportedError) or "416" in text or "non-partial response" in text
 

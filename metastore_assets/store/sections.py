@@ -40,7 +40,7 @@ LARGE_SECTION_ROWS = 4096
 _MAX_CACHED_BYTES = 16 << 20
 """Maximum size in memory of the row group that a reader caches."""
 _LARGE_GROUP_BYTES = 4 << 20
-"""Decompressed size from which the keys of a row group are read first, to see whether it has one that is looked up."""
+"""Row groups of at least this decompressed size are searched in two steps: the keys first, then the other columns."""
 _STREAMED_BYTES = 4 << 20
 """Decompressed size of the row groups that are read at once when a section is streamed."""
 _HEAD_ROWS = 4096
@@ -279,7 +279,7 @@ class SectionReader:
             store: The store of the file.
             path: Path of the file in the store.
             footer_bytes: Number of bytes after the row groups; 0 if it is unknown. One request reads a known footer.
-            cache: Caches row groups, together with those of other readers; None: only the row group that was read last.
+            cache: A cache of row groups that other readers may share; None to cache only the last one read.
         """
         self._path = path
         self._uri = store.uri(path)
@@ -348,11 +348,13 @@ class SectionReader:
             yield table.slice(max(first - start, 0), min(stop, end) - max(first, start))
 
     def rows_between(self, name: str, low: Any, high: Any) -> tuple[int, int]:
-        """Return a range of rows that has all keys of a range, by the bounds of row groups: (first row, row count).
+        """Return (first row, row count) of the row groups of a section that may have keys from `low` to `high`.
+
+        No data is read: the bounds of row groups are in the footer.
 
         Args:
-            name: A section that is sorted by the first column, the key. The rows are counted from its first one.
-            low: The least key.
+            name: A section that is sorted by the first column, the key. Its first row has the number 0.
+            low: The least key, inclusive.
             high: The greatest key, inclusive.
         """
         first, count = self._sections[name]
@@ -371,7 +373,7 @@ class SectionReader:
         Args:
             names: The sections.
             columns: The columns to read; None for all.
-            rows: (first row, row count) in each section, of which all have these rows; None for all rows.
+            rows: (first row, row count), to read the same rows of each section; None for all rows.
         """
         sections = {name: self._sections[name] for name in names}
         if rows is not None:
@@ -426,7 +428,7 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return the row groups without the large ones that contain no key of the selection."""
+        """Return `groups` without large row groups that contain no selected key. Only the keys of these are read."""
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):
             return list(groups)

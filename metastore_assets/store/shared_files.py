@@ -1,15 +1,13 @@
-"""Reference counts of files, which show the files that a new version no longer references.
+"""Reference counts of files, from which the files that a new version no longer references are known.
 
-Several entries may reference the same file: the file has several profiles, or a partition of one fragment uses the
-files of the fragment. Each such file has an entry that counts its references by group. Every other file has one
-reference, and no such entry.
+A file is shared if it has several profiles, or if several entries reference it: a partition with one fragment uses the
+files of this fragment. Each shared file has an entry with the number of its references from each group. A group is a
+partition, or the table (`*`). Every other file has one reference, and no such entry.
 
 The counts of a new version are computed from the entries that it puts and drops. One case needs a lookup: a new entry
-references a file that has no count and that no dropped entry references. Then the file is new, or exactly one
-unchanged
-entry references it. An unchanged entry shares its file with a new one in two cases only: a partition uses the files
-of
-its only fragment, or the table uses the files of its only partition. These entries are looked up.
+references a file that has no count and that no dropped entry references. Then the file is new, or one unchanged entry
+references it: the only fragment of a new partition entry, or the only partition of the table. These entries are looked
+up.
 """
 
 from __future__ import annotations
@@ -64,8 +62,8 @@ def count_references(
     _add_references(references, version.document_paths(), _TABLE, is_put=True)
     references = {path: changed for path, changed in references.items() if changed.put != changed.dropped}
     stored = counted.find_all(references) if counted is not None else {}
-    holders = _unchanged_references(version, references, stored, changes) if base is not None else {}
-    counts = _count(references, stored, holders, version.table)
+    unchanged = _unchanged_references(version, references, stored, changes) if base is not None else {}
+    counts = _count(references, stored, unchanged, version.table)
     return EntryChanges(SHARED_FILES, counted, *_shared(counts, stored)), sorted(
         path for path, entry in counts.items() if not entry.references
     )
@@ -77,9 +75,12 @@ def count_profiles(
     """Count the references to files with several profiles, before the other files of the new version are written.
 
     Args:
-        table: Name of the table.
+        table: Name of the table, for messages.
         changes: The changes of the entries that reference such files.
         counted: The counts of the version before; None if there is none.
+
+    Returns:
+        The changes of the counts of these files.
 
     Raises:
         CorruptionError: The stored counts contradict the entries.
@@ -96,7 +97,7 @@ def count_profiles(
 def _count(
     references: Mapping[str, _References],
     stored: Mapping[str, SharedFileEntry],
-    holders: Mapping[str, Counter[str]],
+    unchanged: Mapping[str, Counter[str]],
     table: str,
 ) -> dict[str, SharedFileEntry]:
     """Return the new count of each file whose references change, by path.
@@ -104,8 +105,8 @@ def _count(
     Args:
         references: The changes of the references, by path.
         stored: The stored counts of some of the files.
-        holders: By path, then by group: the number of references of unchanged entries to a file without a stored
-            count.
+        unchanged: The number of references of unchanged entries to each file without a stored count: {path: {group:
+            number}}.
         table: Name of the table, for messages.
     """
     counts: dict[str, SharedFileEntry] = {}
@@ -114,7 +115,7 @@ def _count(
         if entry is not None:
             groups = Counter(dict(zip(entry.groups, entry.group_references, strict=True)))
         else:
-            groups = Counter(changed.dropped or holders.get(path))
+            groups = Counter(changed.dropped or unchanged.get(path))
         groups.update(changed.put)
         groups.subtract(changed.dropped)
         if min(groups.values()) < 0:
@@ -131,7 +132,7 @@ def _count(
 def _shared(
     counts: Mapping[str, SharedFileEntry], stored: Mapping[str, SharedFileEntry]
 ) -> tuple[dict[str, SharedFileEntry], Mapping[str, SharedFileEntry]]:
-    """Return the counts to store, and the stored counts that are replaced or removed."""
+    """Return (counts to store, stored counts that are replaced or removed), each by path."""
     put = {
         path: entry
         for path, entry in counts.items()
@@ -141,7 +142,7 @@ def _shared(
 
 
 def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _References]:
-    """Return the references in entries that are put or dropped, by path."""
+    """Return how entries that are put or dropped change the number of references to each file, by path."""
     references: dict[str, _References] = {}
     for kind_changes in changes:
         if not kind_changes.kind.references_files:
@@ -168,7 +169,7 @@ def _unchanged_references(
     stored: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
-    """Return the references of unchanged entries to files without a stored count, by path, then by group.
+    """Return {path: {group: number}} of the references of unchanged entries to files without a stored count.
 
     Args:
         version: The new version.
@@ -180,17 +181,17 @@ def _unchanged_references(
     fragments, partitions = changes[FRAGMENTS.name], changes[PARTITIONS.name]
     # A new entry of a partition with one fragment uses the files of that fragment, which may be unchanged.
     profiled = {entry.partition_key for entry in fragments.put.values()}
-    taken = [
+    keys = [
         entry.key
         for entry in partitions.put.values()
         if entry.fragments == 1 and entry.key not in profiled and not uncounted.isdisjoint(entry.files.paths())
     ]
-    holders: list[Any] = fragments.find_prefixes([fragment_key(key, "") for key in taken]) if taken else []
-    # So does the table with the files of its only partition.
+    entries: list[Any] = fragments.find_prefixes([fragment_key(key, "") for key in keys]) if keys else []
+    # Likewise, a table with one partition uses the files of that partition.
     if len(partitions) == 1 and not partitions.put and not uncounted.isdisjoint(version.files.paths()):
-        holders += list(partitions)
+        entries += list(partitions)
     references_by_path: dict[str, Counter[str]] = {}
-    for entry in holders:
+    for entry in entries:
         for path in uncounted.intersection(entry.files.paths()):
             references_by_path.setdefault(path, Counter())[entry.group] += 1
     return references_by_path

@@ -1,4 +1,4 @@
-"""Sorting of more rows than fit into memory, and the difference of two sets of rows that are sorted in this way.
+"""Sorting of more rows than fit into memory, and the difference of two such sets of rows.
 
 Rows are collected until they fill a run. A full run is sorted and written to a nameless temporary file. Runs are
 merged when they are read. Memory therefore depends on the size of a run, and little on the number of rows.
@@ -63,7 +63,7 @@ class SortedRuns:
         return [MergeSource(run, ()) for run in self._read_runs()]
 
     def tombstone_sources(self) -> list[MergeSource]:
-        """Return the runs as sorted keys that `merge_segments` removes from older sources."""
+        """Return the keys of the runs as tombstones: `merge_segments` removes them from the sources before them."""
         return [MergeSource((), run) for run in self._read_runs()]
 
     def stream(self) -> Iterator[pa.Table]:
@@ -126,7 +126,7 @@ class SortedRuns:
 class SortedTuples:
     """Tuples that are sorted by their first item, a text. Few tuples are in a list, and many in `SortedRuns`.
 
-    If several tuples with the same first item are added, only the last one is kept.
+    If several tuples with the same first item are added, only the last one is retained.
     """
 
     def __init__(self, schema: pa.Schema) -> None:

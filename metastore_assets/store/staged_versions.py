@@ -26,7 +26,12 @@ class StagedVersions(VersionStore):
     """
 
     def __init__(self, versions: VersionStore, folder: str = STAGED) -> None:
-        """Open the staged versions in a folder. Only those in the default folder are of the first version."""
+        """Open the staged versions in a folder. A purge uses another folder for the version that it writes in lots.
+
+        Args:
+            versions: The version store of the table.
+            folder: The folder. The default is that of a table's first version.
+        """
         self._initialize(versions.table, versions.objects)
         self._folder = folder
         self.documents = Documents(self.objects, folder)
@@ -48,8 +53,7 @@ class StagedVersions(VersionStore):
         """Return the saved profiles, as `VersionStore.pending` does.
 
         Saved profiles may belong to any lot, so every lot reads all of them. `clear_pending` therefore does not clear
-        profiles
-        that were only read.
+        profiles that were only read.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)
@@ -66,10 +70,10 @@ class StagedVersions(VersionStore):
         self.objects.delete_folder(self._folder)
 
     def remove(self) -> None:
-        """Remove all staged versions, and the files that only older ones than the newest reference.
+        """Remove all staged versions, and their files except those of the newest one.
 
-        The files of the newest staged version are retained, because the published version may reference them.
-        Otherwise `expire` removes them. `expire` also removes the files of staged versions that cannot be read.
+        The published version may reference the files of the newest staged version. If not, `expire` removes them.
+        `expire` also removes the files of staged versions that cannot be read.
         """
         manifests = []
         for number in self.numbers():

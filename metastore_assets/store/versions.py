@@ -2,10 +2,10 @@
 
 A version is published by one put-if-absent, so that readers see all of it or none of it.
 
-    <root>/<table>/versions/<n>.json                     names everything the version consists of
-    <root>/<table>/entries/<unique>.fragments.parquet    and one per other kind of entry
-    <root>/<table>/entries/<unique>.garbage.parquet      files of the previous version that this one does not use
-    <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
+    <root>/<table>/versions/<n>.json                     names all files of the version
+    <root>/<table>/entries/<unique>.fragments.parquet    entries of fragments; other kinds of entries have similar files
+    <root>/<table>/entries/<unique>.garbage.parquet      lists files of the previous version that this one does not use
+    <root>/<table>/pending/<unique>.parquet              lists profiles of attempts that have not published
     <root>/<table>/history/                              a Delta table that outlives the versions
 
 The JSON document is written last. A crash before that leaves unreferenced files, which `expire` deletes.
@@ -120,8 +120,8 @@ class VersionStore:
     def purged(self) -> int:
         """Return the number of the version that the last purge published, or 0 before the first purge.
 
-        The purge deleted profiles that had been saved before. If the document of the newest version is corrupt, a
-        purge may have published it. Its number is then returned.
+        The purge deleted profiles that had been saved before. If the document of the newest version is corrupt,
+        return its number, because a purge may have published it.
         """
         try:
             self.latest()
@@ -141,8 +141,8 @@ class VersionStore:
     def metadata_cache(self) -> Mapping[bytes, bytes]:
         """Return the metadata cache of the newest version; empty before the first, or if it is corrupt.
 
-        If this object has read a version before, the cache of that version is returned. An outdated cache saves less
-        work and does no harm.
+        If this object has read a newest version before, its cache is returned without another read. An outdated cache
+        saves less work and is not an error.
         """
         try:
             latest = self._latest or self.latest()
@@ -161,7 +161,7 @@ class VersionStore:
         Raises:
             VersionConflictError: Another publisher was first: plan again from `latest()`.
             StoreError: Two fragments of a partition have the same path, or writing failed. After a failure, the
-                version may or may not have been published; `latest()` tells.
+                version may or may not have been published: call `latest()`.
         """
         newest = self.documents.read_hint()
         if not newest or newest != version.number - 1:
@@ -200,7 +200,7 @@ class VersionStore:
     def _entry_changes(
         self, version: Version, kind: EntryKind[Any], base: StoredEntries[Any] | None
     ) -> EntryChanges[Any]:
-        """Return the entries of a new version as changes. Raises StoreError if two fragments have the same key."""
+        """Return the entries of a new version as changes of `base`. Raises StoreError if fragments have equal keys."""
         try:
             return EntryChanges.between(kind, base, version_entries(version, kind))
         except DuplicateKeyError as error:
@@ -254,10 +254,12 @@ class VersionStore:
             self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles that are not cleared: of all attempts, or of the attempt with a name.
+        """Return the saved profiles that are not cleared, without those that were saved before the last purge.
 
-        Of several profiles with the same id and profile spec, the newest is returned. Profiles that were saved before
-        the last purge are left out.
+        If several profiles have the same fragment id and profile spec, only the newest is returned.
+
+        Args:
+            attempt: Name of the attempt that saved the profiles; empty for all attempts.
         """
         entries: dict[tuple[str, str], FragmentEntry] = {}
         self._pending_listing = list_pending_files(self.objects)
@@ -283,7 +285,7 @@ class VersionStore:
 
         Args:
             keep: The number of newest versions to retain, at least 1.
-            grace: Must be longer than the longest refresh. Versions that were replaced within this time are retained,
+            grace: A time longer than the longest refresh. Versions that were replaced within this time are retained,
                 too.
             now: The current time; None for the clock of this machine.
 
@@ -344,17 +346,16 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 def _referenced_paths(
     documents: Documents, numbers: Sequence[int], ignored: tuple[type[StoreError], ...] = (VersionNotFoundError,)
 ) -> Iterator[pa.Array]:
-    """Yield the paths that the numbered versions reference. Raises StoreError if a version cannot be read.
+    """Yield the paths of the files that versions reference. Raises StoreError if a version cannot be read.
 
-    All entries of the newest version are read. Older versions need only garbage manifests: a version references at
-    most
-    the files of the next version, and the files in the next version's garbage manifest.
+    All entries of the newest version are read. Of an older version, only the garbage manifest of the next version is
+    read: it lists all files that the next version does not reference.
 
     Args:
         documents: The documents of the versions.
         numbers: Numbers of the versions.
-        ignored: Versions whose documents raise these errors are ignored. By default, these are the errors of a
-            version that another expiry has removed.
+        ignored: Versions whose documents raise these errors are skipped. The default is the error of a version that
+            another process has deleted.
     """
     following: Version | None = None
     for number in sorted(numbers, reverse=True):
