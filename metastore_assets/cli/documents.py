@@ -849,12 +849,30 @@ class FoundTableDocument(Document):
     suggestions: list[SuggestedPolicy]
 
 
+class UnreadableTable(Document):
+    """A table or view that a catalog lists and that cannot be read."""
+
+    table: str
+    reason: str
+
+
+class ConfiguredDatabase(Document):
+    """A database in a new configuration."""
+
+    catalog: str
+    database: str
+    tables: list[str]
+    """The names of its tables today. Tables that are created later are included, too."""
+    skipped: list[UnreadableTable]
+
+
 class WrittenConfiguration(Document):
     """The answer of `init`."""
 
     file: str
     root: str
     tables: list[FoundTableDocument]
+    databases: list[ConfiguredDatabase]
 
 
 class FindingDocument(Document):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
-    from metastore_assets.config import TableConfig
+    from metastore_assets.config import DatabaseConfig, TableConfig
+    from metastore_assets.formats.catalogs.base import ListedTable
     from metastore_assets.statistics.column import ColumnStatistics
     from metastore_assets.values.leaf_columns import LeafColumn
 
@@ -80,6 +81,11 @@ class TableProposal:
     """Whether the suggestions follow from the data, and not only from the schema."""
     suggestions: tuple[Suggestion, ...]
 
+    @property
+    def names(self) -> list[str]:
+        """The name of the table in the Metastore, as the only item."""
+        return [self.config.name]
+
     def to_json(self) -> dict[str, Any]:
         """Return the table as a JSON object of `init --json`."""
         return {
@@ -96,6 +102,45 @@ class TableProposal:
                 for item in self.suggestions
             ],
         }
+
+
+@dataclass(frozen=True)
+class DatabaseProposal:
+    """A database of a catalog: its configuration, and the tables and views that the catalog lists."""
+
+    config: DatabaseConfig
+    listed: Sequence[ListedTable]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the database as a JSON object of `init --json`."""
+        return {
+            "catalog": self.catalog,
+            "database": self.config.database,
+            "tables": [item.name for item in self.listed if item.format is not None],
+            "skipped": [{"table": item.name, "reason": item.reason} for item in self.listed if item.format is None],
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its tables in the Metastore."""
+        return [self.config.table(item.name).name for item in self.listed if item.format is not None]
+
+    @property
+    def catalog(self) -> str:
+        """The name of the catalog."""
+        return str(getattr(self.config.catalog, "name", self.config.catalog))
+
+
+def find_database(config: DatabaseConfig) -> DatabaseProposal:
+    """Return the database of a configuration, with the tables that its catalog lists.
+
+    Raises MetastoreError if the catalog does not have the database, or cannot be queried.
+    """
+    from metastore_assets.config import CatalogConfig
+    from metastore_assets.formats.catalogs.client import list_tables
+
+    assert isinstance(config.catalog, CatalogConfig)
+    return DatabaseProposal(config, list_tables(config.catalog, config.database))
 
 
 def find_table(config: TableConfig, folder: str) -> TableProposal:
@@ -213,16 +258,22 @@ def _names(column: str, words: frozenset[str]) -> bool:
     return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
 
 
-def format_config(root: str, tables: Sequence[TableProposal], file: Path, catalogs: Mapping[str, Any] = _NONE) -> str:
-    """Return the text of a configuration with some tables.
+def format_config(
+    root: str,
+    proposals: Sequence[TableProposal | DatabaseProposal],
+    file: Path,
+    catalogs: Mapping[str, Any] = _NONE,
+) -> str:
+    """Return the text of a configuration with some tables and databases.
 
     Args:
         root: The folder or URI of the stored state, as the user wrote it.
-        tables: The tables.
+        proposals: The tables and databases.
         file: The path of the configuration. Tables below its folder get relative paths.
         catalogs: The settings of catalogs, by name.
     """
-    first = tables[0].config.name
+    names = [name for item in proposals for name in item.names]
+    first = names[0] if names else "TABLE"
     steps = {
         "metastore doctor": "check Java, Spark, the root and the tables",
         "metastore refresh --all": "compute the statistics; repeat it after commits",
@@ -250,8 +301,9 @@ def format_config(root: str, tables: Sequence[TableProposal], file: Path, catalo
         lines += [f"  {_scalar(name)}: {_quoted_mapping(settings)}" for name, settings in catalogs.items()]
         lines.append("")
     lines.append("tables:")
-    for table in tables:
-        lines += [*_table_lines(table, file.parent), ""]
+    for item in proposals:
+        entry = _table_lines(item, file.parent) if isinstance(item, TableProposal) else _database_lines(item)
+        lines += [*entry, ""]
     return "\n".join(lines[:-1]) + "\n"
 
 
@@ -286,6 +338,17 @@ def _table_lines(table: TableProposal, folder: Path) -> list[str]:
         f"      {entry:<{width}}  # {item.reason}" for entry, item in zip(entries, table.suggestions, strict=True)
     ]
     return lines
+
+
+def _database_lines(database: DatabaseProposal) -> list[str]:
+    config = database.config
+    count = sum(item.format is not None for item in database.listed)
+    return [
+        f"  # All tables of a database, also those that are created later. Today {text.format_count(count, 'table')}.",
+        "  # `only: [fact_*]` or `except: [tmp_*]` selects some by name; `columns:` sets policies for all.",
+        f"  - catalog: {_scalar(database.catalog)}",
+        f"    database: {_scalar(config.database)}",
+    ]
 
 
 def _source_lines(table: TableProposal, folder: Path) -> list[str]:

@@ -60,7 +60,7 @@ def test_the_page_gives_advice(published: Path) -> None:
     lines = done.stdout.splitlines()
     (number,) = [number for number, line in enumerate(lines) if line.startswith("failed  table gone")]
     assert lines[number + 1].strip().startswith("→ check `uri`")
-    assert lines[-1].endswith("1 failed")
+    assert lines[-1].endswith("1 failed, 1 skipped")
 
 
 @pytest.mark.parametrize("text", [None, "root: [", "root: ./root\ntables: [{name: a b, uri: x}]"])

@@ -184,11 +184,40 @@ def test_a_table_in_a_catalog(folder: Path) -> None:
     assert answer("refresh", "--all")["version"] == 1
 
 
+def test_all_tables_of_a_database(folder: Path) -> None:
+    """Tables that are created after `init` are refreshed, too."""
+    settings = "lake={type: sql, uri: 'sqlite:///lake.db'}"
+    with SqlCatalog("lake", uri=f"sqlite:///{folder / 'lake.db'}", warehouse=str(folder / "warehouse")) as catalog:
+        catalog.create_namespace("sales")
+        lake = Lake(folder, catalog)
+        lake.add("orders")
+        written = answer("init", "catalog://lake/sales.*", "--catalog", settings)
+        assert written["databases"] == [{"catalog": "lake", "database": "sales", "tables": ["orders"], "skipped": []}]
+        text = (folder / "metastore.yaml").read_text()
+        assert yaml.safe_load(text)["tables"] == [{"catalog": "lake", "database": "sales"}]
+        assert "metastore show sales_orders " in text
+        lake.add("people")
+    done = run("refresh", "--all", "--json")
+    assert [json.loads(line)["table"] for line in done.stdout.splitlines()] == ["sales_orders", "sales_people"]
+
+
+def test_a_missing_database_is_an_error(folder: Path) -> None:
+    with SqlCatalog("lake", uri=f"sqlite:///{folder / 'lake.db'}", warehouse=str(folder / "warehouse")):
+        pass
+    result = run("init", "catalog://lake/sales.*", "--catalog", "lake={type: sql, uri: 'sqlite:///lake.db'}")
+    assert result.exit_code == 3
+    assert "sales" in result.stderr
+    assert not (folder / "metastore.yaml").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["catalog://lake/sales.orders"], "the catalog 'lake' has no settings: add --catalog 'lake={type: …}'"),
-        (["catalog://lake", "--catalog", "lake={type: sql}"], "names no table: write catalog://CATALOG/DATABASE.TABLE"),
+        (
+            ["catalog://lake", "--catalog", "lake={type: sql}"],
+            "names no table: write catalog://CATALOG/DATABASE.TABLE, or",
+        ),
         (["catalog://lake/a.b", "--catalog", "lake=3"], "error: catalog://lake/a.b: catalogs.lake = 3: must be"),
         (["catalog://lake/a.b", "--catalog", "lake={"], "'{' is no YAML"),
         (["catalog://lake/a.b", "--catalog", "lake"], "has no `=`"),

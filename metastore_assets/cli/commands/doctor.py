@@ -117,5 +117,5 @@ def _draw(page: Page, result: Answer) -> None:
             others += wrap(f"→ {finding['advice']}", page.width, width + 10)
         for line in others:
             page.line(" " * (width + 10), Styled(line, "dim" if status == "skipped" else ""))
-    counts = [f"{result[status]:,} {status}" for status in ("ok", "warning", "failed") if result[status]]
+    counts = [f"{result[status]:,} {status}" for status in _STYLES if result[status]]
     page.line(Styled(", ".join(counts), "red" if result["failed"] else "green"))

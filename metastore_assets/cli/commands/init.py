@@ -27,9 +27,11 @@ from metastore_assets.report import text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from metastore_assets.cli.starting_config import TableProposal
+    from metastore_assets.cli.starting_config import DatabaseProposal, TableProposal
 
 _CATALOG = "catalog://"
+_ALL_TABLES = ".*"
+"""The end of a location that names all tables of a database: `catalog://prod/sales.*`."""
 _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?$", re.IGNORECASE)
 
 
@@ -49,7 +51,8 @@ _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?
     multiple=True,
     callback=lambda context, option, texts: dict(map(_parse_catalog, texts)),
     help="The settings of a catalog in YAML, as under `catalogs` of the configuration: 'prod={type: glue, "
-    "glue.region: eu-central-1}'. May be repeated. Tables are named catalog://prod/sales.orders.",
+    "glue.region: eu-central-1}'. May be repeated. A table is named catalog://prod/sales.orders, and all tables of a "
+    "database catalog://prod/sales.*.",
 )
 @reader_option
 @schema_option
@@ -72,7 +75,7 @@ def init(
     the schema of a large one. Comments explain every line. Writes the file that --config names, by default
     ./metastore.yaml, and nothing else. If a table cannot be read, nothing is written.
     """
-    from metastore_assets.cli.starting_config import format_config
+    from metastore_assets.cli.starting_config import DatabaseProposal, TableProposal, format_config
     from metastore_assets.config.file import config_path
 
     file = config_path(invocation.config)
@@ -81,14 +84,19 @@ def init(
     settings = {key: value for key, value in (("options", options), ("schema", schema)) if value}
     names: set[str] = set()
     entries = [_escape(_entry(uri, catalogs, names) | settings) for uri in uris]
-    tables = _find_tables(
+    proposals = _find_proposals(
         invocation, dict(zip(uris, entries, strict=True)), {"root": _escape(root), "catalogs": catalogs}, file
     )
-    if tables is None:
+    if proposals is None:
         return ERROR
-    content = format_config(root, tables, file, catalogs)
+    content = format_config(root, proposals, file, catalogs)
     write_atomically(file, content, replace=force, advice="name another file with --config")
-    result = {"file": str(file), "root": root, "tables": [table.to_json() for table in tables]}
+    result = {
+        "file": str(file),
+        "root": root,
+        "tables": [item.to_json() for item in proposals if isinstance(item, TableProposal)],
+        "databases": [item.to_json() for item in proposals if isinstance(item, DatabaseProposal)],
+    }
     answer(result, lambda page: _draw(page, result), as_json=as_json)
     return SUCCESS
 
@@ -105,9 +113,10 @@ def _parse_catalog(text: str) -> tuple[str, Any]:
 
 
 def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Return the entry of a table in the configuration, with a name that is not in `names`, and add that name.
+    """Return the entry of a table or database in the configuration.
 
-    Raises UsageError if the location names no table, or a catalog without settings.
+    A table gets a name that is not in `names`, which is added there. Raises UsageError if the location names no table,
+    or a catalog without settings.
     """
     from metastore_assets.config.file import table_name_for
     from metastore_assets.profiling import table_name
@@ -115,9 +124,13 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
     catalog, _, identifier = uri.removeprefix(_CATALOG).partition("/")
     if uri.startswith(_CATALOG):
         if not catalog or not identifier:
-            raise click.UsageError(f"{uri} names no table: write {_CATALOG}CATALOG/DATABASE.TABLE")
+            raise click.UsageError(
+                f"{uri} names no table: write {_CATALOG}CATALOG/DATABASE.TABLE, or {_CATALOG}CATALOG/DATABASE.* for all"
+            )
         if catalog not in (*catalogs, "default"):
             raise click.UsageError(f"the catalog {catalog!r} has no settings: add --catalog '{catalog}={{type: …}}'")
+        if identifier.endswith(_ALL_TABLES):
+            return {"catalog": catalog, "database": identifier.removesuffix(_ALL_TABLES)}
         name = _distinct_name(table_name_for(identifier), names)
         entry: dict[str, Any] = {"name": name, "catalog": catalog, "table": identifier}
     else:
@@ -136,10 +149,10 @@ def _escape(value: Any) -> Any:
     return list(map(_escape, value)) if isinstance(value, list) else value
 
 
-def _find_tables(
+def _find_proposals(
     invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
-) -> list[TableProposal] | None:
-    """Return the tables of some entries; None if one cannot be read, after reporting each error.
+) -> list[TableProposal | DatabaseProposal] | None:
+    """Return the tables and databases of some entries; None if one cannot be read, after reporting each error.
 
     Args:
         invocation: The invocation, for reports of errors.
@@ -147,21 +160,21 @@ def _find_tables(
         settings: Root and catalogs of the configuration.
         file: The path of the configuration.
     """
-    from metastore_assets.cli.starting_config import find_table
+    from metastore_assets.cli.starting_config import find_database, find_table
     from metastore_assets.config.file import normalize_mapping
     from metastore_assets.config.loading import parse_config
     from metastore_assets.pipeline.outcome import Progress
     from metastore_assets.storage.temporary_folders import TemporaryFolder
 
-    tables: list[TableProposal] = []
+    proposals: list[TableProposal | DatabaseProposal] = []
     failures = 0
     with TemporaryFolder("init") as folder, show_progress() as watcher:
         for number, (uri, entry) in enumerate(entries.items()):
             try:
-                watcher(Progress(entry["name"], "plan"))
-                raw = normalize_mapping({**settings, "tables": [dict(entry)]})
-                (config,) = parse_config(raw, file).resolve().tables
-                tables.append(find_table(config, f"{folder}/{number}"))
+                watcher(Progress(entry.get("name", uri), "plan"))
+                config = parse_config(normalize_mapping({**settings, "tables": [dict(entry)]}), file).resolve()
+                proposals += [find_table(table, f"{folder}/{number}") for table in config.tables]
+                proposals += map(find_database, config.databases)
             except Exception as error:  # noqa: BLE001 (the other tables are tried too, so that all errors are reported)
                 raise_interrupt(error)
                 watcher.hide()
@@ -170,7 +183,7 @@ def _find_tables(
                 report_error(error, invocation, uri if isinstance(error, ConfigError) else "")
                 failures += 1
         watcher.hide()
-    return None if failures else tables
+    return None if failures else proposals
 
 
 def _distinct_name(name: str, names: set[str]) -> str:
@@ -180,8 +193,11 @@ def _distinct_name(name: str, names: set[str]) -> str:
 
 
 def _draw(page: Page, result: Answer) -> None:
-    page.line(Styled(result["file"], "bold"), f": {text.format_count(len(result['tables']), 'table')}")
-    width = max(len(table["table"]) for table in result["tables"])
+    databases = result["databases"]
+    counts = [text.format_count(len(result["tables"]), "table")] if result["tables"] or not databases else []
+    counts += [text.format_count(len(databases), "database")] if databases else []
+    page.line(Styled(result["file"], "bold"), f": {', '.join(counts)}")
+    width = max((len(table["table"]) for table in result["tables"]), default=0)
     for table in result["tables"]:
         active = sum(item["active"] for item in table["suggestions"])
         others = len(table["suggestions"]) - active
@@ -189,4 +205,9 @@ def _draw(page: Page, result: Answer) -> None:
         facts += [f"{text.format_count(active, 'suggested policy', 'suggested policies')}"] if active else []
         facts += [f"{text.format_count(others, 'policy', 'policies')} in comments"] if others else []
         page.line("  ", Styled(f"{table['table']:<{width}}", "bold"), f"  {', '.join(facts)}")
+    for database in databases:
+        count = text.format_count(len(database["tables"]), "table")
+        page.line("  ", Styled(f"{database['catalog']}.{database['database']}", "bold"), f"  {count}")
+        for skipped in database["skipped"]:
+            page.line("    ", Styled(f"{skipped['table']} is left out: {skipped['reason']}", "dim"))
     page.line(Styled("  next: `metastore doctor`, then `metastore refresh --all`", "dim"))
