@@ -26,7 +26,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, RefreshRequest
 from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, metadata_cache
 from metastore_assets.pipeline.profiling import profile_all, profile_error
-from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.refresh import plan_version, refresh
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.entries import FRAGMENTS
@@ -104,7 +104,7 @@ def plan_backfill(
         ColumnNotFoundError: The condition names a column that is no partition column.
         LiteralError: A bound is no value of the partition columns.
     """
-    plan = plan_refresh(config, table)
+    plan = plan_version(config, table)
     versions = versions_of(config, table.name)
     record = BackfillRecord.of(versions.objects, selection.id, plan.base)
     if options.restart:
@@ -221,7 +221,7 @@ def _refresh_chunk(
             result = refresh(config, table, spark, RefreshRequest(partitions=read_again), progress=progress)
         except PartitionNotFoundError:
             # Partitions may have been dropped since the plan was made.
-            current = plan_refresh(config, table).partition_keys
+            current = plan_version(config, table).partition_keys
             remaining = tuple(key for key in read_again if key in current)
             if remaining == read_again:
                 raise

@@ -251,6 +251,11 @@ class Plan:
         return self.target.base
 
     @property
+    def publishes(self) -> bool:
+        """Whether the plan publishes a version. It does not if the published version is up to date."""
+        return any(isinstance(stage, Publish) for stage in self.stages)
+
+    @property
     def snapshot(self) -> SnapshotMetadata:
         """The snapshot that the plan describes."""
         return self.target.snapshot

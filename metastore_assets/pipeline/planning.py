@@ -153,8 +153,18 @@ def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Versio
         table: The configured policies, with the key of hidden values.
         version: The version.
     """
-    current = table_format.current()
-    return current == SnapshotReference(version.snapshot, version.committed_at) and matches_policies(table, version)
+    return describes(version, table_format.current(), table)
+
+
+def describes(version: Version, snapshot: SnapshotReference, table: TableConfig) -> bool:
+    """Return whether a version describes a snapshot under the configured policies.
+
+    Args:
+        version: The version.
+        snapshot: The snapshot.
+        table: The configured policies, with the key of hidden values.
+    """
+    return snapshot == SnapshotReference(version.snapshot, version.committed_at) and matches_policies(table, version)
 
 
 def matches_policies(table: TableConfig, version: Version) -> bool:

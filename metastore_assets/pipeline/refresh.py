@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from metastore_assets.errors import (
     VersionConflictError,
     WorkerEndedError,
 )
+from metastore_assets.exports.results import ExportResult
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.formats.base import SnapshotReference, SnapshotStream, TableFormat
 from metastore_assets.pipeline.context import RefreshContext, export_version, ignore_progress
@@ -29,9 +30,11 @@ from metastore_assets.pipeline.planning import (
     AttemptProfiles,
     ManyFragmentsError,
     current_plan,
+    describes,
     is_up_to_date,
     metadata_cache,
 )
+from metastore_assets.pipeline.stages import PlanStage, WriteExports
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.entry_changes import change_metadata_cache
@@ -47,14 +50,36 @@ _ATTEMPTS = 5
 def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
+    The plan of a table that is up to date has no stages, except one for the targets under `exports` that do not have
+    the version. Each target is asked for the version that it has.
+
     Args:
         config: The configuration.
         table: The table.
         request: The fragments that are read again.
     """
+    plan, version = plan_version(config, table, request), versions_of(config, table.name).latest()
+    if plan.publishes or version is None or not table.exports:
+        return plan
+    from metastore_assets.exports.writing import read_export_states  # it imports lookups, which few refreshes need
+
+    states = read_export_states(table, versions_of(config, table.name).objects, version)
+    return replace(plan, stages=_export_stages(states))
+
+
+def plan_version(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
+    """Return the plan of `plan_refresh`, but without stages for exports if no version would be published."""
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
-    return current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
+    plan = current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
+    is_current = plan.base is not None and describes(plan.base, plan.snapshot.reference, table)
+    return plan if request.forces_reading or not is_current else replace(plan, stages=())
+
+
+def _export_stages(exports: Sequence[ExportResult]) -> tuple[PlanStage, ...]:
+    """Return the stage that writes a published version to the targets that do not have it; nothing if all have it."""
+    targets = tuple(export.target for export in exports if export.state != "current")
+    return (WriteExports(targets),) if targets else ()
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
@@ -111,7 +136,8 @@ def refresh(
                 if isinstance(plan, Version):
                     profiled = len(refreshing.attempt.new_entries)
                     exports = export_version(refreshing.context, plan)
-                    return replace(up_to_date_result(plan, profiled, started, counter), exports=exports)
+                    up_to_date = up_to_date_result(plan, profiled, started, counter)
+                    return replace(up_to_date, exports=exports, stages=_export_stages(exports))
                 if isinstance(plan, SnapshotStream):
                     result = refreshing.publish_in_lots(plan, started)
                     if result is None:

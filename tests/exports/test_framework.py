@@ -130,6 +130,30 @@ def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting
     assert (again["published"], [each["state"] for each in again["exports"]]) == (False, ["written", "current"])
 
 
+@pytest.mark.parametrize("state", ["current", "behind", "absent", "failed"])
+def test_a_dry_run_shows_the_targets_that_a_refresh_without_a_version_would_write(
+    exporting: Exporting, state: str
+) -> None:
+    """It shows what the refresh then executes, and writes nothing."""
+    exporting.settings["exports"]["two"] = {"kind": "folder", "path": str(exporting.target("two"))}
+    exporting.refresh()
+    if state == "behind":
+        exporting.settings["exports"]["one"]["columns"] = ["id"]
+    elif state == "absent":
+        (exporting.target("one") / "t.json").unlink()
+    elif state == "failed":
+        (exporting.target("one") / "broken").touch()
+    targets = [["one"]] if state != "current" else []
+    before = exporting.content("two")
+    dry = answer("refresh", "t", "--dry-run", config=exporting.file)
+    assert (dry["published"], dry["version"], [stage["targets"] for stage in dry["stages"]]) == (False, 1, targets)
+    shown = run("refresh", "t", "--dry-run", config=exporting.file).stdout
+    assert ("write exports: 1 target ('one')" in shown) == bool(targets)
+    assert exporting.content("two") == before
+    result = exporting.refresh()
+    assert (stages_to_json(result.stages), result.published) == (dry["stages"], False)
+
+
 def test_a_backfill_names_a_failed_target(exporting: Exporting) -> None:
     (exporting.target("one") / "broken").touch()
     result = answer("backfill", "t", "--yes", config=exporting.file)

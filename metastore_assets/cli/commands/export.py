@@ -95,9 +95,9 @@ def export(
 
 def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
     """Return what the next refresh reads, which includes what new targets need, as keys of the answer."""
-    from metastore_assets.pipeline.refresh import plan_refresh
+    from metastore_assets.pipeline.refresh import plan_version
 
-    plan = plan_refresh(config, table).to_json()
+    plan = plan_version(config, table).to_json()
     return {name: plan[name] for name in ("read_again", "bytes_to_read")}
 
 

@@ -81,7 +81,7 @@ def refresh(
             if dry_run:
                 watcher(Progress(table.name, "plan"))
                 plan = plan_refresh(config, table, request)
-                return _plan_to_answer(plan, request.forces_reading)
+                return _plan_to_answer(plan)
             return refresh_table(config, table, spark, request, progress=watcher).to_json()
 
         for table in tables:
@@ -121,20 +121,13 @@ def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
     answer(result, lambda page: draw_refresh(page, result, verbose=verbose), as_json=as_json)
 
 
-def _plan_to_answer(plan: Plan, rereads: bool) -> dict[str, Any]:
+def _plan_to_answer(plan: Plan) -> dict[str, Any]:
     """Return a plan as a JSON object like that of a refresh.
 
     Its `published` says whether a version would be published.
-
-    Args:
-        plan: The plan.
-        rereads: Whether the user requested to read fragments again, even if the table has not changed.
     """
-    base = plan.base
-    published = (base.snapshot, base.committed_at, base.spec_id) if base else None
-    if rereads or published != (plan.snapshot.id, plan.snapshot.committed_at, plan.spec.id):
-        return {**plan.to_json(), "published": True}
-    return {**plan.to_json(), "published": False, "version": plan.number - 1}
+    answered = {**plan.to_json(), "published": plan.publishes}
+    return answered if plan.publishes else {**answered, "version": plan.number - 1}
 
 
 def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
@@ -150,6 +143,7 @@ def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
     if not result["published"]:
         state = Styled(f" is up to date at version {result['version']}", "green")
         page.line(heading, state, Styled(f" (snapshot {snapshot}{time and ', '}{time})", "dim"))
+        _draw_stages(page, result, verbose=verbose)
     elif result.get("dry_run"):
         _draw_plan(page, result, verbose=verbose)
     else:
@@ -170,8 +164,6 @@ def draw_written_exports(page: Page, result: Answer) -> None:
 
 
 def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
-    from metastore_assets.pipeline.stages import stages_to_text
-
     reading = (
         f"{text.format_count(plan['fragments']['profiled'], 'fragment')} ({text.format_size(plan['bytes_to_read'])})"
     )
@@ -179,8 +171,7 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
     page.line(Styled(plan["table"], "bold"), f"{subject} would read {reading}: {_format_counts(plan)}")
     if plan.get("full_comparison") and plan["version"] > 1:
         page.line(Styled(f"  all fragments are compared, because {plan['full_comparison']}", "dim"))
-    for line in stages_to_text(plan.get("stages", ()), with_rules=verbose):
-        page.line(Styled(f"  {line}", "dim"))
+    _draw_stages(page, plan, verbose=verbose)
     _draw_type_changes(page, plan)
     for column, outputs in plan.get("read_again", {}).items():
         reading = ", ".join(f"{output} of {text.format_count(n, 'fragment')}" for output, n in outputs.items())
@@ -195,6 +186,14 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
         ("-", "red", plan["removed_partitions"]),
     ):
         draw_keys(page, keys, sign, style, verbose=verbose)
+
+
+def _draw_stages(page: Page, plan: Answer, *, verbose: bool) -> None:
+    """Draw the stages of a plan, which the result of a refresh does not have."""
+    from metastore_assets.pipeline.stages import stages_to_text
+
+    for line in stages_to_text(plan.get("stages", ()), with_rules=verbose):
+        page.line(Styled(f"  {line}", "dim"))
 
 
 def _draw_type_changes(page: Page, result: Answer) -> None:
