@@ -7,11 +7,15 @@ creates a folder removes them. Data that needs no file name goes to `tempfile.Te
 from __future__ import annotations
 
 import atexit
+import errno
 import fcntl
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from metastore_assets.errors import StoreError
 
 _PREFIX = "metastore-"
 _SUFFIX = ".scratch"
@@ -57,6 +61,24 @@ class TemporaryFolder:
 
     def __exit__(self, *ended: object) -> None:
         self.remove()
+
+
+@contextmanager
+def full_folder_errors() -> Iterator[None]:
+    """Convert an error of the `with` block that a disk is full or a quota is reached to a StoreError.
+
+    The block writes a temporary file. Without this, a caller would take the error for damage of the table's file that
+    it reads.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise StoreError(
+            f"the folder of temporary files {tempfile.gettempdir()} is full: free space there, or set TMPDIR to a "
+            "folder with more"
+        ) from error
 
 
 @atexit.register

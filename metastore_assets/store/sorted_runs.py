@@ -15,6 +15,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from metastore_assets.startup import pc
+from metastore_assets.storage.temporary_folders import full_folder_errors
 from metastore_assets.store.segment_merge import MergeSource, merge_segments
 
 _RUN_BYTES = 16 << 20
@@ -109,8 +110,9 @@ class SortedRuns:
             with pa.ipc.new_stream(sink, self.schema, options=_COMPRESSION) as writer:
                 writer.write_batch(batch)
             data = sink.getvalue()
-            _write_all(self._file, data.size.to_bytes(_SIZE_BYTES, "little"))
-            _write_all(self._file, data)
+            with full_folder_errors():
+                _write_all(self._file, data.size.to_bytes(_SIZE_BYTES, "little"))
+                _write_all(self._file, data)
         self._runs.append((start, self._file.tell()))
         self._tables, self._bytes = [], 0
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
+from metastore_assets.storage.temporary_folders import full_folder_errors
 
 _FILLER = pa.field("", pa.bool_())
 """Placeholder field of a struct without fields. Parquet stores nothing of such a struct, not even whether it is null.
@@ -60,8 +61,10 @@ def write_temporary_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     """Write the batches to a temporary Parquet file, and return it opened for reading.
 
     The file has no name in the file system, so nothing remains if the process is killed.
+
+    Raises StoreError if the folder of temporary files is full.
     """
-    with tempfile.TemporaryFile(buffering=0) as file:
+    with full_folder_errors(), tempfile.TemporaryFile(buffering=0) as file:
         path = f"/dev/fd/{file.fileno()}"
         with (
             pa.OSFile(path, "wb") as sink,

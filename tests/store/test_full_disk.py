@@ -1,0 +1,41 @@
+"""Errors when the folder of temporary files is full name that folder, not the file of a table that is read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import StoreError
+from metastore_assets.formats.readers.spill import write_temporary_parquet
+from metastore_assets.store.sorted_runs import SortedRuns
+
+ROWS = pa.table({"key": pa.array(map(str, range(1_000_000)))})
+
+
+def _write_parquet() -> None:
+    write_temporary_parquet(ROWS.schema, ROWS.to_batches(1000)).close()
+
+
+def _sort() -> None:
+    runs = SortedRuns(ROWS.schema)
+    for _ in range(3):
+        runs.add(ROWS)
+
+
+@pytest.mark.parametrize("write", [_write_parquet, _sort])
+def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -> None:
+    """The kernel answers each write to /dev/full with the error of a full disk."""
+
+    def open_full(buffering: int = 0) -> IO[bytes]:
+        return Path("/dev/full").open("r+b", buffering=buffering)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", open_full)
+    with pytest.raises(StoreError) as caught:
+        write()
+    assert tempfile.gettempdir() in str(caught.value)
+    assert "TMPDIR" in str(caught.value)
