@@ -7,11 +7,10 @@ values decide:
 - An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
   NEAR_UNIQUE_FROM values and more than half of them are distinct.
 - It becomes enumerated again only if it has at most half of FREQUENCY_LIMIT distinct values, and if these are few or
-occur four times on average. A column near a limit therefore does not change with each commit.
+  occur four times on average. A column near a limit therefore does not change with each commit.
 - A `repeated` column follows the same rules, but without FREQUENCY_LIMIT.
 
-Distinct values are counted by merging sketches, which depend only on the sets of values. Two processes that publish
-the
+Distinct values are counted by merging sketches, which depend only on the sets of values. Two processes that publish the
 same fragments after the same version therefore decide the same.
 
 A change to estimated or fingerprinted takes effect at once, because it needs no reading: fingerprints are derived
@@ -104,7 +103,7 @@ def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, Card
 def planned_resolutions(
     base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, has_new_snapshot: bool
 ) -> dict[str, CardinalityMode]:
-    """Decide about columns with `auto` or `repeated` before anything is read, from the published version.
+    """Decide which columns with `auto` or `repeated` are enumerated, from the published version alone.
 
     Args:
         base: The published version.
@@ -115,7 +114,7 @@ def planned_resolutions(
             again.
 
     Returns:
-        The decisions by field id. Columns that `base` does not have are omitted.
+        {field id: decision}, made before any fragment is read. Columns that `base` does not have are omitted.
     """
     column_specs = [parse_column_spec(text) for text in base.specs[base.spec_id].values()]
     states = {leaf: spec.state(leaf) for spec in column_specs if spec is not None for leaf in spec.values}
@@ -140,14 +139,14 @@ def planned_resolutions(
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> ProfileSpec:
-    """Decide about columns with `auto` or `repeated` after profiling, and return the resulting profile spec.
+    """Decide after profiling which columns with `auto` or `repeated` are enumerated. Return the resulting spec.
 
     If no decision differs from the plan, the planned spec is returned.
 
     Args:
         context: The table, its store and engine.
         plan: The plan.
-        fragments: The profiles of the fragments that the plan adds or reads, by id.
+        fragments: The entries of the fragments that the plan adds or reads, by fragment id.
 
     Raises:
         CorruptionError: A stored profile is damaged.

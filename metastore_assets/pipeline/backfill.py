@@ -57,7 +57,7 @@ class ChunkResult:
 
 
 ChunkProcessor = Callable[[Chunk, str], ChunkResult]
-"""Processes one chunk. The text tells people which chunk it is, such as `2 of 5`. It is empty if there is only one
+"""Processes one chunk. The second argument is the chunk's label for messages, such as `2 of 5`; empty for a single
 chunk."""
 
 
@@ -76,7 +76,7 @@ class BackfillResult:
     done: bool = False
     """Whether all selected partitions are in a published version."""
     failed_checks: list[str] = field(default_factory=list)
-    """See `ChunkResult.failed_checks`; of all chunks."""
+    """`ChunkResult.failed_checks` of all chunks."""
 
     def to_json(self) -> dict[str, object]:
         """Return the result as `backfill --json` prints it."""

@@ -49,10 +49,10 @@ def estimate_cardinality(
         engine: The engine that reads the profiles.
         store: The table's folder.
         leaves: Field ids of the columns.
-        fragments: The profiles to read.
+        fragments: The fragments.
 
     Returns:
-        The estimate of each column, with its sketch, by field id. Columns that no profile has are missing.
+        {field id: estimate with its sketch}. Columns that no profile has are missing.
     """
     read = partial(_read_estimates, store, frozenset(leaves))
     entries = sorted(fragments, key=lambda entry: entry.files.states)  # Profiles of one file are read by one task.
@@ -108,9 +108,9 @@ def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEsti
 
 
 def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: CardinalityEstimate) -> CardinalityEstimate:
-    """Return an estimate with a sketch of the column's published value counts.
+    """Add a sketch of the column's published value counts to an estimate.
 
-    Returns the estimate unchanged if the published version does not enumerate the column.
+    Returns the estimate unchanged if the published version does not store value counts of the column.
 
     Args:
         store: The table's folder.

@@ -93,9 +93,8 @@ class ColumnSpec:
     def missing_outputs(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> Iterator[tuple[str, str]]:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
-        The outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of
-        user-defined
-        statistics. If the types differ, all statistics of the column are missing, and only these are reported.
+        The outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of user-defined
+        statistics. If the types differ, only `statistics` is reported for each leaf, because everything is missing.
 
         Args:
             wanted: The spec with the wanted outputs.
@@ -185,7 +184,7 @@ class ColumnSpec:
 
 @lru_cache(maxsize=65_536)
 def parse_column_spec(text: str) -> ColumnSpec | None:
-    """Parse a stored spec. Return None for a text of another form. Such a text satisfies no spec."""
+    """Parse a stored spec; return None if the text cannot be parsed. A profile with such a spec satisfies no spec."""
     try:
         document = json.loads(text)
         frequencies_version, histograms_version = document["versions"]

@@ -18,7 +18,7 @@ from metastore_assets.store.versions import VersionStore
 
 
 def ignore_progress(progress: Progress) -> None:
-    """Do nothing. It is the default for functions that receive progress."""
+    """Do nothing: the default for a function that receives progress."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ class RefreshContext:
 
 
 def export_version(context: RefreshContext, version: Version) -> tuple[ExportResult, ...]:
-    """Write a published version to the targets of the table that do not have it. Failures are in the results."""
+    """Write a published version to the table's export targets. Return one result for each target.
+
+    A target that has the version already is not written. A target that fails has a result with the state `failed`.
+    """
     if not context.table.exports:
         return ()
     from metastore_assets.exports.writing import write_exports  # it imports lookups, which few refreshes need

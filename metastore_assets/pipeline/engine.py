@@ -1,4 +1,4 @@
-"""The decision where the work of a refresh runs: on Spark, or in this process and its child processes.
+"""The decision whether the work of a refresh runs on Spark, or in this process and its child processes.
 
 Starting a Spark session takes seconds, and each job some tenths of a second. Most commits change little, so they
 finish earlier without Spark.
@@ -33,7 +33,7 @@ _SMALL_SUM = 500_000
 """Maximum number of values whose counts this process sums: less than a second of work."""
 _SMALL_BYTES = 32 << 20
 _SMALL_FILES = 32
-"""Maximum bytes (above) and number of files that `auto` reads without Spark: a few seconds of work."""
+"""The engine `auto` reads up to this many files, and up to `_SMALL_BYTES`, without Spark: a few seconds of work."""
 
 
 def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
@@ -143,14 +143,14 @@ class Engine:
         return values <= _SMALL_SUM and self.merges_here(columns)
 
     def merges_here(self, columns: int) -> bool:
-        """Return whether this process merges a number of column profiles without Spark."""
+        """Return whether this process merges `columns` column profiles itself, instead of Spark."""
         return columns <= _SMALL_MERGE
 
     def merge(self, function: Callable[[T], R], tasks: Sequence[T], columns: Sequence[int]) -> list[R]:
         """Return `[function(task) for task in tasks]`, computed in this process or on Spark.
 
         Args:
-            function: Reads only files that the Metastore wrote, which cannot crash this process.
+            function: The function. It may read only files that the Metastore wrote, which cannot crash this process.
             tasks: Picklable tasks.
             columns: The number of column profiles that each task merges.
         """

@@ -57,7 +57,7 @@ use."""
 
 
 class UnreadableFragmentsError(MetastoreError):
-    """An error that fragments cannot be read.
+    """Raised if fragments cannot be read.
 
     If the table has changed since it was planned, the refresh plans again. Otherwise the refresh raises `reported`.
     """
@@ -88,7 +88,7 @@ class Execution:
     target: Target
     """The partitions and spec of the next version: as planned, then as changed by the stages."""
     fragments: dict[str, FragmentEntry]
-    """The profiles of all fragments of the target's partitions, by id."""
+    """The entries of all fragments of the target's partitions, by fragment id."""
     profiled: Profiled = field(default_factory=Profiled)
     executed: list[PlanStage] = field(default_factory=list)
     """The stages that are finished."""
@@ -166,11 +166,10 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
 def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
     """Resolve `auto` and `repeated` policies.
 
-    If they change the profile spec, replace the target by one of all partitions.
+    If the decisions change the profile spec, the target gets all partitions, because any may have to be merged again.
     """
     spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
     if spec.id != execution.target.spec.id:
-        # Under another spec, any partition may have to be merged again.
         target = execution.target.with_all_partitions()
         unchanged = {entry.id: entry for partition in target.partitions for entry in partition.before}
         execution.fragments = {
@@ -282,8 +281,7 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
     """Convert the error of a missing file to CorruptionError with advice, if the stage reads stored state.
 
-    Such a stage reads files of the last version, so a missing file means that this version is damaged. Errors in
-    other
+    Such a stage reads files of the last version, so a missing file means that this version is damaged. Errors in other
     stages are raised unchanged.
     """
     try:

@@ -162,7 +162,8 @@ def compare_stream(
         stream: The snapshot.
         published: The entries of the published fragments.
         reason: Why all fragments are compared.
-        requested: Returns the keys of the partitions whose unchanged fragments are part of the result, too.
+        requested: Returns the keys of some partitions, given the changes. The result also has the unchanged fragments
+            of these partitions. None: it has no unchanged fragments.
 
     Raises:
         UnstreamableError: The snapshot has to be read at once.
@@ -194,7 +195,7 @@ class Lot:
     added: tuple[Fragment, ...]
     """Fragments that are not stored, or are stored with another id, sorted by (partition_key, id)."""
     removed: tuple[str, ...]
-    """Keys of stored entries that the snapshot does not have with the same id."""
+    """Keys of stored entries whose fragment the snapshot does not have, or has with another id."""
 
 
 def stream_lots(

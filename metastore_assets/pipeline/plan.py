@@ -197,8 +197,8 @@ class Target:
 
         Args:
             spec: The profile spec.
-            fragments: The profiles of all fragments of `partitions`, by id. If the spec differs, `partitions` must
-                have all partitions of the next version, see `with_all_partitions`.
+            fragments: The entries of all fragments of `partitions`, by fragment id. If the spec differs, `partitions`
+                must have all partitions of the next version, see `with_all_partitions`.
         """
         if spec.id == self.spec.id:
             return self
@@ -236,7 +236,7 @@ class Plan:
     type_changes: tuple[TypeChange, ...] = ()
     """Columns of both schemas whose type changed."""
     read_again: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Number of fragments that are read again because their profile lacks an output, by column and output."""
+    """Number of fragments that are read again because their profile lacks an output: {column: {output: number}}."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and that only earlier versions of the table had."""
 
@@ -447,10 +447,7 @@ def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _A
 
 
 def needs_all_fragments(spec: ProfileSpec) -> bool:
-    """Return whether a plan needs all fragments of the snapshot.
-
-    It does if values may be read again from any of them.
-    """
+    """Return whether a plan needs all fragments of the snapshot, because values may be read again from any of them."""
     return any(policy.is_fingerprinted or policy.frequencies == "repeated" for _, policy in spec.leaves)
 
 
@@ -645,7 +642,7 @@ def is_current_partition(
 def _read_again(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
-    """Return the number of fragments that are read again because of each missing output.
+    """Return how many fragments are read again because their stored profile lacks an output.
 
     Args:
         compatibility: Compares specs of stored profiles with the wanted spec.
@@ -653,7 +650,7 @@ def _read_again(
         profiled: Ids of the fragments that are read. Stored profiles of other fragments are ignored.
 
     Returns:
-        The number of fragments by path of the leaf, then by name of the output.
+        {path of the column: {name of the output: number of fragments}}.
     """
     paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
     counts: dict[str, dict[str, int]] = {}
@@ -667,13 +664,13 @@ def _read_again(
 def _usable_profiles(
     profiles: Iterable[FragmentEntry], compatibility: SpecCompatibility, locations: Mapping[str, tuple[str, str]]
 ) -> dict[str, FragmentEntry]:
-    """Return the stored profiles that replace reading of their fragments, by fragment id.
+    """Return the stored profiles that can be used instead of reading their fragments, by fragment id.
 
-    A usable profile satisfies the wanted spec. It gets the partition key and path that the fragment has in the
+    A usable profile satisfies the wanted spec. Its entry gets the partition key and path that the fragment has in the
     snapshot.
 
     Args:
-        profiles: Stored profiles. Those of other fragments are ignored.
+        profiles: Stored profiles. Profiles of fragments that are not in `locations` are ignored.
         compatibility: Compares specs of stored profiles with the wanted spec.
         locations: The partition key and path of each fragment, by id.
     """

@@ -47,7 +47,7 @@ from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 
 FRAGMENTS_PER_LOT = 10_000
-"""Number of fragments from which the first version of a table is made in several lots, and their number in a lot."""
+"""Number of fragments in a lot. The first version of a table with more fragments is made in several lots."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class AttemptProfiles:
     specs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """The specs under which the profiles were made, by id."""
     newest: Version | None = None
-    """The newest version, if the refresh has read it for this plan; None: planning reads it."""
+    """The newest version, if the refresh has read it for this plan. If None, planning reads it."""
     ignores_newest: bool = False
     """Whether the newest version is damaged, so that a full refresh neither reuses nor compares anything of it."""
     unpublished_paths: set[str] = field(default_factory=set)
@@ -101,7 +101,7 @@ class AttemptProfiles:
 
 
 class ManyFragmentsError(MetastoreError):
-    """An error that the first version of a table has to be built in lots, because the table has very many fragments."""
+    """Raised if a table has so many fragments that its first version has to be built in lots."""
 
     def __init__(self, stream: SnapshotStream) -> None:
         """Create the error. `stream` is the snapshot, of which no fragment has been read yet."""
@@ -131,11 +131,9 @@ def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
 
 
 def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:
-    """Return the name of a refresh attempt. Profiles of the attempt are saved under this name.
+    """Return the name under which an attempt saves its profiles: a digest of the request and the newest version.
 
-    The name is a digest of the request and the newest version. If the request forces no reading, the name is empty:
-    any
-    refresh may then use the profiles.
+    The name is empty if the request forces no reading: any refresh may then use the profiles.
 
     Args:
         versions: The published versions of the table.
@@ -264,7 +262,7 @@ class _Planner:
         self._pending = versions.pending()
 
     def plan_current(self) -> Plan:
-        """Return the plan made from the changes of the commits; if these are unknown, from all fragments."""
+        """Return the plan: from the changes that commits made, or from a comparison of all fragments."""
         try:
             return self.plan_from_difference()
         except NoDiffError as error:
@@ -275,9 +273,9 @@ class _Planner:
         return self.plan_from_snapshot(reason, plan_or_snapshot)
 
     def plan_from_difference(self) -> Plan:
-        """Return the plan made from the changes of the commits.
+        """Return the plan made from the changes that commits made since the newest version.
 
-        Raises NoDiffError if all fragments are to be compared.
+        Raises NoDiffError if all fragments must be compared instead.
         """
         base = self._base
         if base is None:
@@ -297,8 +295,7 @@ class _Planner:
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
         """Return the plan made by a comparison of all fragments in bounded memory.
 
-        If the plan needs all fragments in memory, it is not made. The result is then the complete snapshot, or None
-        if the snapshot has not been read.
+        If the plan needs all fragments in memory, return the complete snapshot instead; None if it has not been read.
 
         Args:
             reason: Why all fragments are compared.
@@ -388,8 +385,7 @@ class _Planner:
         `auto` and `repeated` policies are resolved if the newest version has the necessary statistics.
 
         Raises:
-            ConfigError: A policy names a column that never existed, a hidden column would be revealed, or the source
-                of
+            ConfigError: A policy names a column that never existed, a hidden column would be revealed, or the source of
                 a user-defined statistic changed without its revision.
         """
         base, table = self._base, self._table

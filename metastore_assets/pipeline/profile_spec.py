@@ -31,7 +31,7 @@ _CONDITION_VERSION = "2"
 """Version of conditions. Increase it when a condition on partitions selects other partitions than before."""
 
 ProfileSpecs = Mapping[str, Mapping[str, str]]
-"""The text of each `ColumnSpec`, by spec id and identity of the top-level column."""
+"""{spec id: {identity of a top-level column: text of its `ColumnSpec`}}."""
 
 
 @dataclass(frozen=True)
@@ -249,9 +249,9 @@ def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str,
 
 
 def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Sequence[ExportEntry]) -> ResolvedPolicy:
-    """Return the policy with the statistics that targets need of a column.
+    """Return the policy with the statistics that export targets need of a column.
 
-    An enumerated column needs none, because they follow from its value counts. A hidden column has none.
+    None are added to an enumerated column, because they follow from its value counts, nor to a hidden column.
     """
     if policy.has_all_values or policy.values == "hidden":
         return policy
@@ -262,9 +262,9 @@ def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Se
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError if the policy of a single column requests a statistic without the value counts that it needs.
+    """Raise ConfigError if the policy of this very column requests a statistic without the value counts that it needs.
 
-    A policy for many columns causes no error; the column does not get the statistic.
+    If a policy for many columns requests it, there is no error, and the column does not get the statistic.
     """
     column_policy = table.columns.get(leaf.path)
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":

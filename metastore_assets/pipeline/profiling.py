@@ -1,7 +1,7 @@
 """Profiling of the fragments of a plan in several jobs.
 
 Finished profiles are saved even if other fragments fail. A bundle is a group of fragments of one partition, which one
-task profiles. A slot is a task that can run at a time.
+task profiles. Spark runs as many tasks at the same time as it has slots.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Profiled:
 
 
 def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
-    """Profile the fragments that a plan reads. Fragments that fail are returned, not raised.
+    """Profile the fragments that a plan reads. Return their entries, and the fragments that failed.
 
     Profiles are saved after each job except the last one, so a crash loses the profiles of one job. If a fragment
-    fails, all others are saved.
+    fails, the profiles of the last job are saved, too.
 
     Args:
         context: The table, its store and engine.
@@ -122,7 +122,7 @@ def bundle_fragments(
         fragments: The fragments.
         alone: Ids of the fragments that are the only fragment of their partition. Each is a bundle by itself.
         columns: Number of columns that are profiled.
-        tasks: Minimum number of bundles, roughly, if there are that many fragments.
+        tasks: Approximate minimum number of bundles, if there are that many fragments.
     """
     max_cost = min(_MAX_BUNDLE_COST, max(_MIN_BUNDLE_COST, read_cost(fragments) / max(1, tasks)))
     bundles: list[tuple[Fragment, ...]] = []

@@ -86,8 +86,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     """Remove all versions before a number, and every file that the remaining versions do not need.
 
     The content of the newest version is published again, in files that contain nothing else. Other remaining versions
-    retain the profiles of partitions and of the table. Fragment profiles are retained if the newest version needs
-    them
+    retain the profiles of partitions and of the table. Fragment profiles are retained if the newest version needs them
     for planning; they may contain columns that the table no longer has (`PurgeResult.outdated`). Cached metadata,
     records of unfinished backfills and history values are removed.
 
@@ -148,11 +147,11 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
         size,
         published,
         unfinished + unfinished_writes,
-        _outdated(versions.read(published)),
+        _count_outdated_profiles(versions.read(published)),
     )
 
 
-def _outdated(version: Version) -> int:
+def _count_outdated_profiles(version: Version) -> int:
     """Return the number of profiles that contain columns which the version's schema does not have."""
     leaves = {leaf.field_id for column_leaves in schema_leaves(version.schema) for leaf in column_leaves}
     outdated_specs = set()
@@ -262,8 +261,8 @@ def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> t
         version: The version.
 
     Returns:
-        The version with the new files, to be published; and the version with its written entries, from which it is
-            published. The second is None if the entries of the first are in memory.
+        (version to publish, base for `VersionStore.publish`). If the entries were written in lots, both are the last
+            staged version. Otherwise the entries of the first are in memory, and the second is None.
     """
     if len(version.fragments) + len(version.partitions) + len(version.nodes) <= _ENTRIES_PER_LOT:
         lot = _Lot(list(version.fragments), list(version.partitions), list(version.nodes))
@@ -313,7 +312,9 @@ def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Version | None, lot: _Lot) -> Version:
-    """Return a version with some more entries of a version, and write its indexes and value filters.
+    """Copy the profiles of a lot to new files, and return a version with the entries of this lot and the lots before.
+
+    Its indexes and value filters are written, too.
 
     Args:
         engine: The engine that copies and reads profiles.
@@ -350,7 +351,7 @@ def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Vers
 
 
 def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry]) -> EntryChanges[Entry]:
-    """Return the entries of a staged version with some more entries."""
+    """Return the entries of one kind in `base`, with `entries` added."""
     stored = None if base is None else version_entries(base, kind)
     assert stored is None or isinstance(stored, StoredEntries), "the version was read from a store"
     return EntryChanges(kind, stored, {kind.key(entry): entry for entry in entries}, {})

@@ -114,9 +114,8 @@ def refresh(
         config: The configuration.
         table: The table.
         spark: Starts Spark. Called only if there is work that `config.engine` leaves to Spark.
-        request: The fragments to read again. Fragments that an interrupted refresh with the same request has read
-            since
-            the newest version are not read again.
+        request: The fragments to read again. If a refresh with the same request was interrupted since the newest
+            version, the fragments that it has read are not read again.
         progress: Called with the progress.
 
     Raises:
@@ -157,7 +156,7 @@ def refresh(
 
 
 class _PurgedError(MetastoreError):
-    """An error that a purge removed files of this refresh while the plan was made."""
+    """Raised if a purge removed files of this refresh while the plan was made."""
 
 
 class _Refresh:
@@ -213,10 +212,10 @@ class _Refresh:
         return first_version.publish(self.attempt, started, self.cache.entries)
 
     def plan(self) -> Plan | SnapshotStream | Version:
-        """Return the plan for the current snapshot, or the newest version if it is up to date.
+        """Return the plan for the current snapshot; or the newest version, if it is up to date.
 
-        If there is no version, and the snapshot has so many fragments that the first version is made in lots, return
-        the stream of the snapshot.
+        Return the stream of the snapshot instead if there is no version, and the snapshot has so many fragments that
+        the first version must be made in lots.
 
         Raises:
             _PurgedError: A purge removed profiles of this refresh while the plan was made.
@@ -242,11 +241,10 @@ class _Refresh:
         return self._plan
 
     def check_outdated(self, error: MetastoreError) -> None:
-        """Raise the error of a failed attempt unless its plan was outdated. Another attempt may then succeed.
+        """Return if another attempt may succeed, because the failed plan was outdated; otherwise raise the error.
 
         A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because
-        the
-        table has changed. If the newest version is damaged, a full refresh makes another attempt without it.
+        the table has changed. If the newest version is damaged, a full refresh makes another attempt without it.
         """
         if isinstance(error, CorruptionError):
             if not self._request.full or self.attempt.ignores_newest:

@@ -10,7 +10,7 @@ from metastore_assets.store.manifest import RetiredFragment, Version, retired_pr
 
 
 def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment]:
-    """Return the retired fragments of a version with the given ids.
+    """Return those retired fragments of a version whose ids are in `ids`.
 
     Args:
         version: The version.

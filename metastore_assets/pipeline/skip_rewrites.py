@@ -56,7 +56,7 @@ def skip_rewrites(
         context: The table, its store and engine.
         stage: The partitions to compare.
         target: The next version under the resolved profile spec.
-        fragments: The profiles of all fragments of the target's partitions, by id.
+        fragments: The entries of all fragments of the target's partitions, by fragment id.
 
     Raises:
         CorruptionError: A stored profile is damaged.
@@ -85,10 +85,10 @@ def skip_rewrites(
 
 
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
-    """Return the added and removed fragments of a partition, as a list with at most one rewrite.
+    """Return a list with the added and removed fragments of a partition, as one possible rewrite.
 
-    The list is empty if the change of the partition cannot be a rewrite: no fragment was added, none was removed, or
-    the number of rows changed.
+    The list is empty if the change cannot be a rewrite: no fragment was added, none was removed, or the number of rows
+    changed.
     """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]
@@ -103,7 +103,7 @@ def _row_count(entries: Iterable[FragmentEntry]) -> int:
 
 
 def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> tuple[str, bool]:
-    """Return the partition's key, and whether added and removed fragments have the same rows.
+    """Return (partition key, whether the added and the removed fragments have the same rows).
 
     May run in a worker process.
     """
@@ -122,7 +122,7 @@ def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[s
     Args:
         partition: The partition in the next version.
         entry: The published entry.
-        fragments: The profiles of all fragments of the snapshot, by id.
+        fragments: The entries of all fragments of the snapshot, by fragment id.
     """
     entries = [fragments[id_] for id_ in partition.fragments]
     reused = replace(

@@ -96,7 +96,7 @@ class DropValueCounts(PlanStage):
 
 @dataclass(frozen=True)
 class SaveProfiles(PlanStage):
-    """The stage that saves new fragment profiles. If this attempt does not publish, another one uses them."""
+    """The stage that saves new fragment profiles. If this refresh publishes no version, the next one reuses them."""
 
     name = "save_profiles"
     step = "decide"
@@ -175,7 +175,7 @@ class UpdateValueCounts(PlanStage):
 
 @dataclass(frozen=True)
 class CompactSegments(PlanStage):
-    """The stage that copies profiles in use out of files whose other profiles are mostly unused."""
+    """The stage that replaces files in which most profiles are unused: used profiles are copied to new files."""
 
     name = "compact_segments"
     step = "reduce"
@@ -220,7 +220,7 @@ class Publish(PlanStage):
 
 @dataclass(frozen=True)
 class WriteExports(PlanStage):
-    """Writes the published version to the targets of `exports`. A target that fails does not fail the refresh."""
+    """The stage that writes the version to the targets of `exports`. The refresh succeeds even if a target fails."""
 
     name = "write_exports"
     step = "publish"

@@ -1,4 +1,4 @@
-"""The location of a table, as a version records it for the readers of the version.
+"""The location of a table, as a version records it for scans of the table's rows.
 
 This is a separate module, because scans import it without the rest of the pipeline.
 """
@@ -29,9 +29,8 @@ def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
         format: The table's format, which is added to the result.
 
     Returns:
-        Keys and values as JSON, without default values. None if a URI contains a password, or a query string, which
-        may
-            be a signature.
+        Keys and values as JSON, without default values. None if a URI contains a password or a query string (which
+            may be a signature).
     """
     location = table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True, by_alias=True)
     location["uri"] = _absolute(table.uri)

@@ -58,10 +58,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return the number of target keys in a key range that do not exist yet.
-
-    The Preserve hook will number these keys.
-    """
+    """Return the number of target keys that the task will create. The Preserve hook numbers these keys."""
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -103,9 +100,9 @@ class _StepTotals:
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return True if the previous rows that a task reads can be passed to the next stages in memory.
+    """Return whether the previous rows that a task reads can be passed to the next stages in memory.
 
-    They can if they are complete rows of exactly the updated keys.
+    This requires that they are complete rows of exactly the updated keys.
     """
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 

@@ -1,4 +1,4 @@
-"""Merging of runs. It keeps the number of runs small, so that reads are fast, and rewrites each row few times.
+"""Merging of runs, so that reads are fast because there are few runs, and each row is rewritten only a few times.
 
 A run is a sorted file of a dataset. A shard is a key range with its runs; runs of level 0 span all shards. `fan_in`
 runs of one level are merged into one run of the next level. A shard is merged completely if the rows added since its
@@ -212,7 +212,7 @@ def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> 
 
 
 def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
-    """Return the due merge of one shard as a list with at most one item: a full merge, or a merge of one level."""
+    """Return the merge that one shard needs: a list with a full merge or a merge of one level; empty for none."""
     newer = [run for run in shard.runs if run.level != BASE_LEVEL]
     base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
     weight = sum(run.rows + (_TOMBSTONE_WEIGHT - 1) * run.tombstones for run in newer)

@@ -39,8 +39,7 @@ Update: TypeAlias = "External | Sequence[Delta]"
 class Dataflow:
     """A graph of roots and stages over one storage.
 
-    `step`, `load`, `rebuild_state` and `compact_state` return a new state and only add files. The caller publishes
-    the
+    `step`, `load`, `rebuild_state` and `compact_state` return a new state and only add files. The caller publishes the
     state in a document, or deletes its files with `discard`.
 
     `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage. If several
@@ -96,9 +95,9 @@ class Dataflow:
         Args:
             state: The state to start from; `FlowState()` is the empty one.
             updates: The update of each root, by name.
-            versions: For a root, the version of its source after the update. Updates that were applied before are
-                skipped. If nothing remains, the result is `state` itself.
-            sort: Sort updates that are not sorted.
+            versions: The version of each root's source after the update, by name of the root. Updates that were
+                applied before are skipped. If nothing remains, the result is `state` itself.
+            sort: Whether to sort updates first. Otherwise they must be sorted by key.
 
         Raises:
             UpdateError, ProduceError, CorruptionError, StageChangedError: The new files have been deleted.
@@ -127,10 +126,9 @@ class Dataflow:
 
         Args:
             state: The state to start from.
-            content: By node, either rows in key order (key and value columns; a sum stage has one row per key), or
-                runs
-                that `loader` wrote, in key order.
-            versions: For a root, the version of its source that the content has.
+            content: The content of each node, by name: rows in key order (key and value columns; a sum stage has one
+                row per key), or runs that `loader` wrote, in key order.
+            versions: The version of each root's source that the content has, by name of the root.
 
         Raises:
             UpdateError, GraphError, StageChangedError

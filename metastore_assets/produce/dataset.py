@@ -141,10 +141,9 @@ class Dataset:
         return pl.concat(frames)
 
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
-        """Return the keys that may have more than `limit` rows, sorted.
+        """Return the keys that may have more than `limit` rows, sorted. Only footers are read.
 
-        Only footers are read. A key is returned if the row groups that contain no other key have more than `limit /
-        2` rows.
+        Row groups with a single key are counted: a key is returned if its row groups have more than `limit / 2` rows.
         """
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
@@ -193,12 +192,10 @@ class Dataset:
 
 
 def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
-    """Merge several runs, and yield their current rows, sorted.
+    """Merge several runs, and yield their current rows, sorted, with tombstones.
 
-    The rows of a unit come from the newest run that has it.
-
-    Tombstones are included. Runs of a sum dataset are merged by adding the amounts of each key; keys whose sums are
-    all zero are omitted.
+    All rows of a unit come from the newest run that has rows of it. In a sum dataset, the amounts of each key are
+    added up instead, and keys whose sums are all zero are omitted.
 
     Args:
         streams: The rows of each run, the newest run first.
@@ -215,10 +212,9 @@ def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[
 
 
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Return the current rows of all units.
+    """Return the current rows of all units: for each unit, its rows in the first frame that has rows of it.
 
-    The frames are ordered from the newest to the oldest. The current rows of a unit are its rows in the first frame
-    that has any.
+    The frames are ordered from the newest to the oldest.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:

@@ -19,9 +19,9 @@ from metastore_assets.produce.compaction import Work, assemble_state, compact_da
 from metastore_assets.produce.dataset import Dataset, DatasetState
 from metastore_assets.produce.environment import Environment, Spool
 from metastore_assets.produce.inputs import even_ranges
-from metastore_assets.produce.parts import Part, Sink, part_bounds, part_rows, scan_part
+from metastore_assets.produce.parts import Part, Sink, part_rows, sample_part_keys, scan_part
 from metastore_assets.produce.rows import Rows
-from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
+from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, sample_run_keys
 from metastore_assets.produce.stages import Preserve
 from metastore_assets.produce.sums import add_amounts, sum_changes
 from metastore_assets.produce.updates import update_schema
@@ -169,8 +169,8 @@ class DatasetStep:
         if not bulk:
             return state.ranges()
         count = max(-(-(rows + state.rows) // settings.target_rows), self.env.runner.parallelism)
-        stored = [run_bounds(self.env.storage, run) for run in state.runs()]
-        sample = pl.concat([part_bounds(self.env.storage, run_schema, parts), *stored])
+        stored = [sample_run_keys(self.env.storage, run) for run in state.runs()]
+        sample = pl.concat([sample_part_keys(self.env.storage, run_schema, parts), *stored])
         return even_ranges(sample, run_schema.group, count)
 
     def _write_update(self, done: Sequence[Applied]) -> tuple[Run, ...]:

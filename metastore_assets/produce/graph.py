@@ -37,7 +37,9 @@ class Typed:
     input: Rows | None
     """Types of the first port's rows; None for a root."""
     content: RunSchema
+    """Schema of the files with the node's rows."""
     mappings: RunSchema | None
+    """Schema of the files with key-mappings (source key, target key); None for roots and sum stages."""
     fingerprint: str
     """Digest of everything that determines the stored state, except the declarations of the feeders."""
     form: str

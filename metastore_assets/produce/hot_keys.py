@@ -73,8 +73,7 @@ class HotKey:
         Args:
             instructions: All instructions of these source keys.
             previous: The rows that the source keys had before.
-            example: One row of the hot key, which the Preserve hook receives as the previous row. No row if the key
-                is
+            example: One row of the hot key, which the Preserve hook receives as the previous row. No row if the key is
                 new.
 
         Returns:

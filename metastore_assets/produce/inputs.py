@@ -14,7 +14,7 @@ import polars as pl
 from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.environment import Settings
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.parts import Part, find_in_part, part_bounds, part_rows, scan_part
+from metastore_assets.produce.parts import Part, find_in_part, part_rows, sample_part_keys, scan_part
 from metastore_assets.produce.rows import CHANGE, Rows
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange
@@ -104,10 +104,10 @@ class Feeder:
             return self.previous(keys)
         return self.rows.order.semi(self.replaced, keys)[:, self.rows.schema.names]
 
-    def bounds(self) -> pl.DataFrame:
+    def sample_keys(self) -> pl.DataFrame:
         """Return a sample of the updated keys, spread over the update."""
         parts = tuple(self.content.state.runs()) if self.is_full else self.update
-        return part_bounds(self.content.storage, self.content.run_schema, parts)
+        return sample_part_keys(self.content.storage, self.content.run_schema, parts)
 
     def _range_in_order(self, key_range: KeyRange, order: Order) -> KeyRange:
         """Return `key_range` if the feeder's files are sorted in `order`; otherwise the range of all keys."""
@@ -128,7 +128,7 @@ def task_ranges(feeders: Sequence[Feeder], settings: Settings) -> list[KeyRange]
     """Return ranges of source keys with about `task_rows` update rows each."""
     rows = sum(feeder.update_rows for feeder in feeders)
     count = -(-rows // settings.task_rows)
-    return even_ranges(pl.concat([feeder.bounds() for feeder in feeders]), source_order(feeders[0]), count)
+    return even_ranges(pl.concat([feeder.sample_keys() for feeder in feeders]), source_order(feeders[0]), count)
 
 
 def even_ranges(sample: pl.DataFrame, order: Order, count: int) -> list[KeyRange]:

@@ -86,7 +86,7 @@ class _Search:
             lead: The value of the first key column in all rows, if the table lacks that column.
         """
         order = self._order if lead is None else self._rest
-        positions = _near_positions(order, table.column(order.columns[0]), self._lead_numbers(lead))
+        positions = _positions_of(order, table.column(order.columns[0]), self._lead_numbers(lead))
         if positions is None:
             with_lead = table if lead is None else self._add_lead(table, lead)
             positions = self._order.positions(frame_of(with_lead.select(self._order.columns)), self._keys)
@@ -121,12 +121,12 @@ def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
     return numbers if numbers is None or len(order.columns) == 1 else np.unique(numbers)
 
 
-def _near_positions(
+def _positions_of(
     order: Order, column: pa.ChunkedArray, numbers: npt.NDArray[Any] | None
 ) -> npt.NDArray[np.int64] | None:
-    """Return the positions of the values in a sorted key column that equal one of some sorted numbers.
+    """Return the positions in a sorted key column whose value is in `numbers`, which are sorted and distinct.
 
-    Return None if the keys or the values cannot be compared as numbers.
+    Return None if the column or the searched keys (`numbers` is None) cannot be compared as numbers.
     """
     if numbers is None or column.null_count:
         return None

@@ -11,7 +11,7 @@ import polars as pl
 from metastore_assets.produce.environment import Spool
 from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.run_schema import RunSchema
-from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, read_run, run_bounds
+from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, read_run, sample_run_keys
 from metastore_assets.produce.streams import Stream, align_streams
 from metastore_assets.store.objects import ObjectStore
 
@@ -109,11 +109,13 @@ def part_rows(parts: Sequence[Part]) -> int:
     return sum(part.rows if isinstance(part, Run) else part.height for part in parts)
 
 
-def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
-    """Return a sample of the keys in some parts, spread evenly over their rows."""
+def sample_part_keys(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
+    """Return some of the keys in parts, spread evenly over their rows, to divide work by."""
     step = 1000
     samples = [
-        run_bounds(storage, part) if isinstance(part, Run) else part.select(run_schema.group.columns).gather_every(step)
+        sample_run_keys(storage, part)
+        if isinstance(part, Run)
+        else part.select(run_schema.group.columns).gather_every(step)
         for part in parts
     ]
     return pl.concat([run_schema.empty_keys, *samples])

@@ -1,4 +1,4 @@
-"""Calls of a stage's Preserve hook, which copies values such as ids from previous rows of a target key."""
+"""Calls of a stage's Preserve hook, which copies values such as ids from previous rows to new rows of a target key."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NOVEL = "_novel"
 
 
 def novel_keys(rows: Rows, written: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the new target keys: those of the `written` rows that have no `previous` rows. All are sorted."""
+    """Return the new target keys: those of `written` rows that have no `previous` rows. All frames are sorted."""
     return rows.order.distinct(rows.order.anti(written, previous))
 
 
 def apply_preserve(task: ApplyTask, written: pl.DataFrame, previous: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Call the hook on new rows. Return the resulting rows, sorted, and the number of new target keys.
+    """Call the hook on new rows. Return (rows with the hook's values, sorted; number of new target keys).
 
     Args:
         task: The task, with the hook. New target keys get the numbers after the task's counter, in key order.

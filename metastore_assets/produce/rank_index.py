@@ -1,8 +1,7 @@
 """An index over several sorted files (runs) of totals. It computes the sum of an amount over all rows before a key.
 
 The sum consists of the sums of complete row groups, plus some rows of the row groups that contain the key. The first
-and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges,
-so
+and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so
 the position of the last edge before a key selects the row groups.
 """
 
@@ -82,7 +81,7 @@ class RankIndex:
         self._cumulative: npt.NDArray[np.int64] = np.cumsum(ended)
         """At index n, the sum of all row groups that end within the first n edges."""
 
-    def about(self, edges: slice) -> npt.NDArray[np.int64]:
+    def estimate_sums(self, edges: slice) -> npt.NDArray[np.int64]:
         """Return an estimate of the sum before each edge of a slice.
 
         The estimate is the sum of all row groups that end before the edge.

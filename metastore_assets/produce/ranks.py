@@ -29,8 +29,7 @@ class Ranks:
     """Ranks among the keys with the same prefix: the same values in all key columns except the last one.
 
     Ranks are exact after any insertions and deletions. The rank of a key is the sum of the amounts of the keys before
-    it, in the stage's order, with the same prefix. A key with frequency 3, after keys with a total of 5, has the
-    ranks
+    it, in the stage's order, with the same prefix. A key with frequency 3, after keys with a total of 5, has the ranks
     5, 6 and 7.
     """
 
@@ -100,11 +99,11 @@ class Ranks:
         )
         start = self._sum_of_shards(shard)
         # Single runs have negative amounts, so the partial sums may decrease.
-        about = np.maximum.accumulate(index.about(slice(first, stop)))
-        edge = _last_that(
+        estimates = np.maximum.accumulate(index.estimate_sums(slice(first, stop)))
+        edge = _last_where(
             lambda at: at < first or wrap_int64(start + index.before_edge(at)) <= wanted,
             (first - 1, stop - 1),
-            first - 1 + int(np.searchsorted(about, wanted - start, "right")),
+            first - 1 + int(np.searchsorted(estimates, wanted - start, "right")),
         )
         after = index.edges[edge] if edge >= first else shard_range.after
         so_far = 0 if after is None else self._before(after, self._order, inclusive=edge < first)
@@ -123,15 +122,15 @@ class Ranks:
     def _shard_of(self, wanted: int) -> int:
         """Return the number of the shard (key range) that contains a rank. Ranks are counted over all prefixes here."""
         splitters = self._dataset.state.splitters
-        about = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
-        return _last_that(
+        estimates = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
+        return _last_where(
             lambda at: at == 0 or self._before(splitters[at - 1], self._order, inclusive=True) <= wanted,
             (0, splitters.height),
-            int(np.searchsorted(np.maximum.accumulate(about), wanted, "right")) - 1,
+            int(np.searchsorted(np.maximum.accumulate(estimates), wanted, "right")) - 1,
         )
 
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:
-        """Return the sum before the first key of a prefix, and the sum before the first key after the prefix."""
+        """Return (sum before the first key of a prefix, sum up to its last key)."""
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 
     def _before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
@@ -183,7 +182,7 @@ class Ranks:
         return normalize_zeros(frame_of(keys.select(schema.names).cast(schema)), schema.names)
 
 
-def _last_that(holds: Callable[[int], bool], ends: tuple[int, int], guess: int) -> int:
+def _last_where(holds: Callable[[int], bool], ends: tuple[int, int], guess: int) -> int:
     """Return the last number in a range for which a condition holds.
 
     Args:

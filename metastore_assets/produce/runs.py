@@ -218,7 +218,7 @@ def add_tombstone_column(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
 
 
-def run_bounds(storage: ObjectStore, run: Run) -> pl.DataFrame:
+def sample_run_keys(storage: ObjectStore, run: Run) -> pl.DataFrame:
     """Return the first and last keys of all row groups of a run, as a sample of its keys."""
     return footer_of(storage, run.path).ends
 

@@ -5,8 +5,7 @@ of its previous rows are subtracted from the totals, and the amounts of its curr
 read. A key whose totals are all zero does not exist. The negation of every amount and total must fit its type, so
 that each amount can be subtracted again.
 
-The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with
-the
+The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with the
 changed keys. A delta root stores nothing, and passes deltas: batches of rows that were added or removed.
 """
 
@@ -152,7 +151,7 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
 
 
 def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return a feeder's rows of some keys, each with a sign: 1 for current rows, -1 for previous rows."""
+    """Return (rows, sign) pairs of a feeder's rows of some keys: sign 1 for current rows, -1 for previous rows."""
     if feeder.is_full:
         return [(feeder.values(keys), 1)]
     changed_rows = feeder.changed_rows(keys)
@@ -163,7 +162,7 @@ def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFr
 
 
 def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Split the update rows of a sum into its current rows (sign 1) and its previous rows (sign -1)."""
+    """Return (rows, sign) pairs from the update rows of a sum: sign 1 for current rows, -1 for previous rows."""
     now = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
     was = changed_rows.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
@@ -172,9 +171,9 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
-    """Return one row for each given row: its target key and its amounts, multiplied by the sign (1 or -1).
+    """Return the target key and the amounts of each row. Amounts are multiplied by the sign (1 or -1).
 
-    Rows below `SumStage.least` are left out. Rows with equal keys are not added up.
+    Rows below `SumStage.least` are omitted. Rows with equal keys are not added up.
     """
     node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)

@@ -29,7 +29,7 @@ from metastore_assets.produce.updates import ADD, CHANGES, update_schema
 from metastore_assets.store.objects import ObjectStore
 
 _MAX_ROWS_TOGETHER = 1_000_000
-"""Most rows of one key that are returned in one batch."""
+"""Maximum number of rows of one key that are returned in one batch."""
 
 
 class RunInfo(NamedTuple):
@@ -138,14 +138,16 @@ class View:
         return counts
 
     def is_reset(self, stage: str) -> bool:
-        """Return True if the stage was rebuilt or loaded in this version. If so, the stage's update adds all rows."""
+        """Return whether the stage was rebuilt or loaded in this version. Its update then adds all rows."""
         state = self._state.stages.get(stage)
         return state is not None and state.reset
 
     def groups(self, stage: str, keys: pa.Table | None = None) -> pa.Table:
         """Return key and value columns of a stage, sorted by target key.
 
-        `keys` limits the result to some target keys. Keys that do not exist have no rows.
+        Args:
+            stage: Name of the stage.
+            keys: A table of target keys, to return only their rows; None for all rows.
         """
         typed = self._typed(stage)
         if keys is None:

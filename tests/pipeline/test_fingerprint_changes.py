@@ -44,7 +44,7 @@ def fingerprints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:
 
 
 def values_of_fingerprints(fragments: Sequence[Sequence[int]], wanted: Numbers) -> Frequencies:
-    return sum_frequencies((COLUMN.within(frequencies_of(entry), wanted), 1) for entry in fragments)
+    return sum_frequencies((COLUMN.select_values(frequencies_of(entry), wanted), 1) for entry in fragments)
 
 
 @dataclass
@@ -58,7 +58,7 @@ class CountsOfFragments:
 
     def values(self, wanted: Numbers) -> Frequencies:
         assert (self.totals(wanted) >= 2).all()
-        return COLUMN.within(candidates(self.fragments), wanted)
+        return COLUMN.select_values(candidates(self.fragments), wanted)
 
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:

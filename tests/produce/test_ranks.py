@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets.errors import GraphError
 from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, Ranks, Rows, Settings, SumStage
-from metastore_assets.produce.ranks import _last_that
+from metastore_assets.produce.ranks import _last_where
 from metastore_assets.store.objects import ObjectStore
 
 TINY = Settings(
@@ -99,14 +99,14 @@ def test_the_last_true_number_is_independent_of_the_guess() -> None:
     """And a good guess asks little."""
     for last in range(10):
         for guess in range(-3, 14):
-            assert _last_that(lambda at, last=last: at <= last, (0, 9), guess) == last
+            assert _last_where(lambda at, last=last: at <= last, (0, 9), guess) == last
     requested: list[int] = []
 
     def holds(at: int) -> bool:
         requested.append(at)
         return at <= 5_002
 
-    assert _last_that(holds, (0, 100_000), 5_000) == 5_002
+    assert _last_where(holds, (0, 100_000), 5_000) == 5_002
     assert len(requested) < 8
 
 

@@ -128,7 +128,7 @@ def compact_segments(
     entries: SegmentEntries,
     limits: CompactionLimits = DEFAULT_LIMITS,
 ) -> SegmentEntries:
-    """Copy profiles that are in use out of files whose other profiles are mostly unused.
+    """Replace files in which most profiles are unused: copy their used profiles to new files.
 
     A file is sparse if its share of used profiles is below `min_used_share`. The sparse files of a group (a
     partition, or the nodes of one merge tree) are compacted when their unused profiles exceed `max_waste` times the
@@ -138,7 +138,7 @@ def compact_segments(
     Args:
         engine: The engine that copies.
         store: The table's folder.
-        columns: Number of columns of the table, as an estimate of the work.
+        columns: Number of columns of the table, to estimate the work.
         entries: The entries of a version.
         limits: The limits that decide which files are compacted.
 
@@ -174,7 +174,7 @@ def compact_changes(
     counted: StoredEntries[SharedFileEntry] | None,
     spared_nodes: Collection[str] = (),
 ) -> SegmentChanges:
-    """Copy profiles that are in use out of files whose other profiles are mostly unused, for changed entries.
+    """Replace files in which most profiles are unused, in the groups that a commit changes.
 
     The function does the same as `compact_segments`, and reads fewer entries: only groups that may now have too many
     unused profiles. These are groups that lost an entry, and groups with entries in a sparse file whose number of
@@ -182,7 +182,7 @@ def compact_changes(
 
     Args:
         context: The table, its store and engine.
-        columns: Number of columns of the table, as an estimate of the work.
+        columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
         counted: The reference counts of the version before; None if there is none.
         spared_nodes: Keys of groups whose nodes are not compacted now.
@@ -223,7 +223,7 @@ def plan_compaction(
     counted: StoredEntries[SharedFileEntry] | None,
     spared_nodes: Collection[str] = (),
 ) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
-    """Return the tasks that copy used profiles out of sparse files, and all entries of the same groups.
+    """Return (tasks that copy used profiles out of sparse files, all entries of the same groups).
 
     Args:
         table: Name of the table, for messages.
@@ -278,10 +278,11 @@ def drop_value_counts(
         context: The table, its store and engine.
         before: The profile spec under which the fragments were profiled.
         resolved: The profile spec with all policies resolved.
-        fragments: The profiles of all fragments, by id.
+        fragments: The entries of all fragments, by fragment id.
 
     Returns:
-        The same entries, by id. Entries of changed profiles have new files, and list the columns in `not_enumerated`.
+        The same entries, by fragment id. Entries of changed profiles have new files, and list the columns in
+            `not_enumerated`.
 
     Raises:
         CorruptionError: A profile is corrupt.
@@ -350,8 +351,7 @@ def _copy_tasks(
 
     Args:
         folder: The folder of the new files.
-        shared: The entries of used profiles in shared files. If it has an entry of a group, it has all such entries of
-            that group.
+        shared: The entries of used profiles in shared files: for each group in it, all such entries of the group.
         used_sections: Number of used profiles in each of these files, by path.
         limits: The limits that decide which files are compacted.
     """

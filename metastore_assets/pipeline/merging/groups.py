@@ -21,10 +21,10 @@ TABLE = "*"
 SummarizeValueCounts: TypeAlias = Callable[
     [Callable[[], Sequence[tuple[str, ProfileFiles]]], Mapping[int, int]], Mapping[int, FrequencySummary]
 ]
-"""Returns the summaries of the table's value counts, by position of the column.
+"""Returns {position of the column: summary of its value counts in the table}.
 
-The first argument returns the profiles of the group, with their keys. The second has the columns to summarize, by
-position, with their approximate numbers of distinct values.
+The first argument returns (key, profile) of each child of the group. The second argument has the columns to summarize:
+{position of the column: approximate number of distinct values}.
 """
 
 

@@ -68,6 +68,7 @@ class _TaskResult:
     """The result of one task: a merged profile. Its value counts may still be missing."""
 
     number: int
+    """Number of the task."""
     files: ProfileFiles | ProfileContent
     """The merged profile. It lacks its value counts if `sums` has columns, or if `distinct_counts` is not empty."""
     nodes: list[NodeEntry] = field(default_factory=list)
@@ -75,8 +76,7 @@ class _TaskResult:
     sums: tuple[FrequencySum, ...] = ()
     """The value counts to sum next, if the group stores value counts."""
     distinct_counts: Mapping[int, int] = field(default_factory=dict)
-    """The approximate number of distinct values of each column whose value counts are those of the table, by position.
-    """
+    """For each column whose value counts are those of the table: {position: approximate number of distinct values}."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _plan_sums(
         spec: The profile spec of the version.
         group: The group.
         row_count: The number of rows of the group.
-        distinct_counts: The columns to sum, by position, with their approximate numbers of distinct values.
+        distinct_counts: The columns to sum: {position: approximate number of distinct values}.
 
     Returns:
         One full sum; or an update, and a full sum of the columns that the previous result does not have.
@@ -298,7 +298,7 @@ def _plan_sums(
     removed = [before[name] for name in sorted(before.keys() - after.keys())]
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, previous.files) as frequency_reader:
         stored_counts = {
-            position: frequency_reader.row_count(field_id)
+            position: frequency_reader.distinct_count(field_id)
             for position in distinct_counts
             if (field_id := spec.leaves[position][0].field_id) in frequency_reader.columns
             or spec.column_of_leaf[field_id] in previous.missing_columns
@@ -329,7 +329,7 @@ def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> Frequenc
 
     Args:
         group: The group.
-        distinct_counts: The columns to sum, by position, with their approximate numbers of distinct values.
+        distinct_counts: The columns to sum: {position: approximate number of distinct values}.
     """
     # Sorted by file, so that few tasks read each file.
     children = group.children.read_all().values() if distinct_counts else ()

@@ -2,10 +2,8 @@
 
 A file has one or many profiles. Files of fragment profiles also have value counts.
 
-States are the mergeable forms of statistics, such as sketches. A file consists of sections, one per profile, with a
-row
-per column. Sections share row groups, so that many small profiles take little space. For a column with few values,
-only
+States are the mergeable forms of statistics, such as sketches. A file consists of sections, one per profile, with a row
+per column. Sections share row groups, so that many small profiles take little space. For a column with few values, only
 value counts are stored, and states are derived from them. A column with many values has a row group to itself, which
 merges need not read.
 """

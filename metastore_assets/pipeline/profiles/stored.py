@@ -97,9 +97,9 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
 def read_profile_value_counts(
     states_reader: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
-    """Read the value counts of some columns of a profile at once, by field id.
+    """Read the value counts of some columns of a profile at once. Return them by field id.
 
-    Use it only for columns with few values.
+    Use it only for columns with few values, because all of them are in memory.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -180,9 +180,9 @@ class FrequencyReader:
         return None
 
     def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
-        """Return the value counts of some columns, by field id, in any order.
+        """Return the value counts of some columns, by field id. Each separate file is read once.
 
-        Use it only for columns with few values. Each separate file is read once.
+        Use it only for columns with few values, because all of them are in memory.
 
         Args:
             field_ids: The columns. A column without value counts is omitted if the profile has separate files.
@@ -199,7 +199,7 @@ class FrequencyReader:
                 tables.setdefault(field_id, []).append(table)
         return {field_id: list(map(parse_value_counts, parts)) for field_id, parts in tables.items()}
 
-    def row_count(self, field_id: str) -> int:
+    def distinct_count(self, field_id: str) -> int:
         """Return the number of distinct values of an enumerated column in separate files.
 
         Returns 0 if the profile has no separate files, or if these lack the column.

@@ -44,7 +44,7 @@ def write_runs_by_partition(
     flow: Dataflow,
     source: CountSource,
 ) -> dict[str, list[Run]]:
-    """Write the value counts by partition of columns; return the written runs by name of the stage.
+    """Count the values of columns by partition, and write the counts. Return {name of the stage: written runs}.
 
     Args:
         engine: Runs the tasks.
@@ -69,14 +69,14 @@ def write_runs_by_partition(
 
 
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
-    """Split the columns into tasks, sorted by type class and field id.
+    """Split columns into tasks with about `_ROWS_PER_TASK` values each, given the number of rows of the table.
 
-    In the order of the tasks, the runs of one type class are in key order.
+    The tasks are sorted by type class and field id, so that the runs of a type class are in key order.
     """
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
-    ordered = sorted(columns.items(), key=lambda field_ids: (field_ids[1], field_ids[0].encode()))
+    ordered = sorted(columns.items(), key=lambda column: (column[1], column[0].encode()))
     tasks: list[_ColumnsTask] = []
-    for name, group in groupby(ordered, key=lambda field_ids: field_ids[1]):
+    for name, group in groupby(ordered, key=lambda column: column[1]):
         field_ids = [field_id for field_id, _ in group]
         loader = flow.loader(stage_name(BY_PARTITION, name))
         for at in range(0, len(field_ids), columns_per_task):
@@ -85,7 +85,7 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
 
 
 def _write_runs(store: ObjectStore, partitions: Sequence[CountedProfile], task: _ColumnsTask) -> tuple[int, list[Run]]:
-    """Write the value counts by partition of a task's columns; return the task's number, and the runs.
+    """Write the value counts by partition of a task's columns. Return (number of the task, runs).
 
     May run in a worker process. All rows of the task's columns are in memory.
     """

@@ -72,7 +72,7 @@ class FragmentChanges:
         )
 
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:
-        """Return the profiles of the added and of the removed fragments, with partition keys if requested."""
+        """Return (profiles of added fragments, profiles of removed fragments), with partition keys if requested."""
         added, removed = (
             [CountedProfile(entry.files, entry.partition_key if by_partition else None) for entry in entries]
             for entries in (self.added, self.removed)
@@ -83,10 +83,10 @@ class FragmentChanges:
 def read_deltas(
     store: ObjectStore, profiles: Sequence[CountedProfile], columns: Mapping[str, str], rows: int, *, removed: bool
 ) -> dict[str, list[Delta]]:
-    """Return the value counts of columns in profiles as deltas, by type class.
+    """Return the value counts of columns in profiles as {type class: deltas}.
 
-    Rows have a column `partition` if the profiles have partition keys. If the profiles have few values, all are read
-    now. Otherwise they are read when the deltas are applied.
+    Rows have a column `partition` if the profiles have partition keys. If the profiles have few values, the values are
+    read now. Otherwise they are read when the deltas are applied.
 
     Args:
         store: The folder of the table.
@@ -102,7 +102,7 @@ def read_deltas(
         return {}
     names = sorted(set(columns.values()))
     by_class = {
-        name: tuple(sorted(field_ids for field_ids, class_name in columns.items() if class_name == name))
+        name: tuple(sorted(field_id for field_id, class_name in columns.items() if class_name == name))
         for name in names
     }
     tables = _read_if_few(store, profiles, by_class)
@@ -135,7 +135,7 @@ def _read_if_few(
             with FrequencyReader(states_reader, profile.files) as reader:
                 class_of_column = {column: name for name, columns in by_class.items() for column in columns}
                 class_of_column = {column: name for column, name in class_of_column.items() if column in reader.columns}
-                if sum(map(reader.row_count, class_of_column)) > remaining:
+                if sum(map(reader.distinct_count, class_of_column)) > remaining:
                     return None
                 for column, parts in reader.read_all(list(class_of_column)).items():
                     name = class_of_column[column]

@@ -9,7 +9,7 @@ read only for the following fingerprints, and only if these occur at least twice
 - Added fingerprints: the values are read from the added fragments.
 - Fingerprints that occurred once before: the value was not stored, and is read from the unchanged fragments.
 - Fingerprints that several values share, and that were removed from a fragment: it is unknown which value was
-removed. The values are read from all fragments with such a fingerprint.
+  removed. The values are read from all fragments with such a fingerprint.
 
 If a commit only removes rows with a fingerprint, and one stored value has it, all removed rows had this value. Its
 new count is computed without reading.
@@ -182,9 +182,9 @@ def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Num
 def _subtract_removed(
     values: Frequencies, positions: Numbers, chosen: npt.NDArray[np.bool_], removed_counts: Numbers
 ) -> Frequencies:
-    """Subtract removed occurrences from the frequencies of stored values, and return the remaining values.
+    """Return the stored values of chosen fingerprints after removed occurrences are subtracted from their frequencies.
 
-    Only values of chosen fingerprints are returned.
+    Values whose frequency becomes 0 are omitted.
 
     Args:
         values: The stored values with their frequencies.

@@ -70,11 +70,11 @@ class FingerprintedColumn:
         """Return the fingerprints of values. They are computed from the first of the two hashes of each value."""
         return fingerprint_hashes(hashes, self.bits)
 
-    def narrowed(self, fingerprints: FingerprintCounts) -> FingerprintCounts:
-        """Return stored fingerprints, narrowed to the width of this column's fingerprints."""
+    def narrow(self, fingerprints: FingerprintCounts) -> FingerprintCounts:
+        """Shorten stored fingerprints to the width of this column's, and add up the counts of equal ones."""
         return narrow_fingerprints(fingerprints, self.bits)
 
-    def within(self, frequencies: Frequencies, fingerprints: Numbers) -> Frequencies:
+    def select_values(self, frequencies: Frequencies, fingerprints: Numbers) -> Frequencies:
         """Return the values that have one of the given ascending fingerprints, with their frequencies."""
         if not len(frequencies):
             return frequencies
@@ -139,7 +139,7 @@ def sum_stored_fingerprints(
     """
     with StatesReader(store) as states_reader:
         return sum_fingerprints(
-            column.narrowed(read_fingerprints(states_reader, entry.files, column.field_id)) for entry in entries
+            column.narrow(read_fingerprints(states_reader, entry.files, column.field_id)) for entry in entries
         )
 
 
@@ -203,7 +203,7 @@ def _fragments_with_fingerprints(
         return [
             source.entry.id
             for source, stored in profiles
-            if is_member(fingerprints, column.narrowed(stored).fingerprints).any()
+            if is_member(fingerprints, column.narrow(stored).fingerprints).any()
         ]
 
 
@@ -218,7 +218,7 @@ def _read_values(
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, source.entry.files) as reader:
         stored = reader.read(column.field_id)
     if stored is not None:
-        return column.within(stored, fingerprints)
+        return column.select_values(stored, fingerprints)
     path = source.fragment.path
     try:
         return values_of_rows(column, fingerprints, source.fragment)

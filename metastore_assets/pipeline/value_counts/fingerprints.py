@@ -114,7 +114,7 @@ class FingerprintUpdate:
             engine: Runs the tasks.
             store: The folder of the table.
             target: The partitions and the profile spec of the next version.
-            fragments: The profiles of all fragments of the target's partitions, by id.
+            fragments: The entries of all fragments of the target's partitions, by fragment id.
             changes: The fragments that were added to the table or removed from it.
         """
         self._engine = engine
@@ -161,7 +161,7 @@ class FingerprintUpdate:
             classes: The type classes of the columns, by field id.
 
         Returns:
-            The number of non-null rows by field id, and the state of the dataflow.
+            ({field id: number of non-null rows}, state of the dataflow).
         """
         columns = sorted(self._columns, key=lambda column: column.field_id.encode())
         flow = fingerprint_dataflow(self._store, classes.values())
@@ -223,7 +223,7 @@ class FingerprintUpdate:
             classes: The type classes of the columns, by field id.
 
         Returns:
-            The number of non-null rows by field id, and the state of the dataflow.
+            ({field id: number of non-null rows}, state of the dataflow).
         """
         retained = {field_id for field_id, name in classes.items() if base.columns.get(field_id) == name}
         class_names = {*classes.values(), *base.columns.values()}

@@ -120,7 +120,7 @@ def full_sums(
 
 
 def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
-    """Split sums into parts that each read few profiles; return the parts and the number of partitions.
+    """Split sums into parts that each read few profiles. Return (parts, number of shuffle partitions).
 
     Adjacent columns of one profile share a shuffle partition, because each partition writes one file of the profile.
     """

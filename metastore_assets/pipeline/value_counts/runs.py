@@ -26,7 +26,7 @@ def write_runs(
     number: int,
     sums: Iterable[tuple[int, Frequencies]],
 ) -> dict[str, list[Run]]:
-    """Write the value counts of columns, or of one range of a column, as runs; return the runs by stage.
+    """Write the value counts of columns, or of one range of a column. Return {name of the stage: written runs}.
 
     May run in a worker process. The frequencies of one type class at a time are in memory.
 
@@ -61,7 +61,7 @@ def write_runs(
 
 
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """Return the rows of each stage of one type class in key order, by kind of stage.
+    """Return {kind of stage: its rows in key order} for one type class.
 
     Without columns, the result has only the kind `VALUES`.
 

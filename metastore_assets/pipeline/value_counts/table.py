@@ -66,7 +66,7 @@ class ValueCountUpdate:
             engine: Runs the tasks.
             store: The folder of the table.
             target: The partitions and the profile spec of the next version.
-            fragments: The profiles of all fragments of the target's partitions, by id.
+            fragments: The entries of all fragments of the target's partitions, by fragment id.
         """
         self._engine = engine
         self._store = store
@@ -86,12 +86,11 @@ class ValueCountUpdate:
         self._state: TableValueCounts | None = None
 
     def summaries(self, profiles: AllProfiles, distinct_counts: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
-        """Return a summary of the frequencies of each requested column, by position in the profile spec.
+        """Return {position in the profile spec: summary of the frequencies} of the requested columns.
 
         Args:
             profiles: The profiles of the partitions.
-            distinct_counts: The approximate number of distinct values of each requested column, by position in the
-                spec.
+            distinct_counts: The requested columns: {position in the spec: approximate number of distinct values}.
         """
         with io_step("value_counts"):
             return self._summarize(self._next_state(profiles, distinct_counts), distinct_counts)
@@ -123,9 +122,9 @@ class ValueCountUpdate:
         return summaries
 
     def files(self, profiles: AllProfiles) -> ValueCountFiles | None:
-        """Return the value count files that the next version references, and write them if counts changed.
+        """Return the value count files of the next version. They are written only if counts changed.
 
-        If nothing changed, the published files are returned, without plain files if columns were renamed.
+        If nothing changed, the published files are returned. Plain files are omitted if columns were renamed.
 
         Args:
             profiles: The profiles of the partitions.
@@ -145,10 +144,7 @@ class ValueCountUpdate:
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files.
-
-        If columns were renamed, plain files are dropped: they contain the names.
-        """
+        """Return the published files, without plain files if columns were renamed, because these contain the names."""
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
             return files
@@ -163,7 +159,7 @@ class ValueCountUpdate:
 
         Args:
             profiles: The profiles of the partitions.
-            distinct_counts: The approximate number of distinct values, by position in the spec. Used only for a build.
+            distinct_counts: {position in the spec: approximate number of distinct values}. Used only for a build.
         """
         if self._state is None:
             if self._published is None or 2 * self._changes.row_count >= self._row_count:
@@ -192,7 +188,7 @@ class ValueCountUpdate:
     ) -> tuple[FlowState, Mapping[str, Built]]:
         """Build the value counts of all enumerated columns from profiles.
 
-        Returns the state of the dataflow, and the algorithm used for each column, by field id.
+        Returns (state of the dataflow, {field id: algorithm used for the column}).
         """
         classes = set(self._columns.values())
         if not classes:
@@ -284,7 +280,7 @@ class ValueCountUpdate:
         return by_class
 
     def _build_by_partition(self, flow: Dataflow, profiles: AllProfiles) -> Mapping[str, Sequence[Run]]:
-        """Write the value counts by partition as runs; return them by name of the stage.
+        """Write the value counts by partition. Return {name of the stage: written runs}.
 
         The result is empty if no column is counted by partition.
         """

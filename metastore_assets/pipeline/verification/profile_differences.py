@@ -64,10 +64,10 @@ class ProfileSource:
     level: str
     """What is compared: `fragment`, `partition`, `table` or `node`, as in `VersionDifference`."""
     merged: bool
-    """Whether to compare the states, which merges read. If false, the files that people read are compared."""
+    """Whether to compare the states, which merges read. If false, the files that lookups read are compared."""
     table_counts: ValueCountReader | None = None
-    """Reads the table's value counts. They are compared if `level` is `table`, and for profiles without value count
-    files: an only partition has none."""
+    """Reads the table's value counts. They are compared if `level` is `table`, and for a profile without value count
+    files, such as that of the only partition of a table."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Recomputation:
 def entry_differences(
     recomputation: Recomputation, recomputed: Version | None, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Yield the differences between the entries of the version document: row counts, sizes, paths and partition keys.
+    """Yield the differences between stored and recomputed entries: row counts, sizes, paths and partition keys.
 
     Args:
         recomputation: The version, and the recomputed fragments.
@@ -212,7 +212,7 @@ def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch
 
 
 def _nodes_by_group(nodes: Iterable[NodeEntry]) -> dict[str, dict[str, NodeEntry]]:
-    """Return nodes by the key of the group and the name of the branch."""
+    """Return {key of the group: {name of the branch: node}}."""
     groups: dict[str, dict[str, NodeEntry]] = {}
     for node in nodes:
         groups.setdefault(node.group, {})[node.name] = node
@@ -361,7 +361,7 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
 
 
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
-    """Yield a difference for each file that no other comparison reads and that cannot be read.
+    """Read the files that no other comparison reads. Yield a difference for each one that cannot be read.
 
     These files are the profiles of removed fragments and of nodes, and the files with entries.
     """
