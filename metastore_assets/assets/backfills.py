@@ -1,6 +1,7 @@
 """The backfill in Dagster that a run belongs to. A backfill has one run for each contiguous range of partitions.
 
-A version is the published statistics of a table at one snapshot.
+The oldest run of a backfill reads the partitions of all its runs and publishes one version: the statistics of the
+table at one snapshot. The other runs only report their partitions.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Backfill:
 
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
-    """Return the backfill that a run belongs to; None if it has none, or if it covers no partitions of the table."""
+    """Return the backfill that a run belongs to; None without one, or if it covers no partitions of the table."""
     name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None
@@ -41,10 +42,7 @@ def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -
 
 
 def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> bool:
-    """Return whether the run is the oldest active run of the backfill, or no run of the backfill is active.
-
-    The oldest run of a backfill reads the partitions of all its runs.
-    """
+    """Return whether no other active run of the backfill is older than this run."""
     active_runs = RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill.id}, statuses=_ACTIVE)
     oldest = instance.get_runs(active_runs, limit=1, ascending=True)
     return not oldest or oldest[0].run_id == run.run_id
@@ -55,8 +53,13 @@ def find_version_since_launch(
 ) -> Version | None:
     """Return the newest version if it already contains the work of the backfill; otherwise None.
 
-    It does if it was published, and all partitions of the backfill were read, after the backfill was launched.
-    Without a backfill, the result is None.
+    This is so if the version and the profiles of all partitions of the backfill were published after its launch.
+
+    Args:
+        versions: The versions of the table.
+        names: The table's names in Dagster.
+        backfill: The backfill. The result is None if it is None.
+        instance: The Dagster instance.
     """
     newest = versions.latest() if backfill else None
     if backfill is None or newest is None or newest.published_at <= backfill.launched:

@@ -1,4 +1,4 @@
-"""The checks of a table as asset checks of Dagster. The run that publishes a version evaluates them."""
+"""Conversion of a table's checks to asset checks of Dagster. The run that publishes a version evaluates them."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -32,13 +32,13 @@ _MAX_CELLS = 1000
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
-    """Return the configured checks of a table, and the default checks that it does not configure."""
+    """Return the configured checks of a table, and `current` and `consistent` if they are not configured."""
     configured = {type(check.check) for check in read_named_checks(table)}
     return read_named_checks(table, [check for check in _DEFAULT_CHECKS if type(check) not in configured])
 
 
 def current_check_name(table: TableConfig) -> str:
-    """Return the name of the table's check `current`: that the newest version describes the current snapshot."""
+    """Return the name of the table's check that the newest version describes the current snapshot."""
     return next(named.name for named in table_checks(table) if isinstance(named.check, Current))
 
 
@@ -58,7 +58,7 @@ def check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
 
 
 def export_check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
-    """Return the specs of one check for each target under `exports`, attached to `asset`."""
+    """Return the spec of one check for each target under the key `exports`, attached to `asset`."""
     return [
         AssetCheckSpec(
             _export_check_name(entry.name),
@@ -73,13 +73,13 @@ def export_check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSp
 def export_check_results(
     selected: Collection[AssetCheckKey], table: TableConfig, lookup: Table, results: Sequence[ExportResult]
 ) -> Iterator[AssetCheckResult]:
-    """Yield the results of the selected checks of targets.
+    """Yield the results of the checks that targets under `exports` have the newest version.
 
     Args:
         selected: The keys of the checks to evaluate.
         table: The resolved configuration of the table.
-        lookup: The table at the newest version.
-        results: What the refresh of this run wrote. The state of a target without a result is read from the target.
+        lookup: The table, opened at the newest version.
+        results: The results of exports in this run. A target without one is asked for its state.
     """
     keys = {key.name: key for key in selected}
     names = [entry.name for entry in read_export_entries(table) if _export_check_name(entry.name) in keys]
@@ -99,7 +99,7 @@ def _export_check_name(target: str) -> str:
 
 
 def _export_check_result(key: AssetCheckKey, result: ExportResult) -> AssetCheckResult:
-    """Convert the state of a target for Dagster. The next run repeats a failed export."""
+    """Convert the result of an export to a check result of Dagster. It passes if the target has the version."""
     is_current = result.state in ("written", "current")
     description = f"version {result.version} is exported"
     if not is_current:
@@ -131,8 +131,8 @@ def check_results(
     Args:
         selected: The keys of the checks to evaluate.
         table: The configuration of the table.
-        lookup: The table at the version.
-        check_context: The data besides the version that checks compare with.
+        lookup: The table, opened at the version.
+        check_context: What checks compare the version with: earlier versions, the current snapshot and the time.
     """
     keys = {key.name: key for key in selected}
     checks = [named for named in table_checks(table) if named.name in keys]
@@ -141,9 +141,9 @@ def check_results(
 
 
 def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) -> AssetCheckResult:
-    """Convert a check result for Dagster.
+    """Convert a check result to Dagster's.
 
-    A check without a result (not enough statistics) becomes a warning, which does not block other assets.
+    A check that the statistics cannot answer (`unknown`) becomes a warning, which does not block other assets.
     """
     finding = result.finding
     unknown = result.status == "unknown"
@@ -185,7 +185,7 @@ def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) ->
 
 
 def escape_markdown(text: str) -> str:
-    """Return Markdown that shows a text literally. Values of a table may contain Markdown."""
+    """Return Markdown that shows a text literally, cut off after 1,000 characters."""
     return literal_markdown(text, _MAX_CELLS)
 
 

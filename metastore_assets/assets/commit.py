@@ -1,4 +1,4 @@
-"""Metadata that describes a commit: the differences between a version and the version reported before it.
+"""Metadata that describes a commit: the differences between two versions that were reported to Dagster in succession.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -25,16 +25,17 @@ _SCHEMA = TableSchema([TableColumn(name, "string") for name in _COLUMNS])
 
 
 def commit_metadata(objects: ObjectStore, before: Version | None, now: Table, columns: Collection[str]) -> Metadata:
-    """Return metadata with a table of what changed between two versions: rows, files, partitions, columns and values.
+    """Return metadata with a table of differences between two versions: rows, files, partitions, columns and values.
 
     Args:
-        objects: The table's folder in the root.
+        objects: The table's folder below the root of the Metastore.
         before: The version reported before; None if there is none.
         now: The table at the version to report.
         columns: The names, in `now`, of the columns whose nulls and distinct values are compared.
 
     Returns:
-        The metadata, with at most 24 changes; empty if `before` is None, not older than `now`, or expired.
+        Metadata with at most 24 differences, and `rows_changed`. Empty if `before` is None, not older than `now`, or
+        expired.
     """
     if before is None or before.number >= now.version.number:
         return {}
@@ -54,10 +55,10 @@ _Row = tuple[str, str, str, str]
 
 
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
-    """Yield a row for each difference: the version, rows, files, bytes, partitions, columns and value counts.
+    """Yield rows that compare the numbers of versions, rows, files, bytes, partitions, columns and value counts.
 
-    Partitions are compared by key and content, columns by name. Value counts have a row only for consecutive
-    versions.
+    Partitions are compared by key and content, columns by name. The row of columns is left out if they are equal, and
+    the row of value counts if other versions are between the two.
     """
     yield "version", format_number(before.number), format_number(now.number), ""
     yield _count_change("rows", before.row_count, now.row_count)
@@ -96,10 +97,14 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
 
 
 def _column_changes(before: Table, now: Table, columns: Collection[str]) -> Iterator[_Row]:
-    """Yield a row for each changed null count and each changed exact distinct count of some columns.
+    """Yield a row for each null count that changed, and for each distinct count that changed and is exact in both.
 
-    `columns` has the names of the columns in `now`. Columns are compared by field id, so that renamed columns are
-    compared, too. New columns have no row.
+    A column is found in `before` by its field id, so a renamed column is compared too. New columns have no rows.
+
+    Args:
+        before: The table at the earlier version.
+        now: The table at the later version.
+        columns: The names, in `now`, of the columns to compare.
     """
     rows_before = {row.field_id: row for row in before.statistics()}
     for row in now.statistics(columns):

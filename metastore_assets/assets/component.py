@@ -1,4 +1,4 @@
-"""A Dagster component for the tables of a configuration, for `dg scaffold defs` and `dg check`."""
+"""A Dagster component that defines the tables of a configuration in YAML, with support for `dg scaffold defs`."""
 
 import json
 import os
@@ -74,7 +74,7 @@ class ScaffoldOptions(BaseModel):
 
 
 class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
-    """A scaffolder that writes the component's file and a configuration with one table beside it."""
+    """A scaffolder that writes the component's `defs.yaml`, and beside it a `metastore.yaml` with one table."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldOptions]:
@@ -82,7 +82,7 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
         return ScaffoldOptions
 
     def scaffold(self, request: ScaffoldRequest[ScaffoldOptions]) -> None:
-        """Write `defs.yaml`, and `metastore.yaml` unless it exists."""
+        """Write `defs.yaml`, and also `metastore.yaml` unless it exists."""
         scaffold_component(request, {"config": CONFIG_FILE})
         file = request.target_path / CONFIG_FILE
         if file.exists():
@@ -108,14 +108,14 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
 @scaffold_with(MetastoreScaffolder)
 @dataclass
 class MetastoreComponent(StateBackedComponent, Resolvable):
-    """Assets, checks, jobs and sensors of tables: those of a `metastore.yaml`, and those under `tables`.
+    """Assets, checks, jobs and sensors of the tables in a `metastore.yaml`, and of tables under the key `tables`.
 
-    Settings that YAML cannot express, such as the partitions of a table, need a class. Name the class under
-    `translator`, or override `get_translator` in a subclass of this component.
+    Settings that YAML cannot express, such as a partitions definition, need a subclass of MetastoreTranslator. Name it
+    under `translator`, or return it from `get_translator` in a subclass of this component.
     """
 
     _folder = Path()
-    """The folder of `defs.yaml`, to which paths are relative. The working folder for a component made in Python."""
+    """The folder of `defs.yaml`, to which paths are relative. For a component created in Python, the working folder."""
 
     config: Annotated[
         str | None,
@@ -157,7 +157,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
 
     @classmethod
     def resolve_from_model(cls, context: ResolutionContext, model: BaseModel) -> Self:
-        """Return the component that a file `defs.yaml` describes, and remember the file's folder."""
+        """Create the component that a file `defs.yaml` describes. Its paths are relative to the file's folder."""
         component: Self = super().resolve_from_model(context, model)
         if context.source_position_tree is not None:
             component._folder = context.resolve_source_relative_path(".")
@@ -165,14 +165,14 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
-        """Where Dagster stores the component's state, under a key from the prefix, else from the folder's name."""
+        """The place where Dagster stores the component's state. Its key has the prefix, or else the folder's name."""
         name = "/".join(self.prefix) or self._folder.resolve().name
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{name}]")
 
     def get_translator(self) -> MetastoreTranslator:
-        """Return the translator with the component's prefix, upstream assets and translation.
+        """Create the translator, which applies the component's prefix, upstream assets and translation.
 
-        Its base class is the one that `translator` names, or MetastoreTranslator.
+        It derives from the class that `translator` names, or from MetastoreTranslator.
         """
         base = MetastoreTranslator if self.translator is None else _translator_class(self.translator)
         upstream, translation = self.upstream, self.translation
@@ -189,9 +189,10 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return Translator(self.prefix)
 
     def write_state_to_path(self, state_path: Path) -> None:
-        """Write the tables of all databases, and the format and partitioning of all tables, as JSON.
+        """Write the component's state as JSON: the tables of all databases, format and partitioning of all tables.
 
-        Catalogs and tables are read for at most a minute. What they do not answer in time is not in the state.
+        Catalogs are read for at most 30 seconds, then tables for at most 30 seconds. Those that do not answer in time
+        are left out.
         """
         configuration = self._configuration(self._folder)
         config = configuration.resolved()
@@ -207,9 +208,9 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         state_path.write_text(json.dumps({"databases": names, "tables": tables}), encoding="utf-8")
 
     def build_defs_from_state(self, context: ComponentLoadContext, state_path: Path | None) -> Definitions:
-        """Return the definitions of the tables of the configuration. Raises ConfigError.
+        """Return the definitions of the configured tables. Raises ConfigError if the configuration is invalid.
 
-        The state in the root, which sensors and runs refresh, has priority over the component's state.
+        What sensors and runs have stored in the root about a table has priority over the component's state.
         """
         configuration = self._configuration(context.path)
         if state_path is not None:
@@ -223,7 +224,10 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         )
 
     def _selected_names(self) -> list[str] | None:
-        """Return the names under `tables`; None if there are none or they are mappings. Raises ConfigError for both."""
+        """Return `tables` if it is a list of names; None if it is missing or a list of mappings.
+
+        Raises ConfigError if it has both names and mappings.
+        """
         names = [entry for entry in self.tables or () if isinstance(entry, str)]
         if names and len(names) < len(self.tables or ()):
             raise ConfigError(
@@ -233,13 +237,13 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return None if self.tables is None or (self.tables and not names) else names
 
     def _configuration(self, path: Path) -> Configuration:
-        """Return the configuration with the tables of the component.
+        """Return the configuration: that of the file, or that of `root`, with the tables under `tables` added.
 
         Args:
             path: The folder of the component, or its file `defs.yaml`.
 
         Raises:
-            ConfigError: There is a root and a configuration, or a key or value is invalid.
+            ConfigError: Both `root` and `config` are given, or a key or value is invalid.
         """
         folder = path if path.is_dir() else path.parent
         file = folder / (self.config or CONFIG_FILE)
@@ -261,9 +265,9 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
 
 
 def _translator_class(reference: str) -> Callable[..., Any]:
-    """Import the class that a text such as `module:Class` names.
+    """Import a subclass of MetastoreTranslator by a text such as `module:Class`.
 
-    Raises ConfigError if the import fails, or if the class does not derive from MetastoreTranslator.
+    Raises ConfigError if the import fails, or if it is no such class.
     """
     module, _, name = reference.replace(":", ".").rpartition(".")
     try:

@@ -28,7 +28,7 @@ from metastore_assets.resources.configuration import Configuration
 
 
 class RefreshOptions(Config):
-    """The options of a run that a person launches in Dagster."""
+    """The run configuration of a table's op, which a person can set in Dagster's launchpad."""
 
     partitions: list[str] = Field(
         default_factory=list,
@@ -46,8 +46,14 @@ def table_assets(
     The selection of a run decides which partitions are read again, and which assets have a result. The run also
     reports changes of assets that were not selected.
 
-    Each table has a pool, because runs launched from an asset's page have no tag for a concurrency limit. Two
-    concurrent runs of one table succeed, but the second does no useful work.
+    Each table has a pool, which can limit its concurrent runs: two of them succeed, but the second does no useful
+    work. A limit by run tag would not apply to runs launched from an asset's page, because these have no tags.
+
+    Args:
+        configuration: The configuration of the Metastore. Each run reads it again.
+        table: The configuration of the table.
+        translator: The translator from tables to assets of the project.
+        info: What is known about the table without reading it.
     """
     names = names_of(table, translator)
 
@@ -71,7 +77,7 @@ def table_assets(
 
 
 def refresh_job(table: TableConfig, names: TableNames) -> Any:
-    """Return the job that refreshes one table to its current snapshot. The commit sensor launches it."""
+    """Return the job that refreshes a table to its current snapshot. The table's sensor launches it at each commit."""
     return define_asset_job(
         names.job,
         selection=list(names.kind_assets.values()),
@@ -84,7 +90,7 @@ def refresh_job(table: TableConfig, names: TableNames) -> Any:
 
 
 def source_spec(table: TableConfig, translator: MetastoreTranslator, info: TableInfo) -> AssetSpec:
-    """Return the spec of the table itself: an external asset that is observed at each snapshot."""
+    """Return the spec of the table itself: an external asset, which gets an observation for each new snapshot."""
     return _spec(table, translator, "source", info)
 
 
@@ -93,9 +99,16 @@ def profile_specs(
 ) -> list[AssetSpec]:
     """Return the specs of the assets that a refresh materializes.
 
-    There is an asset for each kind of table-level file, such as statistics or histograms. A partitioned table also has
-    an asset of its partitions, on which the others depend. With `outputs: table`, one asset replaces all of these. If
-    it is unknown whether a table is partitioned, it counts as partitioned until the code location is loaded again.
+    There is one asset for each kind of table-level file, such as statistics or histograms. A partitioned table also
+    has a partitioned asset, on which these depend. With `outputs: table`, one asset replaces all of them. A table
+    counts as partitioned if nothing is known about it when the code location is loaded.
+
+    Args:
+        table: The configuration of the table.
+        names: The names of the table's objects in Dagster.
+        translator: The translator from tables to assets of the project.
+        info: What is known about the table without reading it.
+        engine: The configured engine, such as `spark`, which becomes a kind of the assets.
     """
     mapping = translator.get_partition_mapping(table)
     if mapping is None and names.has_writer and names.mapping is None:

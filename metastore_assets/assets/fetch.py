@@ -1,4 +1,4 @@
-"""A function that attaches statistics of a table to the materialization of the asset that writes it."""
+"""A function that adds statistics of a table to the materialization of the asset that writes the table."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,19 +38,20 @@ def fetch_column_statistics(
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Event:
-    """Return a copy of the result with metadata: the table's columns with their main statistics, and the row count.
+    """Return a copy of a result with more metadata: the table's columns with their main statistics, and the row count.
 
-    Call it at the end of the asset that writes the table. If the table cannot be read, the asset does not fail: a note
-    in the metadata gives the reason, and another one names exports that failed. The result's own metadata has priority.
+    Call it at the end of the asset that writes the table. Metadata that the result already has is not replaced. The
+    asset does not fail if the table cannot be read: a note in the metadata gives the reason. Another note names exports
+    that failed.
 
     Args:
         result: The result or event of the asset.
         table: The name of the table in the configuration.
         config: As for `build_metastore_assets`.
-        partition: A partition key such as `day=2024-01-01`, or the key of a group of partitions, whose row count is
-            attached instead of the table's.
-        refresh: Whether to refresh the statistics to the current snapshot first, which may start Spark. By default
-            nothing is written, and they are attached only if they describe that snapshot.
+        partition: The key of a partition, such as `day=2024-01-01`, or of a group of partitions. The row count is then
+            that of the partition or group instead of the table.
+        refresh: Whether to refresh the statistics to the current snapshot first, which may start Spark. By default,
+            nothing is written, and statistics are added only if they describe the current snapshot.
         s3: As for `build_metastore_assets`.
         spark: As for `build_metastore_assets`.
 
@@ -78,9 +79,9 @@ def fetch_column_statistics(
 
 
 def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
-    """Return the columns with their statistics and the row count as metadata.
+    """Return the columns with their statistics, and the row count, as metadata.
 
-    Return only a note with the reason if the newest version does not describe the table's current snapshot. If
+    If the newest version does not describe the table's current snapshot, the metadata is only a note that says so. If
     `partition` matches no partition, a note replaces the row count.
     """
     lookup = Metastore(config.root, storage_options=config.storage_options).table(table.name)
@@ -118,7 +119,7 @@ def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str |
 
 
 def _with_metadata(result: Event, metadata: Mapping[str, Any]) -> Event:
-    """Return a copy of a result with this metadata, which replaces the metadata it had."""
+    """Return a copy of a result in which `metadata` replaces all metadata."""
     if isinstance(result, MaterializeResult | ObserveResult):
         fields = ("asset_key", "check_results", "data_version", "tags")
         values = {name: getattr(result, name) for name in fields}

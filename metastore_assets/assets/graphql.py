@@ -19,10 +19,9 @@ _TIMEOUT = 300.0
 def run_graphql(document: str) -> dict[str, Any]:
     """Run a GraphQL document in the instance of $DAGSTER_HOME, on the code locations of the working folder.
 
-    The document contains all values, because variables would be command-line arguments, whose size is limited.
-
     Args:
-        document: A query or a mutation, with values from `graphql_string`.
+        document: A query or a mutation. It contains all values, as literals from `graphql_string`: variables would be
+            command-line arguments, whose size is limited.
 
     Returns:
         The `data` of the response.
@@ -63,7 +62,7 @@ def run_graphql(document: str) -> dict[str, Any]:
 
 
 def graphql_string(text: str) -> str:
-    """Return the GraphQL string literal of a text. GraphQL has the escapes of JSON."""
+    """Return a text as a GraphQL string literal, quoted and escaped as in JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The state of the Dagster instance that $DAGSTER_HOME names."""
+"""The heartbeat of daemons of the Dagster instance that $DAGSTER_HOME names."""
 
 import time
 
@@ -9,9 +9,9 @@ _RECENT = 300.0
 
 
 def seconds_since_heartbeat() -> float | None:
-    """Return the seconds since the last heartbeat of a daemon; None if no daemon runs.
+    """Return the seconds since the last heartbeat of any daemon; None if there was none for 5 minutes.
 
-    Reads the storage of runs, and raises Dagster's errors if the instance or its storage cannot be opened.
+    Raises errors of Dagster if the instance or its storage of runs cannot be opened.
     """
     with DagsterInstance.get() as instance:
         instance.get_run_records(limit=1)

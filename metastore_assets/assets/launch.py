@@ -1,4 +1,4 @@
-"""Execution of a backfill's chunks as runs of Dagster, one after the other.
+"""Execution of a backfill's chunks as runs of Dagster, one after the other (`metastore backfill --via dagster`).
 
 A chunk is a group of partitions that one run refreshes.
 """
@@ -69,7 +69,7 @@ def open_run_executor(
 ) -> Iterator[ChunkProcessor]:
     """Yield a function that executes a chunk as a run of the table's job in the instance of $DAGSTER_HOME.
 
-    Dagster loads the code locations of the working folder, from `workspace.yaml` for example, to find the job.
+    To find the job, Dagster loads the code locations of the working folder, which `workspace.yaml` names for example.
 
     Args:
         versions: The versions of the table.
@@ -112,8 +112,8 @@ def run_executor(
 ) -> ChunkProcessor:
     """Return a function that executes a chunk as a run of `job` and waits until the run ends.
 
-    If an interrupted command of the same backfill already launched a run for the same partitions, the function waits
-    for that run instead.
+    An interrupted command of the same backfill may have launched a run for the same chunk. The function then waits for
+    that run instead.
 
     Args:
         instance: The Dagster instance.
@@ -124,9 +124,10 @@ def run_executor(
     """
 
     def execute(chunk: Chunk, part: str) -> ChunkResult:
-        """Execute a chunk, and return the version that the run published; its number is None if nothing changed.
+        """Execute a chunk. The version number in the result is None if the run published none.
 
-        Raises ConfigError if the run succeeded, but published nothing in this root although it had to.
+        Raises ConfigError if the run succeeded but published no version below this root, although it had partitions
+        to read.
         """
         before = versions.newest()
         run_id = _find_launched_run(instance, job, backfill, chunk)
@@ -151,11 +152,10 @@ def run_executor(
 
 
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
-    """Return the id of the run that an earlier, interrupted command launched for the chunk; None without one.
+    """Return the id of a run that an interrupted command of the same backfill launched for a chunk; None without one.
 
-    The earlier command belonged to the same backfill. Runs that have ended are considered only for chunks that read
-    partitions again. A chunk of outdated partitions needs no ended run: it was planned from the newest version, which
-    contains the results of all ended runs.
+    A run that has ended counts only for a chunk that reads partitions again. A chunk of outdated partitions was planned
+    from the newest version, which already contains the results of all ended runs.
     """
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))
@@ -174,7 +174,11 @@ def _run_config(job: RefreshJob, chunk: Chunk) -> dict[str, Any]:
 def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:
     """Launch a run of the job for a chunk, and return the run's id. Raises MetastoreError if Dagster refuses.
 
-    `part` says which chunk it is, such as `2 of 5`; it becomes a tag of the run unless it is empty.
+    Args:
+        job: The job of the table.
+        backfill: The id of the backfill.
+        chunk: The partitions to refresh.
+        part: The number of the chunk, such as `2 of 5`. It becomes a tag of the run unless it is empty.
     """
     tags = {BACKFILL_TAG: backfill, **({f"{BACKFILL_TAG}_chunk": part} if part else {})}
     values = {
@@ -197,10 +201,17 @@ def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:
 def _wait_for_run(
     instance: DagsterInstance, table: str, run_id: str, part: str, progress: Callable[[Progress], None]
 ) -> tuple[str, ...]:
-    """Wait until a run has ended. A run that failed only because of its checks has published a version.
+    """Wait until a run has ended successfully, apart from checks. It has then published its version.
+
+    Args:
+        instance: The Dagster instance.
+        table: The name of the table, for messages.
+        run_id: The id of the run.
+        part: The number of the chunk, such as `2 of 5`, for messages.
+        progress: A function that is called when the status of the run changes.
 
     Returns:
-        The names of the failed checks.
+        The names of the checks that failed.
 
     Raises:
         MetastoreError: The run failed before it published a version, was cancelled, or was deleted.
@@ -230,10 +241,7 @@ def _run(instance: DagsterInstance, table: str, run_id: str) -> DagsterRun:
 
 
 def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
-    """Return the names of the checks that failed in a run.
-
-    A run evaluates checks after it has published a version.
-    """
+    """Return the names of the checks that failed in a run. If any failed, the run has published its version before."""
     failed = []
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION).records:
         event = record.event_log_entry.dagster_event
@@ -253,7 +261,7 @@ def _reported_version(instance: DagsterInstance, run_id: str) -> int | None:
 
 
 def _error_text(instance: DagsterInstance, run_id: str) -> str:
-    """Return `: ` and the error message of the failed step, or of the run; an empty text without an error."""
+    """Return the error message of the failed step, or else of the run, as `: message`; empty without an error."""
     for kind in (DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE):
         for record in instance.get_records_for_run(run_id, of_type=kind).records:
             event = record.event_log_entry.dagster_event
@@ -267,12 +275,10 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _resolve_job(table: str) -> RefreshJob:
-    """Return the job that refreshes a table.
-
-    If several tables have this name, return the job of the one without a prefix.
+    """Return the job that refreshes a table. A job of a Metastore without a prefix has priority.
 
     Raises:
-        ConfigError: No daemon runs, the code locations do not load, or there is no job or more than one.
+        ConfigError: No daemon runs, the code locations do not load, or not exactly one job refreshes the table.
     """
     answer = run_graphql(_WORKSPACE)
     daemon = answer["instance"]["daemonHealth"]["daemonStatus"]

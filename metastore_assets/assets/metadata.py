@@ -1,6 +1,6 @@
 """Metadata of materializations, limited in size for Dagster's event log.
 
-A guarantee says whether a number is exact, a bound or an estimate. Table-level files have the profile of the whole
+A guarantee says whether a number is exact, a bound or an estimate. Table-level files contain the profile of the whole
 table: statistics, value frequencies, histograms and ranks.
 """
 
@@ -62,7 +62,7 @@ _DESCRIPTION = 120
 
 @dataclass(frozen=True)
 class TableDescription:
-    """The data for the metadata of a table's assets."""
+    """The data from which the metadata of a table's assets is built."""
 
     summary: ProfileSummary
     title: str
@@ -76,7 +76,7 @@ class TableDescription:
 def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
     """Return the metadata of a partition: guarantees and pictures.
 
-    There is no column schema, because an asset's page would show the partition's schema as that of the whole table.
+    A column schema is left out, because the asset's page would show it as the schema of the whole table.
 
     Args:
         summary: The summary of the partition.
@@ -89,9 +89,10 @@ def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
 
 
 def files_metadata(uri: str) -> Metadata:
-    """Return the metadata of a partition's files: the URI of its statistics file.
+    """Return the location of a partition's files as metadata. All are in one folder, so one URI is enough.
 
-    The partition's other files are in the same folder, so one URI is enough.
+    Args:
+        uri: The URI of the statistics file.
     """
     return {"files": MetadataValue.path(uri)}
 
@@ -102,7 +103,7 @@ def profile_metadata(kind: Kind, table: TableDescription, uris: Sequence[str]) -
     Args:
         kind: The kind of file.
         table: The description of the table.
-        uris: The URIs of the files of that kind; the metadata has the first one.
+        uris: The URIs of the files of that kind. Only the first becomes metadata.
     """
     summary = table.summary
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
@@ -120,7 +121,7 @@ def profile_metadata(kind: Kind, table: TableDescription, uris: Sequence[str]) -
 
 
 def other_kinds_metadata(table: TableDescription) -> Metadata:
-    """Return the guarantees of frequencies and ranks, for a table whose single asset has all kinds of files."""
+    """Return the guarantees of frequencies and ranks, for a table with a single asset for all kinds of files."""
     metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", table.summary.rows))}
     if table.ranked:
         metadata["ranks"] = MetadataValue.text(_ranks_guarantee(table.summary.rows, table.ranked))
@@ -128,25 +129,28 @@ def other_kinds_metadata(table: TableDescription) -> Metadata:
 
 
 def sort_metadata(metadata: Metadata) -> Metadata:
-    """Return the metadata in the order of display: pictures first, paths last."""
+    """Return the metadata in the order in which Dagster shows it: pictures first, paths last."""
     names = [name for name in metadata if name not in (*_FIRST, *_LAST)]
     return {name: metadata[name] for name in (*_FIRST, *names, *_LAST) if name in metadata}
 
 
 def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-arg]
-    """Return a number as metadata; a float is rounded to the six significant digits that Dagster shows and plots."""
+    """Return a number as metadata. A float is rounded to six significant digits, as Dagster shows it."""
     return MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(float(f"{value:.{_DIGITS}g}"))
 
 
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
-    """Return the table's columns for Dagster, with descriptions if they fit into an event.
+    """Return the table's columns for Dagster, limited in size so that they fit into an event.
 
-    Return None if the columns do not fit even without descriptions. The result has all columns, because missing ones
-    would look as if they had been dropped.
+    If they do not fit with descriptions, they have none. Columns are never left out, because they would look as if they
+    had been dropped.
 
     Args:
         schema: The columns.
         rows: The statistics for the descriptions.
+
+    Returns:
+        The columns; None if they do not fit even without descriptions.
     """
     for described_rows in (rows, ()):
         columns = column_schema(schema, described_rows)
@@ -156,9 +160,9 @@ def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> Table
 
 
 def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
-    """Return numbers named like `amount/null_share`, as metadata, for as many columns as fit into an event.
+    """Return numbers of as many columns as fit into an event, as metadata with names such as `amount/null_share`.
 
-    Dagster plots them and can check them.
+    Dagster plots such numbers, and its anomaly checks can read them.
     """
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
     remaining_bytes = _MEASURES_BYTES
@@ -172,7 +176,7 @@ def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
 
 
 def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignore[type-arg]
-    """Return share of nulls, distinct count, mean and mean length of a column as metadata."""
+    """Return share of nulls, distinct count, mean and mean length of a column as metadata. Unknown ones are omitted."""
     count = row.null_count + row.value_count
     measures: dict[str, int | float | None] = {
         "null_share": row.null_count / count if count else None,
@@ -189,7 +193,10 @@ def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignor
 
 
 def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
-    """Return the lineage of each column from the source's column of the same name; empty if it does not fit."""
+    """Return metadata saying that each column derives from the column of `source` with the same name.
+
+    The result is empty if it does not fit into an event.
+    """
     deps = {field.name: [TableColumnDep(source, field.name)] for field in schema}
     lineage = TableColumnLineage(deps)
     if len(serialize_value(lineage)) > _LINEAGE_BYTES:
@@ -198,13 +205,11 @@ def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
 
 
 def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:
-    """Return the table's columns for Dagster, with Arrow types, and main statistics as descriptions.
-
-    Descriptions are Markdown; Dagster shows names and types literally.
+    """Return the table's columns for Dagster, with Arrow types, and main statistics as descriptions in Markdown.
 
     Args:
         schema: The columns.
-        rows: The statistics; a column without any has no description.
+        rows: The statistics of columns. A column without a row has no description.
     """
     descriptions = {row.column: _describe(row) for row in rows}
     return TableSchema(
@@ -221,9 +226,7 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
 
 
 def picture_markdown(kind: Kind, summary: ProfileSummary, title: str) -> str:
-    """Return a picture of one kind of file as Markdown.
-
-    Below the picture of statistics are tables with more columns.
+    """Return a picture of one kind of file as Markdown. Statistics also have tables below the picture.
 
     Args:
         kind: The kind of file.
@@ -238,7 +241,7 @@ def picture_markdown(kind: Kind, summary: ProfileSummary, title: str) -> str:
 
 
 def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
-    """Return the main statistics of the columns as a Markdown table, with as many columns as fit."""
+    """Return the main statistics as a Markdown table with one row per column, for as many columns as fit."""
     head = f"| {' | '.join(STATISTICS[name].label for name in _CELLS)} |\n|---|---|--:|--:|--:|--:|--:|"
     lines = [_markdown_row(row) for row in rows]
 
@@ -250,7 +253,7 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
-    """Return the user-defined statistics of as many columns as fit, as a Markdown table; empty without any."""
+    """Return as many user-defined statistics as fit, as a Markdown table; an empty text if there are none."""
     lines = [
         f"| {literal_markdown(row['column'], _CELL)} | {literal_markdown(name, _CELL)} "
         f"| {literal_markdown(format_user_defined(statistic), _LONG_CELL)} |"
@@ -272,7 +275,7 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
-    """Return a text that names the guarantee of most numbers in a kind of file, and the columns with another one."""
+    """Return a text with the guarantee of a kind of file: `exact; distinct_count is an estimate: id, email`."""
     if kind == "frequencies":
         exceptions = {
             "only repeated values are enumerated": _columns_where(rows, lambda row: row.frequencies == "repeated"),
@@ -329,7 +332,7 @@ def _ranks_guarantee(rows: Sequence[ColumnStatistics], ranked: Collection[str]) 
 
 
 def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
-    """Return metadata with the picture, and with a small picture that Dagster shows without a click."""
+    """Return two pictures as metadata: a full one, and a small one that Dagster shows without a click."""
     informative = {row.column for row in select_informative_columns(summary.rows, SMALL_COLUMNS)}
     columns = sorted(_pictures_of_kind(kind, summary), key=lambda column: column.name not in informative)
     small = small_picture(columns, kind)
@@ -338,7 +341,7 @@ def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
 
 
 def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
-    """Return the columns that a kind of file contains, in the order of the table."""
+    """Return the columns with data in a kind of file, in the order of the table."""
     if kind == "statistics":
         return table.schema
     if kind == "histograms":
@@ -351,7 +354,7 @@ def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
 
 
 def _pictures_of_kind(kind: Kind, summary: ProfileSummary) -> list[ColumnPicture]:
-    """Return the pictures of the columns, with only the parts that a kind of file contains."""
+    """Return the pictures of columns, reduced to the data in a kind of file: histograms, or frequent values."""
     if kind == "statistics":
         return list(summary.columns)
     if kind == "histograms":

@@ -1,7 +1,7 @@
 """The names of a table's assets, op, pool, job, sensor and partitions in Dagster.
 
 The names are unique: the configuration rejects table names that differ only in punctuation or case, and each kind of
-object has its own suffix. Table-level files hold the profile of the whole table: statistics, value frequencies,
+object has its own suffix. Table-level files contain the profile of the whole table: statistics, value frequencies,
 histograms and ranks.
 """
 
@@ -45,7 +45,7 @@ class TableNames:
     source: AssetKey
     """The asset of the table itself."""
     partitions: AssetKey
-    """The asset of the partitions' profiles, with all kinds of files."""
+    """The partitioned asset. The event of a partition covers all kinds of its files."""
     kind_assets: Mapping[Kind, AssetKey]
     """The asset of each kind of table-level file."""
     prefix: Sequence[str] = ()
@@ -59,7 +59,7 @@ class TableNames:
 
     @property
     def is_single(self) -> bool:
-        """Whether one asset represents the profiles of all partitions and of the table (`outputs: table`)."""
+        """Whether the table has one asset for all profiles, of partitions and of the table (`outputs: table`)."""
         return self.partitions == self.kind_assets["statistics"]
 
     @property
@@ -69,7 +69,7 @@ class TableNames:
 
     @property
     def identifier(self) -> str:
-        """The prefix and the table's name as an identifier. The names of op, job and sensor begin with it."""
+        """The prefix and the table's name joined by `_`. The names of op, job and sensor begin with it."""
         return identifier(self.table, self.prefix)
 
     @property
@@ -94,22 +94,22 @@ class TableNames:
 
     @property
     def dynamic_partitions(self) -> str:
-        """The name of the dynamic partitions, which are used without a `mapping`."""
+        """The name of the dynamic partitions definition, which is used without a `mapping`."""
         return ".".join([*self.prefix, f"{self.table}_partitions"])
 
     @property
     def partitions_def(self) -> PartitionsDefinition:
-        """The definition of the partitions in Dagster. Runs register the keys of dynamic partitions."""
+        """The partitions definition: that of `mapping`, or dynamic partitions, whose keys runs register."""
         return (
             self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
         )
 
 
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
-    """Return the kinds of table-level files that have an asset.
+    """Return the kinds of table-level files that have an asset of their own, in the order of `KINDS`.
 
-    Ranks have an asset only if a column has `ranks: on`. With `outputs: table`, the asset of the statistics is the
-    only one and has all kinds of files.
+    Ranks have one only if a column has `ranks: on`. With `outputs: table`, only statistics have one, and this asset
+    represents all kinds of files.
     """
     if table.outputs == "table":
         return ("statistics",)
@@ -118,12 +118,10 @@ def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
 
 
 def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> PartitionKeyMap:
-    """Return the map from the table's partition keys to Dagster's partition keys.
-
-    Without a `mapping`, both keys are equal.
+    """Map the table's partition keys to Dagster's partition keys. Without a `mapping`, both are equal.
 
     Args:
-        names: The names of the table.
+        names: The names of the table in Dagster.
         keys: The partition keys of the table; keys of groups if the names have a grouping.
         instance: The Dagster instance, which has the keys of dynamic partitions.
     """
@@ -134,7 +132,7 @@ def partition_key_map(names: TableNames, keys: Iterable[str], instance: DagsterI
 
 
 def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
-    """Return the value of `TABLE_TAG`: prefix and table name. A digest replaces the end of a long name."""
+    """Return the value of `TABLE_TAG`: `prefix.table`. A digest replaces the end of a text over 63 characters."""
     text = ".".join([*prefix, table])
     if len(text) <= _MAX_TAG_LENGTH:
         return text
@@ -143,5 +141,5 @@ def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
 
 
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:
-    """Return prefix and table name joined by `_`, for objects whose names may not contain `-` or `.`."""
+    """Join prefix and table name by `_`, which also replaces `-` and `.`: `prod_web_orders`."""
     return "_".join([*prefix, table]).replace("-", "_").replace(".", "_")

@@ -21,7 +21,7 @@ _LOOKUPS = 1000
 
 @dataclass(frozen=True)
 class PartitionGroup(PartitionEntry):
-    """A group of partitions, with the sums of their numbers.
+    """A group of partitions, with the sums of their rows, bytes and fragments.
 
     A group has no files. Its `version` is the newest version among its partitions.
     """
@@ -32,20 +32,21 @@ class PartitionGroup(PartitionEntry):
 
 @dataclass(frozen=True)
 class PartitionGrouping:
-    """A rule by which partitions of a table are grouped for Dagster. Without columns, partitions are not grouped.
+    """A rule by which partitions of a table are grouped for Dagster. Without columns, each partition is a group.
 
-    The key of a group is the beginning of its partitions' keys, up to the last of the columns. Partitions whose keys
-    do not begin with the columns, such as those of an older partition spec, are not grouped either.
+    The key of a group is the common prefix of its partitions' keys. With the column `day`, the partition
+    `day=2024-01-01/hour=7` belongs to the group `day=2024-01-01`. A partition whose key does not begin with the
+    columns, such as one of an older partition spec, is a group by itself.
     """
 
     columns: tuple[str, ...] = ()
-    """The first partition columns of the table."""
+    """The partition columns that identify a group: the first of the table's partition columns."""
 
     def contents(self, version: Version) -> dict[str, str]:
-        """Return the content id of each group of a version, by group key in ascending order.
+        """Return the content id of each group of a version, by ascending group key.
 
-        The content id of a group changes with the key or the content of any of its partitions. Python code runs
-        once per group, not per partition.
+        The content id of a group changes with the key or the content of any of its partitions. Arrow processes the
+        partitions, so that Python code runs only once per group.
 
         Raises:
             ConfigError: The columns are not the first partition columns of the version.
@@ -61,19 +62,19 @@ class PartitionGrouping:
         return self._group_contents(list(contents), list(contents.values()))
 
     def key_of(self, key: str) -> str:
-        """Return the key of the group of a partition."""
+        """Return the key of the group to which the partition with this key belongs."""
         match = re.match(self._pattern, key) if self.columns else None
         return match["group"] if match else key
 
     def members(self, keys: Iterable[str]) -> dict[str, list[str]]:
-        """Return the given partition keys by the key of their group, both in ascending order."""
+        """Group partition keys: `{"day=1": ["day=1/hour=6", "day=1/hour=7"]}`. Groups and keys are ascending."""
         groups: dict[str, list[str]] = {}
         for key in sorted(keys):
             groups.setdefault(self.key_of(key), []).append(key)
         return dict(sorted(groups.items()))
 
     def find_members(self, version: Version, groups: Collection[str]) -> Sequence[PartitionEntry]:
-        """Return the partitions of some groups, by ascending key. Groups that do not exist are ignored."""
+        """Return the partitions that belong to some groups, by ascending key. Groups that do not exist are ignored."""
         entries = entries_of(version, PARTITIONS)
         if not self.columns:
             partitions = entries.find_all(groups)
@@ -86,9 +87,9 @@ class PartitionGrouping:
         return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected]
 
     def find(self, version: Version, groups: Collection[str]) -> dict[str, PartitionEntry]:
-        """Return groups of a version, by key. Without columns, each group is a partition.
+        """Return the entries of some groups, by ascending key. Groups that do not exist are ignored.
 
-        Groups that do not exist are ignored.
+        With columns, the entries are `PartitionGroup`; without, they are those of the partitions.
         """
         members = self.find_members(version, groups)
         if not self.columns:
@@ -101,14 +102,16 @@ class PartitionGrouping:
 
     @cached_property
     def _pattern(self) -> str:
-        """A regular expression of keys that begin with the columns, for Python and for Arrow."""
+        """A regular expression for Python and Arrow that matches partition keys beginning with the columns."""
         names = [encode_partition_key([(column, "")]) for column in self.columns]
         return f"^(?P<group>{'/'.join(f'{re.escape(name)}[^/]*' for name in names)})(?:/|$)"
 
     def _group_contents(self, keys: Sequence[str], contents: Sequence[str]) -> dict[str, str]:
-        """Return the content id of each group, by group key in ascending order.
+        """Return the content id of each group, by ascending group key.
 
-        `keys` are the partition keys in ascending order.
+        Args:
+            keys: The partition keys in ascending order.
+            contents: The content id of each partition.
         """
         key_array = pa.array(keys, pa.string())
         groups = pc.coalesce(pc.struct_field(pc.extract_regex(key_array, self._pattern), "group"), key_array)
@@ -130,7 +133,7 @@ UNGROUPED = PartitionGrouping()
 
 
 def _merge_entries(group: str, content_id: str, entries: Sequence[PartitionEntry]) -> PartitionGroup:
-    """Return the group of some partitions, with the sums of their numbers and without files."""
+    """Create the entry of a group from the entries of its partitions."""
     return PartitionGroup(
         group,
         content_id,

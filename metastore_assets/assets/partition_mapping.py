@@ -1,7 +1,7 @@
 """The partitions of a table in Dagster: a one-to-one mapping to a project's definition, or dynamic partitions.
 
-A mapping relates `day=2024-01-01` of the table to 2024-01-01 of a daily definition. The profiles then have the same
-definition as the asset that writes the table, because Dagster supports no user-defined partition mappings.
+A mapping relates `day=2024-01-01` of the table to `2024-01-01` of a daily definition. The profiles then have the same
+partitions definition as the asset that writes the table. Dagster itself supports no user-defined partition mappings.
 """
 
 import string
@@ -35,15 +35,14 @@ _CHUNK = 1000
 class TablePartitions:
     """A one-to-one mapping of a table's partitions to those of `partitions_def`.
 
-    `key` is a pattern of the table's partition keys. Each field `{…}` of it matches a part of Dagster's key:
+    `key` is a pattern for the table's partition keys. Each field `{…}` stands for Dagster's key, or a part of it:
 
     - `country={}`: the key of a static or dynamic definition
     - `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}`: the start of a time window
     - `day={date:%Y-%m-%d}/country={country}`: the key in each dimension, by the name of the dimension
 
-    Without `key`, the table must have one partition column, or a column named like each dimension. Times then have
-    the
-    format of the definition, or one of ISO 8601. Raises ConfigError if `key` does not fit the definition.
+    Without `key`, the table must have one partition column, or one named like each dimension. Times must then have the
+    format of the definition, or a format of ISO 8601. Raises ConfigError if `key` does not fit the definition.
     """
 
     partitions_def: PartitionsDefinition
@@ -56,9 +55,9 @@ class TablePartitions:
             object.__setattr__(self, "_columns", self._parse_key_pattern(self.key))
 
     def key_map(self, keys: Iterable[str], store: DagsterInstance) -> "PartitionKeyMap":
-        """Return the map from partition keys of the table to keys of the definition.
+        """Map partition keys of the table to keys of the definition.
 
-        Keys of times outside the definition's windows stay unmapped until the windows cover them.
+        A key whose time is outside the definition's windows stays unmapped until a window covers it.
 
         Args:
             keys: The partition keys of the table.
@@ -94,9 +93,12 @@ class TablePartitions:
         return PartitionKeyMap(dagster_keys, table_keys, tuple(unmapped))
 
     def tags(self, partition: str) -> Mapping[str, str]:
-        """Return tags with a partition's key in each dimension; empty for a definition with one dimension.
+        """Return Dagster's tags for a multi-dimensional partition: `dagster/partition/country: FR`.
 
-        `partition` is Dagster's key of the partition.
+        The result is empty for a definition with one dimension.
+
+        Args:
+            partition: Dagster's key of the partition.
         """
         if not isinstance(self.partitions_def, MultiPartitionsDefinition):
             return {}
@@ -108,10 +110,15 @@ class TablePartitions:
         return f"{type(self.partitions_def).__name__} ({self.partitions_def})"
 
     def _map_key(self, key: str, mappers: Mapping[str, "_KeyMapper"]) -> str | None:
-        """Return the definition's key for a partition key of the table.
+        """Convert a partition key of the table to the definition's key.
 
-        The result is empty for a time outside the definition's windows, and None if the definition can never have the
-        key.
+        Args:
+            key: The table's key.
+            mappers: The function that converts values, by dimension.
+
+        Returns:
+            The key. An empty text means a time outside the definition's windows, which later windows may cover. None
+            means that the definition can never have such a key.
         """
         values = dict(decode_partition_key(key))
         columns = self._columns if self._columns is not None else self._columns_by_name(values)
@@ -134,10 +141,10 @@ class TablePartitions:
         return dict.fromkeys(values, ("", "")) if len(values) == 1 else None
 
     def _parse_key_pattern(self, template: str) -> Mapping[str, tuple[str, str]]:
-        """Return the dimension and the time format of each field in a key pattern, by partition column.
+        """Parse a key pattern: `day={date:%Y}/country={country}` becomes `{"day": ("date", "%Y"), "country": ...}`.
 
-        The dimension is empty if the definition has only one, and the format is empty if the field has none. Raises
-        ConfigError if the pattern is invalid or does not fit the definition.
+        Each value has the dimension, empty if the definition has only one, and the time format, which may be empty.
+        Raises ConfigError if the pattern is invalid or does not fit the definition.
         """
         definitions = _dimensions(self.partitions_def)
         columns: dict[str, tuple[str, str]] = {}
@@ -196,13 +203,14 @@ def register_partitions(
 ) -> tuple[list[str], list[str]]:
     """Register the dynamic partitions of a table in Dagster, and by default unregister all others.
 
-    New keys are registered in ascending order, because that is the order of ranges in Dagster.
+    New keys are registered in ascending order. Dagster resolves ranges of dynamic partitions in this order.
 
     Args:
         instance: The Dagster instance.
         name: The name of the dynamic partitions definition.
         keys: The keys to register.
-        remove: Whether to unregister other keys. False in a backfill, because Dagster needs both ends of its ranges.
+        remove: Whether to unregister other keys. False in a backfill: its queued runs name the first and last key of a
+            range, and both must exist.
 
     Returns:
         The added and the removed keys, both in ascending order.
@@ -224,14 +232,14 @@ def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefi
 
 
 _KeyMapper = Callable[[list[tuple[str, str]]], str | None]
-"""A function that returns the key in one dimension for values with their time formats. The key is empty for a time
-outside the dimension's windows, and None if no such key can exist."""
+"""A function that converts (value, time format) pairs to the key in one dimension. The key is empty for a time outside
+the dimension's windows, and None if no such key can exist."""
 
 
 def _key_mapper(definition: PartitionsDefinition) -> _KeyMapper:
-    """Return the function that maps a table's values to keys of one dimension.
+    """Return the function that converts values of the table to a key of one dimension.
 
-    Without time windows, the value itself must be a key.
+    For time windows, it parses times. For other definitions, the value itself must be a key.
     """
     if isinstance(definition, TimeWindowPartitionsDefinition):
         return partial(_map_time, definition)
@@ -245,10 +253,15 @@ def _key_mapper(definition: PartitionsDefinition) -> _KeyMapper:
 
 
 def _map_time(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, str]]) -> str | None:
-    """Return the key of the time window that starts at the time in `parts`.
+    """Return the key of the time window that starts at a time.
 
-    The result is empty for a time outside the windows, and None for a text that is not the start of a window. Without
-    time formats in `parts`, the format of the definition and `_FORMATS` are tried.
+    Args:
+        definition: The time windows.
+        parts: Pairs of a value and its time format, which together have the time. If the formats are empty, that of
+            the definition and `_FORMATS` are tried.
+
+    Returns:
+        The key; empty for a time outside the windows; None for a text that is no time or not the start of a window.
     """
     text = " ".join(value for value, _ in parts)
     explicit_format = " ".join(time_format for _, time_format in parts)
@@ -269,7 +282,7 @@ def _map_time(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str,
 
 
 def _parse_time(text: str, time_format: str) -> datetime | None:
-    """Parse a time of the definition's time zone, without that zone; None if the text does not match the format."""
+    """Parse a time without a time zone; None if the text does not match the format."""
     try:
         return datetime.strptime(text, time_format)  # noqa: DTZ007
     except ValueError:

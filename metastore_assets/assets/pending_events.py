@@ -1,6 +1,6 @@
 """The events that a run has to report: the differences between a version and the state that Dagster shows.
 
-A version is the published statistics of a table at one snapshot. Its table-level files have the profile of the whole
+A version is the published statistics of a table at one snapshot. Its table-level files contain the profile of the whole
 table: statistics, value frequencies, histograms and ranks.
 """
 
@@ -21,7 +21,7 @@ class PendingEvents:
     """The parts of a version that need an event in Dagster."""
 
     partitions: tuple[PartitionEntry, ...]
-    """The partitions, or groups of them, that Dagster shows with other files or other content, by ascending key."""
+    """The partitions, or groups of them, whose files or content differ from what Dagster shows, by ascending key."""
     table: tuple[Kind, ...]
     """The kinds of table-level files that changed, in the order of `KINDS`. The statistics of a new version are always
     among them."""
@@ -41,15 +41,16 @@ def find_pending_events(
 ) -> PendingEvents:
     """Return the parts of a version that Dagster does not show yet.
 
-    Entries of partitions are read only if the partition has changed since the last complete report, or if Dagster shows
-    it with other content. All entries are read if there is no such report, or if its version has expired.
+    The entry of a partition is read only if the partition has changed since the last complete report, or if Dagster
+    shows other content. All entries are read if there is no such report, or if its version has expired.
 
     Args:
         state: The state that Dagster shows.
         version: The version to report.
         kinds: The kinds of table-level files that have an asset.
-        key_map: The partitions that have a key in Dagster; None if all have.
-        contents: The result of `reportable_contents` for the version; None to read it.
+        key_map: The keys of the partitions in Dagster. Partitions without one have no event. None if Dagster's keys
+            are those of the table.
+        contents: The result of `reportable_contents` for the version; None to compute it.
     """
     grouping = UNGROUPED if key_map is None else key_map.grouping
     contents = reportable_contents(version, grouping) if contents is None else contents
@@ -70,15 +71,16 @@ def find_pending_events(
 
 
 def reportable_contents(version: Version, grouping: PartitionGrouping) -> Mapping[str, str]:
-    """Return the content id of each group of partitions, by key in ascending order; empty without partition columns.
+    """Return the content id of each group of partitions, by ascending key. Without grouping, a partition is a group.
 
-    Without grouping, each partition is a group. Raises ConfigError if the grouping does not fit the table.
+    The result is empty for a table without partition columns. Raises ConfigError if the grouping does not fit the
+    table.
     """
     return grouping.contents(version) if is_partitioned(version) else {}
 
 
 def is_partitioned(version: Version) -> bool:
-    """Return whether the table has partition columns in the version. Without them, the table is one partition."""
+    """Return whether the table has partition columns in the version. A table without any is one partition."""
     return bool(version.partition_columns)
 
 
@@ -89,17 +91,15 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Return the events, with added events for everything that the run was launched for.
-
-    Selected parts get an event even if they did not change.
+    """Add an event for each partition and file that the run was launched for, even if it did not change.
 
     Args:
-        events: The events of the version.
+        events: The events for changes.
         version: The version to report.
         partitions: Dagster's keys of the selected partitions.
         table: The selected kinds of table-level files.
-        key_map: The key map of the version: a selected partition that it lacks gets an event with zero rows. None if
-            Dagster's keys are those of the table; then such partitions are ignored.
+        key_map: The keys of the version's partitions in Dagster. A selected partition that is not among them gets an
+            event with zero rows. None if Dagster's keys are those of the table; then such a partition is ignored.
     """
     empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
     selected = partitions if key_map is None else key_map.to_table_keys(partitions)
@@ -117,15 +117,15 @@ def add_selected_events(
 def remove_events_of_other_runs(
     others: Collection[str], events: PendingEvents, key_map: PartitionKeyMap | None = None
 ) -> PendingEvents:
-    """Return the events of one run of a backfill: without the partitions that the other runs report.
+    """Remove the partitions that other runs of the same backfill report.
 
-    If any partition is removed, the table-level events are removed too. The last run reports them, because Dagster
-    marks table-level assets as outdated by any later event of a partition.
+    If a partition is removed, the table-level events are removed too. The last run reports them: Dagster would mark
+    table-level assets as outdated after any later event of a partition.
 
     Args:
         others: Dagster's keys of the partitions that other runs report.
         events: All events of the version.
-        key_map: The partition keys in Dagster; None if they equal the table's keys.
+        key_map: The keys of the partitions in Dagster; None if they are those of the table.
     """
     dagster_keys = {entry.key: key_map.dagster_keys[entry.key] if key_map else entry.key for entry in events.partitions}
     partitions = tuple(entry for entry in events.partitions if dagster_keys[entry.key] not in others)
@@ -135,13 +135,13 @@ def remove_events_of_other_runs(
 
 
 def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
-    """Return the profile files of the whole table, or of one partition, including the files with value counts.
+    """Return the profile files of the whole table or of one partition, with the files of its value counts.
 
-    The table's value counts are stored outside its profile. They are also used for a table's only partition if the
-    partition's profile has none. Return None without a version.
+    The table's value counts are stored outside its profile. They are also those of a table's only partition, if the
+    partition's profile has none.
 
     Args:
-        version: The version; None without one.
+        version: The version. The result is None if it is None.
         entry: The partition; None for the whole table.
     """
     if version is None:
@@ -154,15 +154,15 @@ def profile_files(version: Version | None, entry: PartitionEntry | None = None) 
 
 
 def changed_kinds(before: ProfileFiles | None, after: ProfileFiles) -> tuple[Kind, ...]:
-    """Return the kinds of files in `after` whose paths differ from those in `before`.
+    """Return the kinds of files that changed, in the order of `KINDS`. A file has changed if its path has.
 
-    Files never change in place.
+    A kind without files in `after` is left out.
     """
     return tuple(kind for kind in KINDS if paths_of(after, kind) and paths_of(before, kind) != paths_of(after, kind))
 
 
 def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
-    """Return the paths of the files of one kind. Ranks are stored in the files of frequencies."""
+    """Return the paths of the files of one kind; empty without files. Ranks are stored in the frequency files."""
     if files is None:
         return ()
     paths = files.frequencies if kind == "ranks" else getattr(files, kind)
@@ -180,15 +180,15 @@ def _unreported_partitions(
     grouping: PartitionGrouping,
     recomputed: Collection[str] | None,
 ) -> list[PartitionEntry]:
-    """Return the partitions or groups that Dagster shows with other content or other files, by ascending key.
+    """Return the partitions or groups whose files or content differ from what Dagster shows, by ascending key.
 
     Args:
         state: The state that Dagster shows.
         version: The version to report.
         contents: The content id of each partition or group to consider, by key.
         grouping: The rule by which partitions are grouped.
-        recomputed: The keys of the partitions or groups whose files differ from those in the last complete report. None
-            for all.
+        recomputed: The keys of the partitions or groups whose files may differ from those in the last complete report.
+            None means that all may differ.
     """
     # Sets of pairs are compared without a step of Python per partition.
     stale = {key for key, _ in contents.items() - state.contents.items()} | (contents.keys() & state.written)
@@ -198,7 +198,10 @@ def _unreported_partitions(
 
 
 def _differences(reported: Version | None, version: Version) -> _Differences | None:
-    """Return the partitions that differ from the last complete report; None without one, or if it has expired."""
+    """Return the entries that differ between the reported version and `version`, by partition key.
+
+    None means unknown: there is no complete report, or its version has expired.
+    """
     if reported is None:
         return None
     try:
@@ -210,7 +213,7 @@ def _differences(reported: Version | None, version: Version) -> _Differences | N
 def _recomputed_keys(
     state: ReportedState, version: Version, grouping: PartitionGrouping, differences: _Differences | None
 ) -> set[str] | None:
-    """Return keys of partitions or groups whose files differ from the last complete report; None for all."""
+    """Return the keys of partitions or groups whose files differ from the last complete report; None if unknown."""
     if state.version is None or differences is None:
         return None
     return {
@@ -223,7 +226,9 @@ def _recomputed_keys(
 def _changed_members(
     grouping: PartitionGrouping, differences: _Differences | None, groups: Collection[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return the partitions whose content differs from the last complete report, by the key of their group.
+    """Return the keys of partitions whose content differs from the last complete report, by the key of their group.
+
+    The result is empty if partitions are not grouped, or if the differences are unknown.
 
     Args:
         grouping: The rule by which partitions are grouped.
@@ -242,13 +247,13 @@ def _changed_members(
 
 
 def _has_other_files(reported: Version, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
-    """Return whether a partition has other files than in the version that was reported before.
+    """Return whether the files of a partition differ between two versions.
 
     Args:
-        reported: The version that was reported before.
-        before: The partition in it; None if it does not have the partition.
+        reported: The version of the last complete report.
+        before: The partition in the reported version; None if it did not exist.
         version: The version to report.
-        entry: The partition in that version.
+        entry: The partition in the version to report.
     """
     if before is None:
         return True  # Dagster deleted the partition's state when the partition was dropped.

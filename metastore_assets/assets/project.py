@@ -30,16 +30,16 @@ def build_metastore_assets(
 ) -> Sequence[AssetSpec | AssetsDefinition]:
     """Return the assets of the tables of a configuration.
 
-    The assets contain their resources, so that the project's definitions need no resource for them. The function reads
-    the last known state of the tables from the root. Only a table without one is looked up, for five seconds at most.
+    The project's definitions need no resources for the assets. Format and partitioning of each table are read from the
+    root of the Metastore. Only a table that is not known there is looked up itself, for five seconds at most.
 
     Args:
         config: A `MetastoreConfig`, or the path of a `metastore.yaml`, which each run reads again. None is
-            $METASTORE_CONFIG, else ./metastore.yaml. Runs resolve environment variables; loading does not need them.
+            $METASTORE_CONFIG, else ./metastore.yaml. Environment variables in it are needed only in runs.
         tables: The names of the tables; None for all.
         translator: The translator from tables to assets of the project.
         s3: The `S3Resource` of dagster-aws, for S3 access that the configuration does not set.
-        spark: A resource of dagster-pyspark that provides the session, in place of the settings under `spark`.
+        spark: A resource of dagster-pyspark that provides the session. The settings under `spark` are then not used.
 
     Raises:
         ConfigError: The configuration is invalid, or a table does not exist.
@@ -66,16 +66,16 @@ def build_commit_sensor(
 ) -> SensorDefinition:
     """Return a sensor that launches a run of the table's refresh job for each commit.
 
-    The sensor contains the job, and checks the table every `sensor.interval` seconds. The assets of
-    `build_metastore_assets` must be in the same code location.
+    It looks at the table every `sensor.interval` seconds. The definitions need not contain the job, but they need the
+    assets of `build_metastore_assets`.
 
     Args:
         table: The name of the table.
         config: As for `build_metastore_assets`.
         translator: As for `build_metastore_assets`.
         s3: As for `build_metastore_assets`.
-        default_status: Whether the sensor starts by itself; None follows `sensor.status` and `sensors` of the
-            configuration.
+        default_status: Whether the sensor starts by itself. Default: as `sensor.status` and `sensors` of the
+            configuration say.
 
     Raises:
         ConfigError: The configuration is invalid, or the table does not exist.
@@ -97,10 +97,10 @@ def build_metastore_definitions(
     spark: SparkLike | None = None,
     sensors: SensorStatus | None = None,
 ) -> Definitions:
-    """Return the assets, checks, jobs and sensors of the tables of a configuration, as definitions to merge.
+    """Return the assets, checks, jobs and sensors of a configuration, to be merged with those of a project.
 
-    A database contributes its last known tables. One sensor for each database detects added and removed tables, and
-    reloads the code location.
+    A database contributes the tables that were last listed in it. One sensor per database detects added and removed
+    tables, and then reloads the code location.
 
     Args:
         config: As for `build_metastore_assets`.
@@ -108,7 +108,7 @@ def build_metastore_definitions(
         translator: As for `build_metastore_assets`.
         s3: As for `build_metastore_assets`.
         spark: As for `build_metastore_assets`.
-        sensors: The status of all sensors: `running`, `stopped`, or `absent`; None follows the configuration.
+        sensors: The status of all sensors: `running`, `stopped`, or `absent`. Default: as the configuration says.
 
     Raises:
         ConfigError: The configuration is invalid, or a table does not exist.

@@ -1,7 +1,8 @@
 """The state of a table that the events in Dagster show.
 
-A version is the published statistics of a table at one snapshot. The report of a version is the series of its events.
-It is complete once its last event, that of the table's statistics, is stored. Equal content ids mean equal statistics.
+A version is the published statistics of a table at one snapshot. The report of a version is the series of events about
+it, of which the materialization of the table's statistics is the last. A report without this event is incomplete. Equal
+content ids mean equal statistics.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,10 +39,10 @@ class ReportedState:
     contents: Mapping[str, str] = field(default_factory=dict)
     """The content id in the last event of each partition, by the table's partition key."""
     since: Mapping[str, int] = field(default_factory=dict)
-    """The version number in the last event of each partition, by the table's partition key. Only events after the last
-    complete report count. Runs that were killed, or that reported only some partitions, leave such events."""
+    """The version number in the last event of each partition, by the table's partition key. It has only events after
+    the last complete report, from runs that were killed or that reported only some partitions."""
     dropped: tuple[str, ...] = ()
-    """Dagster's keys of the partitions that were reported with rows and that the table no longer has. Always empty for
+    """Dagster's keys of partitions that Dagster shows with rows, but that the table no longer has. Always empty for
     dynamic partitions, which runs unregister instead."""
     written: frozenset[str] = frozenset()
     """The table's keys of the partitions that the project's asset has written since the last complete report. Dagster
@@ -49,10 +50,7 @@ class ReportedState:
 
 
 def reported_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
-    """Return the number and content id of the version of the last complete report; None if there is none.
-
-    A run that was killed before it stored the event of the table's statistics has not completed its report.
-    """
+    """Return number and content id of the version that was last reported completely; None if there is none."""
     record = _last_report(instance, names)
     return _version_of(record) if record else None
 
@@ -62,13 +60,13 @@ def read_reported_state(
 ) -> ReportedState:
     """Read the state of a table that its events in Dagster show.
 
-    This takes two queries, and one query for each 1,000 events since the last complete report.
+    This takes two queries, plus one for each 1,000 events since the last complete report.
 
     Args:
         instance: The Dagster instance.
         versions: The versions of the table.
         names: The table's names in Dagster.
-        key_map: The partition keys of the table and in Dagster.
+        key_map: The partition keys of the table with those in Dagster.
     """
     last = _last_report(instance, names)
     contents = _latest_contents(instance, names)
@@ -90,7 +88,7 @@ def read_reported_state(
 
 
 def is_observed(instance: DagsterInstance, names: TableNames, version: Version) -> bool:
-    """Return whether the last observation of the table in Dagster is of the version's snapshot."""
+    """Return whether Dagster's last observation of the table shows the snapshot of a version."""
     records = instance.fetch_observations(names.source, limit=1).records
     observation = records[0].asset_observation if records else None
     if observation is None:
@@ -102,9 +100,9 @@ def is_observed(instance: DagsterInstance, names: TableNames, version: Version) 
 
 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
-    """Return the last materialization of the table's statistics.
+    """Return the last materialization of the table's statistics, which completes a report; None without one.
 
-    If table and partitions are one asset, later events of partitions are skipped.
+    If table and partitions are one asset, its events of partitions are skipped.
     """
     cursor, has_more, limit = None, True, 1
     while has_more:
@@ -117,7 +115,7 @@ def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord
 
 
 def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
-    """Return the number and content id of the version that an event reports; None if the event lacks one of them."""
+    """Return number and content id of the version that an event reports; None if the event lacks one of them."""
     materialization = record.asset_materialization
     if materialization is None:
         return None
@@ -129,9 +127,9 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
 
 
 def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
-    """Return the reported version; None if it no longer exists.
+    """Read the version with the reported number and content id; None if it no longer exists.
 
-    A version of the same number with another content id counts as missing: the root was replaced.
+    A version with the number but with another content id is not the reported one: the root was replaced.
     """
     if reported is None:
         return None
@@ -153,7 +151,7 @@ def _latest_contents(instance: DagsterInstance, names: TableNames) -> Mapping[st
 def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
     """Return the version number in each partition's last event, by Dagster's key.
 
-    Only events after the event with id `last` are read; with None, all events.
+    Partitions without an event after the event with id `last` are left out. With None, all events count.
     """
     versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):
@@ -164,12 +162,12 @@ def _versions_reported_since(instance: DagsterInstance, names: TableNames, last:
 
 
 def _written_partitions(instance: DagsterInstance, names: TableNames, last: int) -> set[str]:
-    """Return the partitions that the asset which writes the table materialized after the event with id `last`."""
+    """Return Dagster's keys of the partitions that the project's asset wrote after the event with id `last`."""
     return {event.partition for event in _events(instance, names.source, last) if event.partition}
 
 
 def _events(instance: DagsterInstance, key: AssetKey, last: int | None) -> Iterator[AssetMaterialization]:
-    """Yield an asset's materializations after the event with id `last`, in the order of time."""
+    """Yield an asset's materializations after the event with id `last`, oldest first. With None, yield all."""
     events = AssetRecordsFilter(key, after_storage_id=last)
     cursor, has_more = None, True
     while has_more:

@@ -1,4 +1,4 @@
-"""The run of Dagster that refreshes a table and then reports the changes.
+"""The body of a Dagster run that refreshes a table and then reports the changes.
 
 A refresh publishes a version: the statistics of the table at one snapshot, in files per partition and table-level
 files.
@@ -57,9 +57,8 @@ def refresh_and_report(
 ) -> Iterator[Any]:
     """Refresh the table and yield the events of the run.
 
-    The run reads the partitions again that it was launched for, and those that `partitions` matches. A run of
-    table-level assets reads only what changed. The first run of a backfill reads the partitions of all runs of the
-    backfill.
+    A run for partitions reads these partitions again, changed or not. The first run of a backfill also reads those of
+    the backfill's other runs. A run for table-level assets reads only what changed.
 
     The events are, in this order: an observation if the snapshot is new, materializations of partitions,
     materializations of table-level files, and check results. Events of partitions are stored directly and not yielded,
@@ -69,7 +68,7 @@ def refresh_and_report(
         context: The context of the run.
         configuration: The configuration that has the table.
         names: The table's names in Dagster.
-        partitions: Partitions to read again: keys or patterns.
+        partitions: Further partitions to read again: keys or patterns such as `day=2024-01-*`.
         full: Whether to read every file again.
 
     Raises:
@@ -95,12 +94,12 @@ def _raise_failures() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Selection:
-    """The partitions and the backfill that the run was launched for."""
+    """The partitions that the run was launched for, and the backfill that launched it."""
 
     partitions: tuple[str, ...] = ()
     """Dagster's keys of the partitions to materialize."""
     backfill: Backfill | None = None
-    """The backfill that the run belongs to."""
+    """The backfill that the run belongs to; None without one."""
 
     @property
     def others(self) -> frozenset[str]:
@@ -117,7 +116,7 @@ class _Selection:
 
 @dataclass(frozen=True)
 class _Refreshed:
-    """What the refresh of a run did; by default nothing."""
+    """The outcome of the refresh in a run. The default means that nothing was refreshed."""
 
     seconds: float = 0.0
     exports: tuple[ExportResult, ...] = ()
@@ -139,7 +138,7 @@ class _TableRun:
 
     @classmethod
     def of(cls, context: AssetExecutionContext, configuration: Configuration, names: TableNames) -> "_TableRun":
-        """Return the run of an execution context, with the table as it is configured now."""
+        """Create the run from Dagster's context. The configuration of the table is read again."""
         config = configuration.resolved()
         selection = _Selection.of(context, names)
         return cls(
@@ -153,7 +152,7 @@ class _TableRun:
         )
 
     def refresh_unless_done(self, partitions: tuple[str, ...], *, full: bool) -> "_Refreshed":
-        """Refresh the table unless another run of the backfill has done so.
+        """Refresh the table unless an earlier run of the same backfill has done so.
 
         Args:
             partitions: Partitions to read again besides those of the run: keys or patterns.
@@ -171,12 +170,12 @@ class _TableRun:
             return self._refresh(spark, (*selected, *partitions), full=full)
 
     def report(self, refreshed: "_Refreshed") -> Iterator[Any]:
-        """Yield the events and check results of the newest version.
+        """Yield the events and check results of the newest version, which may be newer than that of this run.
 
-        Events of partitions are stored and not yielded. Another run may have published that version after this one.
+        Events of partitions are stored directly and not yielded.
 
         Args:
-            refreshed: What the refresh of this run did.
+            refreshed: The outcome of this run's refresh.
         """
         context, names, instance = self.context, self.names, self.context.instance
         lookup = Metastore(self.config.root, storage_options=self.config.storage_options).table(names.table)
@@ -223,9 +222,9 @@ class _TableRun:
         yield from export_check_results(selected, self.table, lookup, refreshed.exports)
 
     def _refresh(self, spark: Callable[[], "SparkSession"], partitions: tuple[str, ...], *, full: bool) -> "_Refreshed":
-        """Refresh the table in this process or as an EMR Serverless job.
+        """Refresh the table in this process, or as an EMR Serverless job if that is the configured engine.
 
-        No job is launched if the newest version is current and no partition has to be read again.
+        No job is launched if the newest version is current and nothing has to be read again.
         """
         context, config, table = self.context, self.config, self.table
         if config.engine != EMR_SERVERLESS:
@@ -248,9 +247,12 @@ class _TableRun:
     def _partitions_to_read(self, runner: TaskRunner | None) -> tuple[str, ...]:
         """Return the table's keys of the partitions to read again.
 
-        Usually these are the partitions of the run. For the oldest active run of a backfill, they are the partitions
-        of all runs of the backfill. The result is empty for a run without partitions, and for a run that also writes
-        the table.
+        - For a run with partitions: its partitions.
+        - For the oldest active run of a backfill: the partitions of all runs of the backfill.
+        - For a run without partitions, and for a run that also writes the table: none.
+
+        Args:
+            runner: Runs the tasks that read the table's metadata; None reads it in this process.
         """
         context, names, selection = self.context, self.names, self.selection
         if not selection.partitions or names.source in (context.run.asset_selection or ()):
@@ -267,10 +269,10 @@ class _TableRun:
         return tuple(key for group in sorted(key_map.to_table_keys(backfill.keys)) for key in members[group])
 
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
-        """Return the table's keys of the run's partitions or groups, without partitions that the table does not have.
+        """Return the table's keys of the run's partitions (or groups), without those that the table does not have.
 
-        Raises PartitionNotFoundError if the partitions are dynamic and the table has none of them. Partitions of a
-        project's definition may have no rows.
+        Raises PartitionNotFoundError if partitions are dynamic and the table has none of the run's partitions. In a
+        project's own definition, partitions without rows are normal.
         """
         names, requested = self.names, self.selection.partitions
         dropped = [key for key in requested if key not in key_map.table_keys]
@@ -290,7 +292,7 @@ class _TableRun:
         return partition_key_map(self.names, keys, self.context.instance)
 
     def _register_partitions(self, keys: Sequence[str]) -> None:
-        """Register the partition keys of the version as dynamic partitions."""
+        """Register partition keys as dynamic partitions in Dagster. Unregister others, except in a backfill."""
         # Queued runs of a backfill name ranges of keys, so its runs unregister none.
         added, removed = register_partitions(
             self.context.instance, self.names.dynamic_partitions, keys, remove=self.selection.backfill is None
@@ -299,7 +301,10 @@ class _TableRun:
             self.context.log.info("partitions: %d added, %d removed, %d in all", len(added), len(removed), len(keys))
 
     def _events_of_run(self, pending: PendingEvents, version: Version, key_map: PartitionKeyMap) -> PendingEvents:
-        """Return the events that this run stores: for changes, and for everything that the run was launched for."""
+        """Return the events that this run stores: changes, and everything that the run was launched for.
+
+        Events of partitions that other runs of the backfill store are left out.
+        """
         names, selection = self.names, self.selection
         selected = selection.partitions if names.partitions in self.context.selected_asset_keys else ()
         if names.mapping is None:
@@ -322,7 +327,7 @@ class _TableRun:
         return [kind for kind in self._kinds() if self.names.kind_assets[kind] in self.context.selected_asset_keys]
 
     def _has_partitions(self) -> bool:
-        """Return whether the asset of the partitions was partitioned when the definitions were loaded."""
+        """Return whether the asset for partitions is partitioned in the loaded definitions."""
         return any(
             spec.key == self.names.partitions and spec.partitions_def is not None
             for spec in self.context.assets_def.specs

@@ -1,4 +1,7 @@
-"""Removal of secrets from errors, because Dagster stores the messages of an error and of all its causes."""
+"""Removal of secrets, such as passwords in URIs, from errors.
+
+Dagster stores the message of an error and the messages of all its causes.
+"""
 
 import traceback
 from collections.abc import Iterator
@@ -12,8 +15,9 @@ from metastore_assets.messages import remove_secrets
 def hide_secrets() -> Iterator[None]:
     """Remove secrets from errors that the block raises.
 
-    An error without a secret in its messages and causes is unchanged. A MetastoreError with a secret in its causes is
-    raised without causes. Any other error becomes a MetastoreError whose message has the secret removed.
+    - An error without secrets, in its message and in those of its causes, is raised unchanged.
+    - A MetastoreError with secrets only in its causes is raised without causes.
+    - Any other error becomes a MetastoreError without causes, whose message contains no secret.
     """
     try:
         yield

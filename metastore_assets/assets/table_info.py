@@ -1,7 +1,7 @@
-"""The facts about tables that Dagster needs to load a code location: format, and whether there are partition columns.
+"""What Dagster must know of each table to load a code location: its format, and whether it has partition columns.
 
-The last known facts are stored in the root, in one file for all tables. Definitions read that file, so they do not wait
-for tables or catalogs. Sensors and runs keep it up to date.
+The root has one file with these facts for all tables. Definitions read this file, so they do not wait for tables or
+catalogs. Sensors and runs keep it up to date.
 """
 
 import json
@@ -28,21 +28,21 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class TableInfo:
-    """The facts about one table; unknown by default."""
+    """Format and partitioning of one table. None means unknown."""
 
     format: str | None = None
-    """The table's format in the newest version; None before the first."""
+    """The table's format in the newest version; None before the first version."""
     partitioned: bool | None = None
     """Whether the table has partition columns in the newest version, or now if it has no version. None if unknown."""
 
     @classmethod
     def of(cls, version: Version) -> "TableInfo":
-        """Return the facts in a version."""
+        """Return the facts that a version contains."""
         return cls(version.format, is_partitioned(version))
 
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> "TableInfo":
-        """Return the facts that `dataclasses.asdict` has written. A fact with a value of another type is unknown."""
+        """Return the facts in a mapping from `dataclasses.asdict`. A value of a wrong type becomes None."""
         format_, partitioned = fields.get("format"), fields.get("partitioned")
         return cls(
             format_ if isinstance(format_, str) else None, partitioned if isinstance(partitioned, bool) else None
@@ -52,13 +52,13 @@ class TableInfo:
 def load_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = LOAD_TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Return the last known facts about tables, by table name. Omit the tables of which nothing is known.
+    """Return format and partitioning of tables, by table name. Tables of which nothing is known are left out.
 
-    A code location must load even if a root, a table or a variable is unavailable; runs and sensors report the error.
-    If the configuration cannot be resolved, only the facts of the component's state are known.
+    The facts come from the root. A table without stored facts is looked up once: if the dependencies of its assets
+    changed after the first result, Dagster would mark this result as outdated.
 
-    A table is looked up once, when there are no stored facts about it: the dependencies of its assets must be right
-    from the beginning. If they changed after the first result, Dagster would mark this result as outdated.
+    Nothing is raised, because a code location must load even if a root, a table or a variable is unavailable. Runs and
+    sensors report the error. If variables are missing, only the component's state is used.
 
     Args:
         configuration: The configuration that has the tables.
@@ -91,10 +91,12 @@ def load_table_info(
 
 
 def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: float) -> Mapping[str, TableInfo]:
-    """Read the newest version of each table, or the table itself if it has none. Omit tables that cannot be read.
+    """Read format and partitioning from each table's newest version, or from the table itself if it has none.
+
+    Tables that cannot be read in time, or at all, are left out of the result.
 
     Args:
-        config: A resolved configuration.
+        config: A configuration with the values of its variables.
         tables: The names of the tables.
         timeout: Seconds to wait for all tables together.
     """
@@ -111,7 +113,7 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
             yield name
 
     def read() -> None:
-        """Read the tables that no other thread has taken. Tables that cannot be read are left out."""
+        """Read tables until none is left that no other thread has taken. Skip tables that cannot be read."""
         for name in pending_names():
             try:
                 version = versions_of(config, name).latest()
@@ -131,9 +133,10 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
 
 
 def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) -> None:
-    """Store facts about tables for the next load of definitions. Do nothing if the root cannot be written.
+    """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written.
 
-    If two processes write at once, one may be lost. The next tick or run of its table stores it again.
+    If two processes write at once, the facts of one may be lost. The next sensor tick or run of its table stores them
+    again.
     """
     root = _root(config)
     try:
@@ -147,7 +150,7 @@ def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) ->
 
 
 def _read_file(root: ObjectStore) -> Mapping[str, TableInfo]:
-    """Return the stored facts; none without a valid file. Raises StoreError."""
+    """Return the stored facts; empty without a valid file. Raises StoreError if the root cannot be read."""
     try:
         document = parse_json(root.read(_FILE))
         if document["format"] == _FORMAT:
@@ -158,7 +161,7 @@ def _read_file(root: ObjectStore) -> Mapping[str, TableInfo]:
 
 
 def _wait(threads: Iterable[threading.Thread], end: float) -> None:
-    """Start the threads and wait for them until `end`, a time of `time.monotonic`."""
+    """Start the threads, and wait until all have ended or `time.monotonic()` reaches `end`."""
     started = list(threads)
     for thread in started:
         thread.start()

@@ -1,4 +1,4 @@
-"""The translator from tables to assets: a class whose methods a project overrides."""
+"""The translator from tables to assets: a class whose methods a project overrides to change its assets."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -67,9 +67,8 @@ class MetastoreTranslator:
     """A translator from the tables of a Metastore to assets: their keys, groups, descriptions and dependencies.
 
     Override `get_asset_spec` to change attributes of assets: `super().get_asset_spec(asset).replace_attributes(…)`.
-    The other methods relate the table to assets of the project, which the spec of one asset cannot express. All keys,
-    groups, jobs, sensors, pools and tags begin with `prefix`, so that two Metastores in one Dagster instance may have
-    tables of the same name.
+    Override the other methods to relate the table to assets of the project. All keys, groups, jobs, sensors, pools and
+    tags begin with `prefix`, so two Metastores in one Dagster instance can have tables of the same name.
     """
 
     prefix: tuple[str, ...] = ()
@@ -83,11 +82,11 @@ class MetastoreTranslator:
                 )
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
-        """Return the spec of an asset: its key, group, description, kinds, tags, metadata and conditions.
+        """Return the spec of an asset: its key, group, description, kinds, tags, metadata and freshness policy.
 
-        This is the method to override. `super().get_asset_spec(asset).replace_attributes(…)` and `merge_attributes(…)`
-        change the default spec. The assets of a table must have different keys. Dependencies of the spec are added to
-        those of the Metastore, which also sets the partitions.
+        An override can change the default with `super().get_asset_spec(asset).replace_attributes(…)` or
+        `merge_attributes(…)`. The assets of a table must have different keys. The Metastore adds its dependencies to
+        those of the spec, and sets the partitions.
         """
         # The last part of the key names the table, because Dagster's graph shows only the last part.
         key = AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])
@@ -112,24 +111,25 @@ class MetastoreTranslator:
         )
 
     def get_upstream(self, table: TableConfig) -> AssetKey | None:
-        """Return the key of the project's asset that writes the table, on which the table's assets depend.
+        """Return the key of the project's asset that writes the table. The table's assets depend on it.
 
-        By default there is none, and the table is an external asset `prefix/table/table_source`.
+        None, the default, means that no asset writes the table. It is then an external asset,
+        `prefix/sales/sales_source` for the table `sales`.
         """
         return None
 
     def get_partitions_def(self, table: TableConfig) -> PartitionsDefinition | TablePartitions | None:
-        """Return the project's definition that has the same partitions as the table; by default None.
+        """Return the project's partitions definition that corresponds to the table's partitions.
 
-        A `TablePartitions` also maps the keys of the table to those of the definition. With None, Dagster's
-        partitions are dynamic and have the table's keys.
+        Return a `TablePartitions` if the keys of the table differ from those of the definition. With None, the default,
+        Dagster's partitions are dynamic and have the table's keys.
         """
         return None
 
     def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
-        """Return the partition mapping for the dependency on the asset that writes the table; by default None.
+        """Return the partition mapping for the dependency on the asset that writes the table; None by default.
 
-        A mapping is needed only if the partitions of both assets do not match by name or time.
+        It is needed only if the partitions of the two assets do not match by name or time.
         """
         return None
 
@@ -151,7 +151,7 @@ def _description(asset: MetastoreAsset) -> str:
 
 
 def _freshness_policy(table: TableConfig) -> FreshnessPolicy | None:
-    """Return a policy with the limit of the table's check `fresh`; None without such a check of severity `error`."""
+    """Return a policy with the time limit of the table's check `fresh`; None without a check of severity `error`."""
     checks = [named.check for named in read_named_checks(table)]
     limits = [check.within for check in checks if isinstance(check, Fresh) and check.severity == "error"]
     # Dagster evaluates the policy at most once a minute.

@@ -1,6 +1,6 @@
 """The events with which a run reports a published version to Dagster.
 
-A version is the published statistics of a table at one snapshot. Its table-level files have the profile of the whole
+A version is the published statistics of a table at one snapshot. Its table-level files contain the profile of the whole
 table: statistics, value frequencies, histograms and ranks.
 """
 
@@ -71,7 +71,7 @@ class VersionReport:
     lookup: Table
     """The table at the reported version."""
     objects: ObjectStore
-    """The folder of the table in the root."""
+    """The folder of the table below the root of the Metastore."""
     seconds: float
     """The duration of the refresh in seconds."""
     dagster_keys: Mapping[str, str]
@@ -91,8 +91,7 @@ class VersionReport:
     def observation(self) -> AssetObservation:
         """Return the observation of the table at the version's snapshot.
 
-        The observation has no data version, because Dagster would then mark all partitions as outdated after each
-        change of the table.
+        It has no data version. With one, Dagster would mark all partitions as outdated after each change of the table.
         """
         version = self.version
         metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
@@ -109,7 +108,7 @@ class VersionReport:
         return AssetObservation(self.names.source, metadata=metadata)
 
     def partitions(self, events: PendingEvents) -> Iterator[AssetMaterialization]:
-        """Yield the materializations of partitions, first those with zero rows."""
+        """Yield the materializations of partitions: those with zero rows first, then the others by ascending key."""
         yield from map(self._empty_partition, events.empty)
         if len(events.partitions) > MAX_PICTURES:
             yield from (self._partition(entry, _group_metadata(entry, events)) for entry in events.partitions)
@@ -123,11 +122,12 @@ class VersionReport:
     def tables(
         self, kinds: Collection[Kind], selected: Collection[Kind], instance: DagsterInstance
     ) -> Iterator[AssetMaterialization | MaterializeResult[object]]:
-        """Yield the events of table-level files.
+        """Yield one event for each kind of table-level file.
 
         Args:
-            kinds: The kinds of files that have an event.
-            selected: The kinds whose asset the run was launched for; their events are results of the run.
+            kinds: The kinds of files.
+            selected: The kinds whose asset the run was launched for. Their events are `MaterializeResult`, as Dagster
+                requires; the others are `AssetMaterialization`.
             instance: The Dagster instance.
         """
         version = self.version
@@ -148,8 +148,8 @@ class VersionReport:
         }
         tags = self.source_tags
         if is_partitioned(version) and not self.names.is_single:
-            # By itself Dagster would record the events from before the run as inputs, and mark the result as outdated
-            # after the events of the run.
+            # Without these tags, Dagster would record the partition events from before the run as inputs, and mark the
+            # result as outdated after the partition events of the run.
             records = instance.fetch_materializations(self.names.partitions, limit=1).records
             newest = str(records[0].storage_id) if records else _NO_EVENT
             tags = _input_tags(self.names.partitions, version.content_id, newest)
@@ -172,10 +172,7 @@ class VersionReport:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
 
     def _partition(self, entry: PartitionEntry, metadata: Metadata) -> AssetMaterialization:
-        """Return the materialization of a partition, with its row count, version and path.
-
-        `metadata` is added to these.
-        """
+        """Return the materialization of a partition, with its row count, version, path and additional metadata."""
         uris = self._uris(entry, "statistics")
         return AssetMaterialization(
             self.names.partitions,
@@ -193,7 +190,7 @@ class VersionReport:
         )
 
     def _empty_partition(self, partition: str) -> AssetMaterialization:
-        """Return an event with zero rows for a partition that the table does not have."""
+        """Return a materialization with zero rows, for a partition that the table does not have."""
         return AssetMaterialization(
             self.names.partitions,
             partition=partition,
@@ -209,10 +206,7 @@ class VersionReport:
         return {**_version_tags(content_id), **self.source_tags, **(mapping.tags(partition) if mapping else {})}
 
     def _read_metadata(self, entry: PartitionEntry, events: PendingEvents) -> Metadata:
-        """Return the metadata of a partition's event: its pictures and counts, read from its files.
-
-        A group of partitions has no files; its metadata comes from its entry.
-        """
+        """Return the pictures and counts of a partition, read from its files. A group has no files: only counts."""
         if isinstance(entry, PartitionGroup):
             return _group_metadata(entry, events)
         title = (
@@ -236,10 +230,7 @@ class VersionReport:
 
 
 def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
-    """Return the sums of a group of partitions, and its changed partitions, as metadata.
-
-    The result is empty for a single partition.
-    """
+    """Return the counts of a group of partitions, and its changed partitions, as metadata; empty for a partition."""
     if not isinstance(entry, PartitionGroup):
         return {}
     metadata: dict[str, MetadataValue] = {"partitions": MetadataValue.int(entry.partitions)}  # type: ignore[type-arg]
@@ -255,7 +246,7 @@ def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:
-    """Return the version tags for events that are not results of the run. Dagster adds the tags to results itself."""
+    """Return the tags with code version and data version. Dagster adds them only to results of a run, not to events."""
     return {
         "dagster/code_version": PROFILE_VERSION,
         DATA_VERSION_TAG: content_id,
@@ -264,10 +255,7 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
 
 
 def read_source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
-    """Return tags that identify the last materialization of the asset that writes the table.
-
-    That materialization is the input of this run.
-    """
+    """Return the tags that declare the last materialization of the asset that writes the table as this run's input."""
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
     materialization = records[0].asset_materialization if records else None
     data_version = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization else None
