@@ -40,10 +40,9 @@ class Finding:
     observed: str
     """What was observed, as one line of text."""
     guarantee: Guarantee = "exact"
-    """How exact the number is that decided the check, or that did not suffice to decide it; `absent` without a number.
-    """
+    """The guarantee of the number that the check needs, even if it did not suffice; `absent` without such a number."""
     advice: str | None = None
-    """What would answer an `unknown` check, such as a policy to configure or a command to run."""
+    """What would answer an `unknown` check: a policy to configure or a command to run, for example."""
     measures: Mapping[str, int | float] = field(default_factory=dict)
     """The numbers in `observed` by name, so that they can be plotted over versions."""
 
@@ -56,8 +55,8 @@ def status_of(is_satisfied: bool) -> Status:
 class Check(BaseModel):
     """One check of a table or column: its settings, its evaluation, and its description.
 
-    A subclass with a `kind` is a check that the configuration can name. It defines its settings as fields, and the
-    methods `evaluate` and `describe`. Defining such a subclass without these methods raises TypeError.
+    A subclass with a `kind` is a check that the configuration can name. Its fields are its settings. It must define
+    `evaluate` and `describe`, or else the class definition raises TypeError.
     """
 
     # `defer_build`: most configurations use few checks.
@@ -67,21 +66,22 @@ class Check(BaseModel):
     kind: ClassVar[str]
     """Name of the check in the configuration."""
     main: ClassVar[str | None] = None
-    """The setting that a value without a key sets, as in `null_share: 5%`."""
+    """The setting to which a single value belongs: in `null_share: 5%`, the setting `most`. None without one."""
     by_partition: ClassVar[bool] = True
     """Whether the check can be evaluated for single partitions."""
     universal: ClassVar[bool] = False
-    """Whether the check passes for any subset of rows if it passes for all rows."""
+    """Whether the check passes for every subset of rows if it passes for all rows."""
     drill_down: ClassVar[Literal["never", "statistics", "values"]] = "never"
-    """What is read to find the failing partitions after a check failed for the table. `never`: they are not searched.
-    """
+    """What is read to find the failing partitions after the check failed for the whole table: statistics, or value
+    counts. `never` means that these partitions are not searched."""
 
     name: Name = None
     """Name in results and in Dagster. Default: derived from the column and the kind."""
     severity: Literal["error", "warn"] = "error"
     """With `error`, a failure makes `metastore check` exit with status 1."""
     partitions: Patterns = ()
-    """Keys and patterns of partitions. The check is evaluated for each matching partition; if empty, for the table."""
+    """Keys and patterns of partitions. The check is evaluated for each matching partition. By default, it is evaluated
+    for the whole table."""
     blocking: bool = False
     """Whether a failure with severity `error` fails Dagster's run and the assets downstream. The version is published
     nevertheless."""
@@ -107,25 +107,28 @@ class Check(BaseModel):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return the expectation of the check about its subject, such as `at most 5% null`."""
+        """Return what the check expects, such as `at most 5% null`."""
 
     def excess(self, measures: Mapping[str, float]) -> float:
-        """Return the amount by which the measures of a finding violate the check; 0 if they do not show a violation."""
+        """Return the amount by which the measures of a finding violate the check, to rank partitions.
+
+        The result is 0 if the measures show no violation.
+        """
         return 0
 
     @property
     def expectation(self) -> str:
-        """The expectation of the check, including the partitions that it is evaluated for."""
+        """What the check expects: `at most 5% null, in each partition`."""
         return f"{self.describe()}, in each partition" if self.partitions else self.describe()
 
     @property
     def holds_for_subsets(self) -> bool:
-        """Whether the check passes for every partition whenever it passes for the table, given its settings."""
+        """Whether the check, with its settings, passes for every partition if it passes for the table."""
         return self.universal
 
 
 class BoundedCheck(Check):
-    """A check with an inclusive lower and upper bound, at least one of which is set."""
+    """A check with an inclusive lower bound, an inclusive upper bound, or both."""
 
     bounds: ClassVar[tuple[str, str]] = ("minimum", "maximum")
     """Names of the two settings."""
@@ -152,7 +155,12 @@ class BoundedCheck(Check):
         return bool((low is None or value >= low) and (high is None or value <= high))
 
     def excess_of(self, least: float | None, greatest: float | None) -> float:
-        """Return the amount by which values from `least` to `greatest` exceed the bounds; 0 without numbers."""
+        """Return the amount by which values exceed the bounds; 0 if they do not, or if bounds are no numbers.
+
+        Args:
+            least: The least value; None if unknown.
+            greatest: The greatest value; None if unknown.
+        """
         low, high = self.limits
         distances = [0.0]
         for limit, value, sign in ((low, least, 1), (high, greatest, -1)):
@@ -174,7 +182,7 @@ def describe_bounds(low: Any, high: Any) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """Return a setting as text."""
+    """Format a setting for a description."""
     if isinstance(value, datetime):
         return value.isoformat(sep=" ")
     if isinstance(value, bool):
@@ -188,7 +196,7 @@ def describe_share(share: Decimal | None) -> str | None:
 
 
 def describe_baseline(baseline: Any) -> str:
-    """Return words for the version to compare with."""
+    """Describe the version to compare with: `the snapshot before`, `version 7` or `7 d before`."""
     if baseline == "previous":
         return "the snapshot before"
     return f"version {baseline}" if isinstance(baseline, int) else f"{describe_duration(baseline)} before"

@@ -98,7 +98,7 @@ class NullShare(BoundedCheck):
 
 
 def _null_finding(status: Status, row: ColumnStatistics) -> Finding:
-    """Return a finding that reports the number and the share of nulls."""
+    """Create a finding whose text and measures have the number and the share of nulls."""
     count = row.null_count + row.value_count
     if not count:
         return Finding(status, "no rows")
@@ -119,8 +119,8 @@ class Unique(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare the exact distinct count with the number of values.
 
-        If there is only an estimate, the finding is usually unknown. The check fails if the range from minimum to
-        maximum has fewer values than the column has rows, because some value must then occur twice.
+        If there is only an estimate, the finding is usually unknown. It is `failed` if fewer values are possible from
+        minimum to maximum than the column has, because some value must then occur twice.
         """
         row = subject.row
         if row.value_count <= 1:
@@ -154,7 +154,7 @@ class Unique(Check):
 
 
 def _max_distinct(row: ColumnStatistics) -> int | None:
-    """Return the maximum number of distinct values that the bounds allow; None if there is no limit."""
+    """Return the greatest possible number of distinct values, from minimum and maximum; None if these are unknown."""
     if row.minimum is None or row.maximum is None or row.type_class is None:
         return None
     nan = min(row.nan_count or 0, 1)
@@ -176,10 +176,9 @@ class Range(BoundedCheck):
     maximum: Limit = None
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare minimum and maximum with the limits.
+        """Compare minimum and maximum with the limits. Any NaN fails the check.
 
-        If they are not sufficient, count the values outside of the range. Any NaN fails the check. The finding is
-        unknown if the values outside cannot be counted exactly.
+        If minimum or maximum is only a bound, the value counts decide. Without them, the finding is unknown.
         """
         row = subject.row
         # Converted first: a limit that does not fit the column's type is an error, even without values.
@@ -218,9 +217,15 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Return whether a column's minimum and maximum satisfy one limit of a range: `passed`, `failed` or `unknown`.
+    """Return whether all values satisfy one limit of a range, as far as minimum and maximum show it.
 
-    The status is `unknown` if minimum and maximum are not sufficient to decide.
+    Args:
+        row: The statistics of the column.
+        limit: The limit; None for an open side, which always passes.
+        is_lower: Whether it is the lower limit.
+
+    Returns:
+        `unknown` if minimum and maximum, which may be inexact, do not decide.
     """
     if limit is None:
         return "passed"
@@ -239,7 +244,7 @@ def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:
 
 
 def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
-    """Return the number of values outside of the limits; None if no exact count is stored."""
+    """Return the exact number of values outside of the limits, from value counts or ranks; None without these."""
     table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
     outside = 0
     try:
@@ -259,7 +264,7 @@ def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | No
 
 
 def _exact_numeric_bounds(row: ColumnStatistics) -> dict[str, int | float]:
-    """Return `minimum` and `maximum` of a numeric column as floats, without bounds that are not exact."""
+    """Return those of `minimum` and `maximum` of a numeric column that are exact, as floats."""
     bounds: dict[str, int | float] = {}
     for name, value, is_exact in (
         ("minimum", row.minimum, row.minimum_exact),
@@ -322,9 +327,10 @@ class AcceptedValues(Check):
     values: Annotated[tuple[ColumnValue, ...], Field(min_length=1)]
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Look for a failure in distinct count, minimum, maximum and NaN. Then test the values in the value counts.
+        """Test whether all values are accepted.
 
-        The finding is unknown if there are no value counts, and the other statistics show no failure.
+        Distinct count, minimum, maximum and NaN may already show a failure. Otherwise the value counts decide. Without
+        them, the finding is unknown.
         """
         row = subject.row
         accepted = [subject.literal(value) for value in self.values]
@@ -367,15 +373,17 @@ class AcceptedValues(Check):
 
 
 def _describe_column_value(value: object) -> str:
-    """Return a configured value of a column as text: numbers as written, because they may be codes or years."""
+    """Format a configured value. Numbers have no thousands separators, because they may be codes or years."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if is_number else describe_value(value)
 
 
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:
-    """Return up to three of the most frequent values whose `_value_key` is not in `keys`.
+    """Return up to three of the most frequent values that are not accepted; empty without value counts.
 
-    The result is empty if the version has no value counts.
+    Args:
+        subject: The column.
+        keys: The `_value_key` of each accepted value.
     """
     try:
         top = subject.table.top(subject.column, len(keys) + _MAX_EXAMPLES, partition=subject.partition)
@@ -408,7 +416,7 @@ class Matches(Check):
         return self.least == 1
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Test the values in the value counts; the finding is unknown without these.
+        """Test the values in the value counts. Without value counts, the finding is unknown.
 
         Raises ConfigError if the column's type is not text.
         """
@@ -435,7 +443,7 @@ class Matches(Check):
 
 
 def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that returns which texts match a pattern as a whole.
+    """Return a function that maps texts to booleans: whether a text matches the pattern as a whole.
 
     Raises ConfigError for an invalid pattern.
     """
@@ -449,21 +457,22 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
 
 @dataclass(frozen=True)
 class MatchCount:
-    """The result of testing the values in a column's value counts. It counts rows, not distinct values.
-
-    `enumerated` is the number of tested rows, and `matching` the number of rows that satisfy the condition.
-    """
+    """The result of testing the values in a column's value counts. A value counts as often as it occurs."""
 
     matching: int
+    """The number of values that satisfy the condition."""
     enumerated: int
+    """The number of values that were tested."""
     examples: Sequence[pa.Scalar]
     """Some values that do not satisfy the condition."""
 
 
 def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) -> MatchCount:
-    """Return the result of testing the values in the column's value counts.
+    """Test each value in the column's value counts. Raises NotStoredError if there are no value counts.
 
-    `matcher` maps values to booleans. Raises NotStoredError if there are no value counts.
+    Args:
+        subject: The column.
+        matcher: Maps values to booleans.
     """
     matching, enumerated = 0, 0
     examples: list[pa.Scalar] = []
@@ -477,14 +486,15 @@ def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) ->
 
 
 def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: str) -> Finding:
-    """Decide whether at least a share of the values satisfies a condition, and return the finding.
+    """Decide whether at least a given share of the values satisfies a condition.
 
-    Values that are not in the value counts may or may not satisfy it, so the finding may be `unknown`.
+    Values that are not in the value counts may or may not satisfy it. The finding is `unknown` if they could change the
+    decision.
 
     Args:
         counted: The result for the values in the value counts.
         value_count: The number of all values.
-        least: The least share of `value_count` that has to satisfy the condition, from 0 to 1.
+        least: The share of all values that must satisfy the condition, from 0 to 1.
         what: The condition as an adjective, such as `accepted`.
     """
     others = value_count - counted.enumerated
@@ -507,7 +517,7 @@ def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: s
 
 
 class Drift(Check):
-    """The distribution of the values is at most the distance `most` from that of an earlier version."""
+    """The distance between the distribution of the values and that in an earlier version is at most `most`."""
 
     kind = "drift"
     main = "most"
@@ -519,9 +529,9 @@ class Drift(Check):
     Other values are grouped by the most frequent values of the earlier version, with one group for all the rest."""
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Measure the distance to the earlier version. A new partition passes. Two versions without values pass.
+        """Measure the distance to the earlier version. If it cannot be measured, the finding is unknown.
 
-        The finding is unknown if no distance can be measured.
+        A partition that the earlier version does not have passes, and so does a column without values in both versions.
         """
         earlier = subject.earlier(self.against)
         if earlier is None:
@@ -552,7 +562,7 @@ class Drift(Check):
 
 
 def _value_key(value: pa.Scalar) -> object:
-    """Return a key by which values of one class are compared. All NaN have the same key."""
+    """Return a key that is equal for equal values of one type class. All NaN have the key `NaN`."""
     key = order_key(value)
     return "NaN" if key != key else key
 

@@ -4,9 +4,8 @@ An entry has one of these forms:
 
 - the name of a check: `not_null`;
 - a mapping of the name to settings: `range: {minimum: 0}`;
-- a mapping of the name to its main setting: `null_share: 5%`. Other settings may be keys beside the name:
-`{null_share:
-  5%, severity: warn}`.
+- a mapping of the name to its main setting: `null_share: 5%`. Other settings may be keys beside the name, as in
+  `{null_share: 5%, severity: warn}`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class NamedCheck:
 
 
 def load_checked_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read the configuration, validate its checks and exports, and resolve it.
+    """Read the configuration, validate its checks and exports, and resolve variables and paths.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`. Relative paths in the configuration refer
@@ -69,10 +68,7 @@ def read_checked_config(path: str | os.PathLike[str] | None = None) -> Metastore
 def _read_validated(
     read: Callable[[str | os.PathLike[str] | None], MetastoreConfig], path: str | os.PathLike[str] | None
 ) -> MetastoreConfig:
-    """Return the configuration that `read` reads from a path.
-
-    Raises ConfigError, also for invalid checks or exports.
-    """
+    """Call `read` with a path, and validate checks and exports of the result. Errors name the file."""
     config = read(path)
     try:
         validate_checks(config)
@@ -85,7 +81,7 @@ def _read_validated(
 def validate_checks(config: MetastoreConfig) -> None:
     """Raise ConfigError if checks of a table or database are invalid.
 
-    The message names table, key and value of each.
+    The message names the table, the key and the value of each invalid check.
     """
     problems = []
     for entry in config.entries:
@@ -123,7 +119,7 @@ def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> 
 
 
 def assign_check_names(checks: Sequence[tuple[str | None, Check]]) -> list[NamedCheck]:
-    """Return checks with unique names: the configured name, or a name from column and kind.
+    """Give each check a unique name: the configured one, or one from column and kind, such as `amount_range`.
 
     Args:
         checks: Each check with its column, or None for a check of the table.
@@ -149,11 +145,11 @@ def assign_check_names(checks: Sequence[tuple[str | None, Check]]) -> list[Named
 
 
 def parse_check(entry: Any, level: Level) -> Check:
-    """Return the check that an entry of the configuration describes.
+    """Parse an entry of the configuration.
 
     Args:
-        entry: The name of a check, a mapping, or a check object.
-        level: Whether the entry is in the checks of a table or of a column.
+        entry: The name of a check, a mapping (see above), or a check object.
+        level: Whether the entry is among the checks of a table or of a column.
 
     Raises:
         ValueError: The entry is invalid. The message says which setting is wrong and what is allowed.
@@ -206,10 +202,7 @@ def check_kinds() -> Mapping[str, type[Check]]:
 
 
 def _check_level(check: Check, level: Level) -> Check:
-    """Return the check if it is allowed at a level, the checks of a table or of a column.
-
-    Raises ValueError if it is not, or if it has `partitions` without supporting them.
-    """
+    """Return the check unchanged. Raises ValueError if it belongs to another level or does not support `partitions`."""
     if check.level != level:
         where = "the key `checks` of a column" if check.level == "column" else "the table's key `checks`"
         raise ValueError(f"{check.kind} is a check of a {check.level}: move it to {where}")
@@ -219,7 +212,7 @@ def _check_level(check: Check, level: Level) -> Check:
 
 
 def _explain(kind: str, model: type[Check], problem: Mapping[str, Any]) -> str:
-    """Return a validation error of pydantic as text, with the setting, its value and what is allowed."""
+    """Format a validation error of pydantic: `range.minimum = -1: must be at least 0`."""
     from metastore_assets.checks.base import Check
 
     key = next((part for part in problem["loc"] if isinstance(part, str)), None)
@@ -242,7 +235,12 @@ def _has_checks(table: SharedTableConfig) -> bool:
 
 
 def _parse_all(table: SharedTableConfig) -> tuple[list[tuple[str | None, Check]], list[str]]:
-    """Return each valid check with its column, and the error messages of the other entries."""
+    """Parse all checks of a table and its columns.
+
+    Returns:
+        (column, check) for each valid check, with None as the column of a table's check, and one message for each
+        invalid entry.
+    """
     checks: list[tuple[str | None, Check]] = []
     problems: list[str] = []
     lists: list[tuple[str | None, Sequence[Any]]] = [(None, table.checks)]

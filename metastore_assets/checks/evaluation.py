@@ -34,14 +34,14 @@ _MAX_VALUE_COUNT_READS = 200
 
 
 def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> list[CheckResult]:
-    """Return the results of checks of a table, in their order. Never reads the table's files.
+    """Evaluate checks on a version, without reading the table's data files. Return the results in the same order.
 
-    All checks of partitions share one pass over the partitions. A check that does not fit the table fails with the
-    reason, such as a column that does not exist or a value of another type.
+    A check that does not fit the table fails with the reason, such as a column that does not exist or a value of
+    another type.
 
     Args:
         checks: The checks.
-        table: The version.
+        table: The table, opened at the version.
         context: Gives access to earlier versions and to the table's metadata.
     """
     by_partition = _evaluate_by_partition([check for check in checks if check.check.partitions], table, context)
@@ -49,7 +49,7 @@ def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckCo
 
 
 def _evaluate_table(check: NamedCheck, table: Table, context: CheckContext) -> CheckResult:
-    """Return the result of a check of the table or of a column, evaluated on the whole table."""
+    """Evaluate a check of the table or of a column on the whole table."""
     misfits: dict[str, Finding] = {}
     with _recording_misfit(check, misfits):
         return _result(check, table, evaluate(check, Subject(table, context, None, check.column)))
@@ -57,10 +57,7 @@ def _evaluate_table(check: NamedCheck, table: Table, context: CheckContext) -> C
 
 
 def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> dict[str, CheckResult]:
-    """Return the results of checks that have `partitions`, by name.
-
-    All checks share one pass over the partitions.
-    """
+    """Evaluate checks that have `partitions`, in one pass over the partitions. Return the results by name."""
     selections = {check.name: _PartitionSelection.of(check, table) for check in checks}
     findings: dict[str, list[PartitionFinding]] = {check.name: [] for check in checks}
     misfits: dict[str, Finding] = {}
@@ -88,7 +85,7 @@ def _evaluate_by_partition(checks: Sequence[NamedCheck], table: Table, context: 
 
 
 def evaluate(check: NamedCheck, subject: Subject) -> Finding:
-    """Return the finding of one check. It is `unknown` if the version does not store a number that the check needs.
+    """Evaluate one check. The finding is `unknown` if the version does not store a number that the check needs.
 
     Raises:
         ColumnNotFoundError, LiteralError, ConfigError: The check does not fit the table.
@@ -103,7 +100,7 @@ def evaluate(check: NamedCheck, subject: Subject) -> Finding:
 
 
 def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCheck]:
-    """Return the checks of a table with these names; all of its checks if `names` is empty.
+    """Return the configured checks of a table with these names; all checks if `names` is empty.
 
     Raises ConfigError for an unknown name.
     """
@@ -118,7 +115,12 @@ def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCh
 
 @contextmanager
 def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterator[None]:
-    """Record a `failed` finding under the check's name if an error of the block shows that the check does not fit."""
+    """Catch errors in the block that mean that a check does not fit the table, such as a column that does not exist.
+
+    Args:
+        check: The check.
+        misfits: Receives a `failed` finding by the check's name if there is such an error.
+    """
     try:
         yield
     except (ColumnNotFoundError, LiteralError, ConfigError) as error:
@@ -126,9 +128,9 @@ def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterato
 
 
 def _finding_of_all_partitions(check: NamedCheck, table: Table, context: CheckContext) -> Finding | None:
-    """Return a check's finding for the whole table if it also holds for every partition; otherwise None.
+    """Return a check's finding for the whole table if it implies the finding of every partition; otherwise None.
 
-    With a finding that holds for every partition, the partitions need not be read.
+    For example, a column without nulls has no nulls in any partition. The partitions then need not be read.
     """
     if not check.check.holds_for_subsets:
         return None
@@ -142,11 +144,11 @@ class _PartitionSelection:
 
     keys: frozenset[str]
     missing: str | None
-    """A message about a pattern that matches no partition; None if each pattern matches one."""
+    """A message about a pattern that matches no partition; None if each pattern matches some."""
 
     @classmethod
     def of(cls, check: NamedCheck, table: Table) -> _PartitionSelection:
-        """Return the partitions of a version that the patterns of a check match."""
+        """Match the patterns of a check with the partitions of a version."""
         all_keys = [entry.key for entry in table.partitions()]
         selected: set[str] = set()
         missing = None
@@ -161,17 +163,13 @@ class _PartitionSelection:
 def combine_findings(
     findings: Sequence[PartitionFinding], missing: str | None = None, check: Check | None = None
 ) -> Finding:
-    """Return the finding of all partitions together.
-
-    It is `failed` if any partition failed. Otherwise, it is `unknown` if any partition is unknown. In all other
-    cases, and without partitions, it is `passed`.
+    """Combine the findings of partitions: `failed` if any failed, else `unknown` if any is unknown, else `passed`.
 
     Args:
         findings: The findings of the partitions.
-        missing: A message about partitions that do not exist. It makes the finding unknown, unless a partition
-            failed.
-        check: The check. With it, the finding names the partitions that violate it most; without it, the first
-            partitions.
+        missing: A message about partitions that do not exist. If no partition failed, it makes the finding `unknown`.
+        check: The check. With it, the finding names the partitions that violate it most. Without it, it names the first
+            ones.
     """
     if missing is not None and not any(each.finding.status == "failed" for each in findings):
         return Finding("unknown", missing, "absent")
@@ -193,14 +191,20 @@ def combine_findings(
 
 
 def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
-    """Return a failed result of a check of the whole table with the failing partitions added, the worst first.
+    """Find the partitions that cause a check of the whole table to fail, and add them to the result, worst first.
 
     If each single partition passes, the result says so. The result is returned unchanged in these cases:
 
-    - it did not fail, or the check is already evaluated by partition,
-    - the table has fewer than two partitions,
-    - the check has no `drill_down`, or too many partitions' value counts would have to be read,
-    - a partition cannot be evaluated, or none failed and some are unknown.
+    - It did not fail, or the check is already evaluated by partition.
+    - The table has fewer than two partitions.
+    - The check has no `drill_down`, or the value counts of more than 200 partitions would have to be read.
+    - A partition cannot be evaluated, or none failed and some are unknown.
+
+    Args:
+        check: The check.
+        result: Its result for the whole table.
+        table: The table, opened at the version.
+        context: Gives access to earlier versions and to the table's metadata.
     """
     keys = [entry.key for entry in table.partitions()] if table.version.partition_columns else []
     reads = check.check.drill_down
@@ -223,12 +227,12 @@ def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, 
 
 
 def sort_by_violation(check: Check, findings: Iterable[PartitionFinding]) -> list[PartitionFinding]:
-    """Return findings by decreasing violation of the check. Findings with equal violations keep their order."""
+    """Sort findings by how much they violate the check, greatest first. The sort is stable."""
     return sorted(findings, key=lambda each: -check.excess(each.finding.measures))
 
 
 def _name_partitions(findings: Sequence[PartitionFinding]) -> str:
-    """Return text with the first partitions and their observed values, and the number of all other partitions."""
+    """Return a text with the first five partitions and what was observed, and the number of the others."""
     first = "; ".join(f"{each.partition}: {each.finding.observed}" for each in findings[:_MAX_NAMED])
     return first + (f" and {len(findings) - _MAX_NAMED:,} more" if len(findings) > _MAX_NAMED else "")
 
@@ -236,7 +240,14 @@ def _name_partitions(findings: Sequence[PartitionFinding]) -> str:
 def _result(
     check: NamedCheck, table: Table, finding: Finding, partitions: Sequence[PartitionFinding] | None = None
 ) -> CheckResult:
-    """Return the result of a check on a version, from the finding of the whole table."""
+    """Create the result of a check from its finding.
+
+    Args:
+        check: The check.
+        table: The table, opened at the version.
+        finding: The finding for the table, or for all partitions together.
+        partitions: The findings of the partitions, for a check that is evaluated by partition.
+    """
     return CheckResult(
         name=check.name,
         kind=check.check.kind,

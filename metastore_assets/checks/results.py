@@ -46,10 +46,7 @@ class CheckResult:
 
     @property
     def status(self) -> Status:
-        """The status of the finding.
-
-        For several partitions, it is `failed` if any failed, otherwise `unknown` if any is unknown.
-        """
+        """The status of the finding. For partitions: `failed` if any failed, else `unknown` if any is unknown."""
         return self.finding.status
 
     @property
@@ -90,10 +87,7 @@ class CheckResult:
 
 
 def results_json(version: Version, results: Sequence[CheckResult]) -> Json:
-    """Return the JSON of all results of a version.
-
-    `status` is `failed` if a check of severity `error` failed.
-    """
+    """Return the JSON of all results of a version. Its `status` is `failed` if a check of severity `error` failed."""
     counts = Counter(result.status for result in results)
     return {
         "table": version.table,

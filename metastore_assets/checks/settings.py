@@ -1,4 +1,4 @@
-"""Types of check settings without a YAML type: durations, shares, baselines, and patterns of partitions."""
+"""Types of check settings that YAML does not have: durations, shares, baselines, and patterns of partitions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _parse_baseline(value: Any) -> Any:
 
 
 def _parse_patterns(value: Any) -> Any:
-    """Return patterns of partition keys. A single pattern becomes a list of one; `all` becomes `*`."""
+    """Parse patterns of partition keys. A single pattern becomes a tuple of one, and `all` becomes `*`."""
     patterns = [value] if isinstance(value, str) else value
     if (
         not isinstance(patterns, list | tuple)

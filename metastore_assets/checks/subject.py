@@ -1,6 +1,6 @@
-"""The subject of a check: a table, partition or column as of a version, with access to earlier versions.
+"""The subject that a check is evaluated for: a table, partition or column at a version.
 
-A version is the published statistics of a table at one snapshot.
+A version is the published statistics of a table at one snapshot. Some checks compare it with an earlier version.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 _TEXT_CLASSES = ("string", "binary", "uuid")
 _SINGLE_READS = 3
-"""The number of partitions whose statistics of a column are read one by one. The next request reads all partitions at
-once."""
+"""The number of partitions whose statistics of a column are read one by one. The next partition causes all to be read
+at once."""
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """The resources of checks besides the version: earlier versions, the table's metadata, and the time."""
+    """What checks need besides the version: earlier versions, the table's current snapshot, and the time."""
 
     metastore: Metastore
     """Gives access to earlier versions."""
@@ -46,7 +46,7 @@ class CheckContext:
     """A cache of statistics by partition key, for each version number and column."""
 
     def earlier(self, table: Table, baseline: Baseline) -> Table:
-        """Return the version of a table that a baseline selects, from the cache if possible.
+        """Return the table at the earlier version that a baseline selects. The result is cached.
 
         Raises NotStoredError if there is no such version.
         """
@@ -56,7 +56,7 @@ class CheckContext:
         return self._earlier[key]
 
     def row(self, table: Table, column: str, partition: str) -> ColumnStatistics:
-        """Return the statistics of a column in a partition.
+        """Return the statistics of a column in a partition. The result is cached.
 
         Raises:
             ColumnNotFoundError: The table has no such column.
@@ -72,12 +72,12 @@ class CheckContext:
 
 
 def create_check_context(metastore: Metastore, table: TableConfig, lookup: Table) -> CheckContext:
-    """Return the context of a configured table.
+    """Create the context of a configured table.
 
     Args:
-        metastore: The root.
+        metastore: The Metastore with the table's versions.
         table: The table's configuration.
-        lookup: A version of the table. Its cached metadata saves requests.
+        lookup: The table, opened at a version. Metadata that the version caches need not be requested.
     """
 
     def table_format() -> TableFormat:
@@ -90,7 +90,7 @@ def create_check_context(metastore: Metastore, table: TableConfig, lookup: Table
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject that a check is evaluated for: a table, partition or column as of a version."""
+    """The subject that a check is evaluated for: a table, partition or column at a version."""
 
     table: Table
     context: CheckContext
@@ -121,19 +121,19 @@ class Subject:
         return f"column {self.column_name!r} of table {self.table.version.table!r}"
 
     def literal(self, value: ColumnValue) -> pa.Scalar:
-        """Return a value of the configuration as a value of the column's type.
+        """Convert a configured value to the column's type.
 
         Raises:
             LiteralError: The value does not fit the type.
-            NotStoredError: Values of the type cannot be compared, as those of a struct.
+            NotStoredError: Values of the type, such as structs, cannot be compared.
         """
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Return a configured value as text, which is parsed later by the rules of the column's type.
+        """Convert a configured value to text, which `Table.literal` then parses by the rules of the column's type.
 
-        Booleans remain booleans. Numbers remain numbers if the column has texts, binary values or UUIDs; no number
-        fits these types.
+        Booleans stay booleans. Numbers stay numbers if the column has texts, binary values or UUIDs, so that they are
+        rejected.
         """
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):
@@ -148,7 +148,7 @@ class Subject:
         return TextValue(value.isoformat())
 
     def earlier(self, baseline: Baseline) -> Subject | None:
-        """Return the same subject as of an earlier version; None if the earlier version has no such partition.
+        """Return the same subject at an earlier version; None if that version does not have the partition.
 
         Raises:
             NotStoredError: There is no such version, or it has no such column.
@@ -171,7 +171,7 @@ def find_column_name(table: Table, field_id: str) -> str | None:
 
 
 def _earlier_version(metastore: Metastore, table: Table, baseline: Baseline) -> Table:
-    """Return the version of a table that a baseline selects. Raises NotStoredError if there is none."""
+    """Return the table at the earlier version that a baseline selects. Raises NotStoredError if there is none."""
     version = table.version
     numbers = [number for number in metastore.version_numbers(version.table) if number < version.number]
     if isinstance(baseline, int):

@@ -1,4 +1,4 @@
-"""Suggestions of checks: rules that a version satisfies and that seem to be intended.
+"""Suggestions of checks: rules that a table satisfies now, and that its owner probably wants it to satisfy.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -29,7 +29,7 @@ from metastore_assets.values.physical import order_key
 from metastore_assets.values.types import class_named
 
 Entry: TypeAlias = Any
-"""One entry of a list of checks in the configuration, as YAML has it."""
+"""One entry of a list of checks, as parsed from YAML: `not_null` or `{"range": {"minimum": 0}}`."""
 
 _MAX_SET_SIZE = 20
 """Maximum number of distinct values of a column that looks like a set of accepted values."""
@@ -59,7 +59,7 @@ _SHIFTED_INDEX = 0.25
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Suggested entries for the configuration: those of the table, and those of its columns by column name."""
+    """Suggested checks, as entries for the configuration: for the table, and for its columns by column name."""
 
     table: Sequence[Entry] = ()
     columns: Mapping[str, Sequence[Entry]] = field(default_factory=dict)
@@ -89,10 +89,10 @@ class _Dumper(yaml.SafeDumper):
 
 
 def suggest(table: Table, context: CheckContext) -> Suggestions:
-    """Return suggested checks. The version passes all of them by exact statistics.
+    """Return suggested checks, all of which the version passes.
 
     Args:
-        table: The version.
+        table: The table, opened at the version.
         context: Gives access to earlier versions and the table's metadata.
     """
     history = _history(table, context)
@@ -118,7 +118,7 @@ def suggestions_json(table: Table, context: CheckContext) -> Json:
 
 
 def _select_passing(entries: Iterator[Entry], level: Level, subject: Subject) -> list[Entry]:
-    """Return the entries whose checks the subject passes."""
+    """Return the entries whose checks pass for the subject."""
     return [entry for entry in entries if _passes(parse_check(entry, level), subject)]
 
 
@@ -127,7 +127,7 @@ def _passes(check: Check, subject: Subject) -> bool:
 
 
 def _history(table: Table, context: CheckContext) -> list[Table]:
-    """Return the last versions up to this one, ascending, one per snapshot."""
+    """Return the table at up to 20 earlier versions and at this one, ascending, with one version per snapshot."""
     by_snapshot: dict[tuple[str, datetime | None], Table] = {}
     version = table.version
     numbers = [number for number in context.metastore.version_numbers(version.table) if number < version.number]
@@ -142,7 +142,7 @@ def _history(table: Table, context: CheckContext) -> list[Table]:
 
 
 def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidate entries for the checks of a table. The table may fail some of them."""
+    """Yield candidates for checks of a table. Some may fail."""
     yield "consistent"
     yield "complete"
     times = [table.version.committed_at for table in history if table.version.committed_at is not None]
@@ -163,7 +163,7 @@ def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
 
 
 def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidate entries for the checks of a column. The column may fail some of them."""
+    """Yield candidates for checks of a column. Some may fail."""
     row = subject.row
     rows = row.value_count + row.null_count
     if rows < _MIN_ROWS:
@@ -187,7 +187,7 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
 
 
 def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidate entries for a column with too many values for `accepted_values`."""
+    """Yield candidates for checks of a column that has too many distinct values for `accepted_values`."""
     row = subject.row
     cls = class_named(row.type_class or "null")
     if cls.is_numeric and row.minimum is not None and order_key(row.minimum) >= 0 and not row.nan_count:
@@ -204,15 +204,12 @@ def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table
 
 
 def _may_be_key(row: ColumnStatistics) -> bool:
-    """Return whether values of a type may be keys.
-
-    Times and measures (such as floats) are no keys, because they are often distinct by chance.
-    """
+    """Return whether a column has a type that keys have. Times, floats and decimals are often distinct by chance."""
     return row.type_class in ("int64", "uint64", "string", "binary", "uuid")
 
 
 def _accepted_values(row: ColumnStatistics, table: Table) -> list[Any] | None:
-    """Return the ascending values of a column whose values look like a fixed set; None for any other column."""
+    """Return all values of a column, ascending, if they look like a fixed set of codes; otherwise None."""
     distinct = row.distinct_count
     if row.type_class not in ("string", "int64") or distinct is None or row.distinct_count_guarantee != "exact":
         return None
@@ -238,7 +235,10 @@ def _pattern(subject: Subject) -> str | None:
 
 
 def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
-    """Return whether the distribution was stable in all versions. The column may have been renamed."""
+    """Return whether the distribution of a column hardly changed between each two successive versions.
+
+    The column is found in earlier versions by its field id, so it may have been renamed.
+    """
     names = [find_column_name(version, row.field_id) for version in history]
     try:
         versions = zip(history, names, strict=True)
@@ -261,6 +261,6 @@ def _ceil_percent(part: Fraction) -> int:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration rounded up to hours, or to days from 48 hours on."""
+    """Format a duration, rounded up: `5h` up to 48 hours, then `3d`."""
     hours = max(1, math.ceil(timedelta(seconds=seconds) / timedelta(hours=1)))
     return f"{hours}h" if hours <= 48 else f"{math.ceil(hours / 24)}d"

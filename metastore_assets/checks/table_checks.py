@@ -49,7 +49,8 @@ class Fresh(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare the age of the commit with `within`.
 
-        Without a commit time, the check fails if the version was published too long ago, and is unknown otherwise.
+        If the format records no commit time, the check fails if the version is older than `within`, because the commit
+        is then older too. Otherwise it is unknown.
         """
         version, now = subject.table.version, subject.context.now
         if version.committed_at is not None:
@@ -90,7 +91,7 @@ class Current(Check):
 
 
 class Complete(Check):
-    """The newest version has all files of the table, and as many rows of each file as the format's metadata say."""
+    """The newest version has all files of the table, and for each file as many rows as the table's metadata say."""
 
     kind = "complete"
     level = "table"
@@ -193,9 +194,9 @@ class RowCountChange(BoundedCheck):
         return {**{key: item for key, item in value.items() if key != "within"}, "lower": -limit, "upper": limit}
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the row counts. A new partition passes.
+        """Compare the row counts. A partition that the earlier version does not have passes.
 
-        If the earlier version had 0 rows, any number of rows above 0 exceeds every upper bound.
+        If the earlier version has 0 rows, any row exceeds every upper bound.
         """
         earlier = subject.earlier(self.against)
         rows = subject.row_count
@@ -219,13 +220,16 @@ class RowCountChange(BoundedCheck):
 
 
 def missing_table_reason(error: TableNotFoundError) -> str:
-    """Return a message that the table, or the snapshot that its option `at` selects, no longer exists."""
+    """Return the message that the table no longer exists, or else the snapshot that its option `at` selects."""
     what = "the snapshot that `at` selects" if isinstance(error, SnapshotNotFoundError) else "the table"
     return f"{what} no longer exists: {error}"
 
 
 def _read_metadata(read: Callable[[], T]) -> T | Finding:
-    """Return the result of `read`, which reads the table's metadata, or a finding that they cannot be read."""
+    """Call `read`, which reads the table's metadata, and return its result. If it raises, return a finding about that.
+
+    The finding is `failed` if the table no longer exists, and otherwise `unknown`.
+    """
     try:
         return read()
     except TableNotFoundError as error:
@@ -238,7 +242,7 @@ def _read_metadata(read: Callable[[], T]) -> T | Finding:
 
 
 def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fragment]) -> Iterator[str]:
-    """Yield the differences between the files of a version and the files of a snapshot, as text.
+    """Yield a message for each difference between the files of a version and those of a snapshot.
 
     Args:
         entries: The files of the version by id.
@@ -257,7 +261,7 @@ def _file_differences(entries: dict[str, FragmentEntry], fragments: Sequence[Fra
 
 
 def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> Iterator[str]:
-    """Yield the contradictions within a version.
+    """Yield a message for each contradiction within a version.
 
     Args:
         version: The version.
@@ -281,7 +285,7 @@ def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> I
 
 
 def _column_contradictions(row: ColumnStatistics) -> Iterator[str]:
-    """Yield the contradictions within the statistics of a column, as text."""
+    """Yield a message for each contradiction within the statistics of a column."""
     for name, part, total, of in (
         ("NaN", row.nan_count, row.value_count, "values"),
         ("distinct values", row.distinct_count, row.value_count, "values"),

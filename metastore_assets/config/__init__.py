@@ -55,7 +55,7 @@ _MODULES = {
     "load_config": "loading",
     "read_config": "loading",
 }
-"""By name, the module that defines it."""
+"""The module that defines each name."""
 
 
 def __getattr__(name: str) -> Any:

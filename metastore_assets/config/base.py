@@ -15,9 +15,9 @@ from metastore_assets.errors import ConfigError
 
 
 class _ConfigMetaclass(type(BaseModel)):  # type: ignore[misc] # pydantic has no public name for its metaclass
-    """The metaclass of models. Calling a model's class raises ConfigError instead of pydantic's ValidationError.
+    """The metaclass of models. `TableConfig(…)` raises ConfigError instead of pydantic's ValidationError.
 
-    Pydantic constructs nested models without calling their class, so it still receives ValidationErrors from these.
+    Pydantic creates nested models without calling their class, so it still gets ValidationErrors from them.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -31,23 +31,23 @@ _METACLASS: Any = _ConfigMetaclass
 
 
 class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] # its public type is only `type`
-    """A section of the configuration. It is immutable; unknown keys and invalid values raise ConfigError."""
+    """A section of the configuration: immutable, and validated. Unknown keys and invalid values raise ConfigError."""
 
     # `hide_input_in_errors`: values may be secrets. `defer_build`: only the outermost model needs a validator.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     references: ClassVar[frozenset[str]] = frozenset()
-    """Names of the fields in which `${VAR}` stays until the configuration is resolved.
+    """Names of the fields in which `${VAR}` stays until `MetastoreConfig.resolve` replaces it.
 
-    Their texts may be secrets, or only the processes that refresh tables have the variables. A field whose model has
-    such fields is also among them. In all other fields `${VAR}` is replaced when the model is constructed, before the
-    values are validated.
+    These are fields whose values may be secrets, or whose variables exist only where tables are refreshed, and fields
+    with models that have such fields. In all other fields, `${VAR}` is replaced when the model is created, before its
+    value is validated.
     """
 
     @model_validator(mode="before")
     @classmethod
     def _substitute_variables(cls, value: Any) -> Any:
-        """Replace `EnvVar` by `${VAR}`, and `${VAR}` by its value in all fields but those of `references`."""
+        """Replace Dagster's `EnvVar` by `${VAR}`. Then replace `${VAR}` by its value, except in `references`."""
         value = env_vars_to_references(value)
         if not isinstance(value, Mapping):
             return value
@@ -57,7 +57,7 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
 
     @classmethod
     def model_validate(cls, obj: Any, **settings: Any) -> Self:
-        """Return the model of a mapping. Raises ConfigError if the mapping is invalid."""
+        """Create the model from a mapping. Raises ConfigError if the mapping is invalid."""
         try:
             return super().model_validate(obj, **settings)
         except ValidationError as error:
@@ -65,7 +65,7 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
 
     @classmethod
     def validate_raw(cls, obj: Any) -> Self:
-        """Return the model of a mapping. Raises pydantic's ValidationError, which the caller explains."""
+        """Create the model from a mapping. Raises pydantic's ValidationError, which the caller formats."""
         return super().model_validate(obj)
 
 
@@ -84,7 +84,7 @@ def _config_error(model: Any, raw: Any, error: ValidationError) -> ConfigError:
 
 
 def as_text(value: Any) -> Any:
-    """Return a number, boolean, date or time as the text that YAML has for it. Other values are returned unchanged."""
+    """Convert a number, boolean, date or time back to its text in YAML. Other values are returned unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
@@ -93,7 +93,7 @@ def as_text(value: Any) -> Any:
 
 
 def validate_prefixes(value: Any) -> Any:
-    """Return location prefixes unchanged, or a single text as a list of one.
+    """Validate a list of location prefixes. A single text becomes a list of one.
 
     Raises:
         ValueError: A prefix is not a text, or is blank, which would mean the current folder.

@@ -1,4 +1,4 @@
-"""The section `emr_serverless`: settings of refreshes that run as jobs of EMR Serverless, and their validation."""
+"""The section `emr_serverless`: settings for refreshes that run as jobs of EMR Serverless, and their validation."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class EmrServerlessConfig(ConfigModel):
 
 
 def job_folder(config: MetastoreConfig) -> str:
-    """Return the folder for the requests and answers of jobs, without a trailing slash.
+    """Return the URI of the folder for requests to jobs and their answers, without a trailing slash.
 
     Args:
         config: A configuration for which `emr_obstacle` returned None.
@@ -97,10 +97,10 @@ def job_folder(config: MetastoreConfig) -> str:
 
 
 def emr_obstacle(config: MetastoreConfig) -> str | None:
-    """Return the reason why a configuration cannot use `engine: emr-serverless`, with advice; None if it can.
+    """Return why a configuration with `engine: emr-serverless` cannot work, with advice; None if it can.
 
-    None is also returned for another `engine`. Values that refer to variables count as valid, so check the
-    configuration again after its variables are replaced.
+    The result is also None for another `engine`. Values that refer to variables count as valid. Therefore the
+    configuration is checked again after its variables are replaced.
     """
     if config.engine != EMR_SERVERLESS:
         return None
@@ -128,7 +128,7 @@ def emr_obstacle(config: MetastoreConfig) -> str | None:
 
 
 def _locations(config: MetastoreConfig) -> Iterator[tuple[str, str]]:
-    """Yield each location that a job reads or writes, with its key for messages."""
+    """Yield (key, location) for each location that a job reads or writes. The key is for messages."""
     yield "root", config.root
     for table in config.tables:
         if table.catalog is None:
@@ -153,7 +153,7 @@ def _is_local(location: str) -> bool:
 
 
 def _settings(config: MetastoreConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield the section, the key and the value of each setting that may be a secret."""
+    """Yield (section, key, value) for each setting that may be a secret."""
     for key, value in config.storage_options.items():
         yield "storage_options", key, value
     for entry in config.entries:
@@ -173,7 +173,7 @@ def _is_secret(key: str, value: str) -> bool:
 
 
 def _validate(value: str, pattern: re.Pattern[str], expected: str) -> str:
-    """Return the value if it matches a pattern or refers to a variable. Otherwise raise ValueError(expected)."""
+    """Return the value unchanged. Raises ValueError if it neither matches the pattern nor refers to a variable."""
     if not has_reference(value) and not pattern.fullmatch(value):
         raise ValueError(expected)
     return value
@@ -182,12 +182,12 @@ def _validate(value: str, pattern: re.Pattern[str], expected: str) -> str:
 def job_spark_properties(
     settings: EmrServerlessConfig, configured: Mapping[str, str], region: str | None
 ) -> dict[str, str]:
-    """Return the Spark properties of a job.
+    """Return the Spark properties of a job: the defaults, replaced by those of the configuration.
 
     Args:
         settings: The section `emr_serverless`.
-        configured: Spark properties of the configuration. They replace the defaults.
-        region: Region of the application; the default region of the job's requests.
+        configured: Spark properties of the configuration.
+        region: Region of the application, which becomes the default region of the job's requests; None for none.
     """
     python, name = settings.python, settings.python.removeprefix("./").partition("/")[0]
     archives = [f"{settings.environment}#{name}"] if settings.environment else []

@@ -1,4 +1,4 @@
-"""Messages for validation errors: the table, the key, the value, and what is allowed."""
+"""Messages for errors of validation, with the table, the key, the value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _EXPECTED = {
 def explain(
     raw: Mapping[Any, Any], error: ValidationError, model: type[BaseModel], *, quotes_unknown: bool = True
 ) -> str:
-    """Return a text that explains all errors of a validation, separated by semicolons.
+    """Format all errors of a validation as one text, separated by semicolons.
 
     An error reads `table 'orders': columns.price.histogram = 5: <what is allowed>`.
 
     Args:
-        raw: The mapping that failed the validation of `model`.
-        error: The errors of that validation.
-        model: The model.
-        quotes_unknown: Whether to show values of unknown keys. The value of a misspelt key may be a secret.
+        raw: The mapping that was validated.
+        error: The errors of its validation.
+        model: The model that validated it.
+        quotes_unknown: Whether values of unknown keys are shown. The value of a misspelt key may be a secret.
     """
     problems_by_path: dict[KeyPath, list[Problem]] = {}
     for problem in error.errors(include_url=False):
         problems_by_path.setdefault(tuple(_key_path(raw, problem)), []).append(problem)
-    # A value that fits none of several types has a problem per type. The one with the longest path says most.
+    # A value that fits none of several types has a problem per type. The one with the longest path is most specific.
     outer = {path[:length] for path in problems_by_path for length in range(1, len(path))}
     return "; ".join(
         _explain_problems(raw, path, problems, model, quotes_unknown=quotes_unknown)
@@ -56,11 +56,7 @@ def explain(
 
 
 def expected_text(problem: Problem) -> str | None:
-    """Return a description of the expected value, such as `a whole number` or `0 or more`.
-
-    Returns:
-        None if only pydantic's message describes it.
-    """
+    """Return what a value must be, such as `a whole number` or `0 or more`; None for problems of other kinds."""
     context = problem.get("ctx") or {}
     if problem["type"] == "literal_error":
         return str(context["expected"])
@@ -70,12 +66,12 @@ def expected_text(problem: Problem) -> str | None:
 
 
 def message_of(problem: Problem) -> str:
-    """Return the message of a problem, without the prefix that pydantic adds to messages of validators."""
+    """Return the message of a problem, without pydantic's prefix `Value error, `."""
     return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def show_value(value: Any) -> str:
-    """Return a value as text for a message. A long text is cut. A long value of another type becomes an empty text."""
+    """Format a value for a message. A text is cut after 60 characters; another long value becomes an empty text."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value) if isinstance(value, str | list | dict) else str(value)
@@ -98,9 +94,9 @@ def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
 def _explain_problems(
     raw: Mapping[Any, Any], path: KeyPath, problems: list[Problem], model: type[BaseModel], *, quotes_unknown: bool
 ) -> str:
-    """Return a message about all problems of one value: its location, the value, and what is allowed.
+    """Format all problems of one value as one message: where it is, the value, and what is allowed.
 
-    The value is omitted if it may be a secret.
+    A value that may be a secret is left out.
     """
     subject, key = _subject_and_key(raw, path)
     where = f"{subject}: {key}" if subject and key else subject or key
@@ -116,10 +112,7 @@ def _explain_problems(
 
 
 def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
-    """Return the table or database to which a path leads, and the dotted key inside it, for messages.
-
-    Outside of tables and databases the first text is empty.
-    """
+    """Split a path for messages: `("table 'orders'", "columns.price")`. Outside of entries, the first text is empty."""
     if path[:1] == ("databases",) and len(path) > 1 and isinstance(path[1], int):
         database = raw["databases"][path[1]]
         name = database.get("database") if isinstance(database, Mapping) else path[1]
@@ -134,7 +127,7 @@ def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
 
 
 def _reason(problems: list[Problem], path: KeyPath, model: type[BaseModel]) -> str:
-    """Return a text that says what is allowed instead of a value, or what is wrong with its key."""
+    """Return what is allowed instead of a value, or what is wrong with its key."""
     first = problems[0]
     if first["type"] == "extra_forbidden":
         keys = _yaml_keys(_model_at(path[:-1], model))
@@ -162,7 +155,7 @@ def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
 
 
 def _yaml_keys(model: type[BaseModel]) -> list[str]:
-    """Return the YAML keys of the fields of a model. Inherited fields come last."""
+    """Return the YAML keys of a model's fields: first its own, then the inherited ones."""
     inherited = {name for base in model.__mro__[1:] for name in getattr(base, "model_fields", ())}
     fields = sorted(model.model_fields.items(), key=lambda item: item[0] in inherited)
     return [field.alias or name for name, field in fields]

@@ -1,4 +1,4 @@
-"""The configuration file before validation: its path and its YAML.
+"""The configuration file before validation: finding it, and parsing its YAML.
 
 This module imports neither pydantic nor the models, so that completion in a shell is fast.
 """
@@ -24,10 +24,7 @@ def config_path(path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """Return the mapping in a YAML file, not yet validated.
-
-    Keys without a value are dropped, at the top level and in tables. Entries of `tables` with a key `database` are
-    moved to `databases`.
+    """Parse a YAML file, without validating its keys and values. The result is that of `normalize_mapping`.
 
     Raises:
         ConfigError: The file cannot be read, is not valid YAML, or is not a mapping.
@@ -53,7 +50,10 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 
 
 def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a raw configuration without keys that have no value, and with databases separated from tables."""
+    """Normalize a parsed configuration: drop keys without a value, and move databases from `tables` to `databases`.
+
+    An entry of `tables` is a database if it has a key `database`.
+    """
     tables = raw.get("tables")
     if isinstance(tables, list):
         tables = [_without_nulls(entry) if isinstance(entry, dict) else entry for entry in tables]
@@ -61,7 +61,7 @@ def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def separate_databases(raw: dict[Any, Any]) -> dict[Any, Any]:
-    """Return a raw configuration in which entries of `tables` with a key `database` are moved to `databases`."""
+    """Move the entries of `tables` that have a key `database` to `databases`. The argument is not changed."""
     entries = raw.get("tables")
     if not isinstance(entries, list | tuple):
         return raw
@@ -77,7 +77,7 @@ def _is_database(entry: object) -> bool:
 
 
 def table_name_for(identifier: str) -> str:
-    """Return a catalog's identifier as a table name. Characters that names must not contain become `_`."""
+    """Convert a table's identifier in a catalog to a valid table name: `db.sales` becomes `db_sales`."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", identifier)
 
 
@@ -86,7 +86,7 @@ def _without_nulls(keys: dict[Any, Any]) -> dict[Any, Any]:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """A loader that rejects mappings with duplicate keys. PyYAML would silently use the last of them."""
+    """A YAML loader that rejects mappings with duplicate keys, of which PyYAML would silently use the last."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)

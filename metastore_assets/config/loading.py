@@ -15,9 +15,9 @@ from metastore_assets.errors import ConfigError
 
 
 def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Return the validated configuration. Variables and relative paths are not replaced.
+    """Read the configuration and validate it, except its checks. Variables and relative paths are not replaced.
 
-    Checks are not validated here; see `metastore_assets.checks.entries.validate_checks`.
+    Checks are validated by `metastore_assets.checks.entries.validate_checks`.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.
@@ -30,7 +30,7 @@ def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
 
 
 def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
-    """Return the validated configuration in a mapping. Variables and relative paths are not replaced.
+    """Validate the mapping in a configuration file. Variables and relative paths are not replaced.
 
     Args:
         raw: The mapping, as `read_mapping` returns it.
@@ -47,9 +47,9 @@ def parse_config(raw: dict[Any, Any], file: Path) -> MetastoreConfig:
 
 
 def load_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Return the validated configuration with the values of variables and with absolute paths.
+    """Read the configuration with the values of variables and with absolute paths. Checks are not validated.
 
-    Relative paths refer to the folder of the file. Checks are not validated, as in `read_config`.
+    Relative paths refer to the folder of the file.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.

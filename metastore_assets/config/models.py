@@ -117,7 +117,7 @@ class SharedTableConfig(ConfigModel):
         return self
 
     def _policy_conflict(self, column: str) -> str | None:
-        """Return a message about keys of a column's policy that contradict each other, with advice; None if none do."""
+        """Return a message about contradicting keys in a column's policy, with advice; None if there are none."""
         policy, configured = self.effective_policy(column), self.columns[column]
         key = policy.enumerating_key
         if key and (policy.frequencies == "off" or policy.values == "hidden"):
@@ -147,11 +147,11 @@ class SharedTableConfig(ConfigModel):
         """The text by which messages refer to the table or database, such as `table 'orders'`."""
 
     def effective_policy(self, column: str, aliases: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
-        """Return the policy of a column after inheritance.
+        """Return the policy that applies to a column.
 
-        Each key comes from the first of these that has it: the column's entry under `columns`, the entry `default`,
-        the built-in policy. For `statistics`, the table or database comes before the built-in policy. `checks` of the
-        column's entry are not in the result. Two more rules apply:
+        Each key comes from the first of these that sets it: the column's entry under `columns`, the entry `default`,
+        the built-in policy. The key `statistics` may also come from the table or database, before the built-in policy.
+        `checks` are left out. Two more rules apply:
 
         - A column is hidden if its entry, or the entry of a struct, list or map around it, has `values: hidden`.
         - `ranks: on` and `by_partition: on` need all values: `frequencies: auto` becomes `all`, and an undecided
@@ -159,9 +159,8 @@ class SharedTableConfig(ConfigModel):
 
         Args:
             column: The dotted path of the column.
-            aliases: `LeafColumn.aliases`: all paths of the column and of the columns that contain it. The default is
-                for an unknown schema: all names under `columns` that are the path itself or its beginning before a
-                dot.
+            aliases: All paths of the column and of each column around it, as in `LeafColumn.aliases`. The default is
+                for an unknown schema: for `a.b`, the names `a` and `a.b`.
         """
         policy = self.columns.get("default") or _built_in_policy()
         if "statistics" not in policy.model_fields_set:
@@ -183,11 +182,11 @@ class SharedTableConfig(ConfigModel):
     def _is_hidden(self, names: Sequence[str]) -> bool:
         """Return whether the entries under `columns` hide the values of one column.
 
-        A column that is or may be renamed has several paths, and each can have an entry. If the entry for the current
-        path sets `values`, only this entry counts. Otherwise, the column is hidden if any of the entries hides it.
+        A column can have several paths, such as `a.b` with and without backticks, each with an entry. If the entry of
+        the first path sets `values`, only this entry counts. Otherwise, the column is hidden if any entry hides it.
 
         Args:
-            names: The paths of the column, the current one first.
+            names: The paths of the column, the one that results show first.
         """
         policies = {name: self.columns[name] for name in names if name != "default" and name in self.columns}
         values = {name: policy.values for name, policy in policies.items() if "values" in policy.model_fields_set}
@@ -195,7 +194,7 @@ class SharedTableConfig(ConfigModel):
 
     @property
     def named_statistics(self) -> tuple[str, ...]:
-        """The references to all classes of user-defined statistics in this entry, without duplicates."""
+        """All classes of user-defined statistics that this entry names, as `module:Class`, without duplicates."""
         of_columns = (reference for policy in self.columns.values() for reference in policy.statistics)
         return tuple(dict.fromkeys([*self.statistics, *of_columns]))
 
@@ -210,12 +209,12 @@ SharedTableConfigT = TypeVar("SharedTableConfigT", bound=SharedTableConfig)
 
 @lru_cache(maxsize=1)
 def _built_in_policy() -> ColumnPolicy:
-    """Return the policy of a column without configuration. It is cached, because pydantic builds a validator for it."""
+    """Return the policy of a column without configuration, from a cache: pydantic builds a validator to create it."""
     return ColumnPolicy()
 
 
 class TableConfig(SharedTableConfig):
-    """One table of the Metastore, at a `uri`, or under its name `table` in a `catalog`."""
+    """One table of the Metastore: either at a `uri`, or with the name `table` in a `catalog`."""
 
     references: ClassVar[frozenset[str]] = SharedTableConfig.references | {
         *("uri", "catalog", "identifier", "at", "options"),
@@ -285,7 +284,7 @@ class TableConfig(SharedTableConfig):
     @field_validator("partitions", mode="before")
     @classmethod
     def _wrap_patterns(cls, value: Any) -> Any:
-        """Return the patterns of each column as a tuple of texts. YAML may have a single pattern, number or date."""
+        """Convert the patterns of each column to a tuple of texts. YAML may have a single pattern, number or date."""
         if not isinstance(value, Mapping):
             return value
         lists = {column: item if isinstance(item, list | tuple) else [item] for column, item in value.items()}
@@ -294,7 +293,7 @@ class TableConfig(SharedTableConfig):
     @field_validator("partitions")
     @classmethod
     def _validate_condition(cls, value: Any) -> Any:
-        """Return the value unchanged. Raises ValueError if it is a condition that does not parse."""
+        """Return the value unchanged. Raises ValueError if it is a condition that cannot be parsed."""
         if isinstance(value, str):
             from metastore_assets.expressions.sql_parser import parse_sql  # importing the parser takes 90 ms
 
@@ -331,7 +330,7 @@ class TableConfig(SharedTableConfig):
         return self._database
 
     def with_database(self, database: str) -> TableConfig:
-        """Return a copy of the table that belongs to the database entry with a key (`<catalog>.<database>`)."""
+        """Return a copy of the table that belongs to the database with a `DatabaseConfig.key`."""
         copy = self.model_copy()
         copy._database = database
         return copy
@@ -358,19 +357,17 @@ class TableConfig(SharedTableConfig):
         return copy
 
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
-        """Return, in ascending order, the columns that have a policy and do not exist in the table.
+        """Return the names under `columns` that are no columns of the table, in ascending order.
+
+        For a table of a database, the result is empty: its policies apply only to those tables that have the column.
 
         Args:
             columns: The dotted paths of all columns of the table, structs, lists and maps included.
-
-        Returns:
-            The columns; none for a table of a database entry, because its policies apply only to tables that have the
-            column.
         """
         return [] if self._database else sorted(set(self.columns) - columns - {"default"})
 
     def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
-        """Return a warning if policies name columns that were dropped from the table; otherwise None.
+        """Return a warning if there are policies for columns that the table no longer has; otherwise None.
 
         Args:
             dropped: The dotted paths of the dropped columns.
@@ -404,7 +401,7 @@ class DatabaseConfig(SharedTableConfig):
     @field_validator("only", "exclude", mode="before")
     @classmethod
     def _validate_patterns(cls, value: Any) -> Any:
-        """Return patterns as a tuple; a single text becomes a tuple of one. Raises ValueError for anything else."""
+        """Validate patterns. A single text becomes a tuple of one. Raises ValueError for anything but texts."""
         patterns = [value] if isinstance(value, str) else value
         if (
             not isinstance(patterns, list | tuple)
@@ -429,14 +426,11 @@ class DatabaseConfig(SharedTableConfig):
 
     @property
     def key(self) -> str:
-        """The identity of the entry: `<catalog>.<database>`."""
+        """The text that identifies the database: `<catalog>.<database>`."""
         return f"{getattr(self.catalog, 'name', self.catalog)}.{self.database}"
 
     def includes(self, table: str) -> bool:
-        """Return whether the entry includes a table, according to `only` and `exclude` (in YAML `except`).
-
-        Names are compared without regard to case.
-        """
+        """Return whether a table matches `only` and does not match `exclude` (in YAML `except`), ignoring case."""
         is_selected = not self.only or matches_any_pattern(table, self.only, ignore_case=True)
         return is_selected and not matches_any_pattern(table, self.exclude, ignore_case=True)
 
@@ -467,8 +461,8 @@ class MetastoreConfig(ConfigModel):
     """A configuration: the content of `metastore.yaml`, or the same keys given in Python.
 
     Texts may refer to environment variables as `${VAR}` or `${VAR:-default}`, and in Python also as Dagster's
-    `EnvVar`. When a configuration is constructed, the references in most fields are replaced by values. `resolve`
-    replaces the references in the fields that `references` lists, and makes relative paths absolute.
+    `EnvVar`. In most fields, they are replaced by values when the configuration is created. In fields that may contain
+    secrets or locations, `resolve` replaces them.
     """
 
     references: ClassVar[frozenset[str]] = frozenset(
@@ -489,7 +483,7 @@ class MetastoreConfig(ConfigModel):
     """Settings of the jobs of EMR Serverless, which `engine: emr-serverless` requires."""
     keep_versions: int = Field(default=100, ge=1)
     """Number of newest versions of each table that stay readable. `metastore expire` removes the files that only older
-    versions need."""
+    versions use."""
     catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)
     """Catalogs by name. Without an entry, the catalog `default` is the SQLite file `catalog.db` in a local `root`."""
     path_mapping: dict[str, str] = Field(default_factory=dict)
@@ -553,9 +547,9 @@ class MetastoreConfig(ConfigModel):
         return self
 
     def table(self, name: str) -> TableConfig:
-        """Return the entry of `tables` with that name. Raises ConfigError if there is none.
+        """Return the entry of `tables` with a name. Raises ConfigError if there is none.
 
-        Tables of database entries are not searched.
+        Tables of databases are entries of `tables` only after their databases were listed.
         """
         for table in self.tables:
             if table.name == name:
@@ -574,23 +568,22 @@ class MetastoreConfig(ConfigModel):
         return (*self.tables, *self.databases)
 
     def sensor_status(self, entry: SharedTableConfig, override: SensorStatus | None = None) -> SensorStatus:
-        """Return the initial status of the sensor of a table or database.
+        """Return the initial status of the sensor of a table or database: its `sensor.status`, or else `sensors`.
 
         Args:
             entry: The table or database.
-            override: The status to return instead of the configured one: the entry's `sensor.status`, or else the key
-                `sensors`.
+            override: The status to return instead of the configured one; None for the configured one.
         """
         return override or entry.sensor.status or self.sensors
 
     @property
     def named_statistics(self) -> tuple[str, ...]:
-        """The references to all classes of user-defined statistics in the configuration, without duplicates."""
+        """The distinct classes of user-defined statistics that the configuration names, as `module:Class`."""
         of_entries = (name for entry in self.entries for name in entry.named_statistics)
         return tuple(dict.fromkeys([*self.statistics, *of_entries]))
 
     def locate(self, folder: Path | None = None) -> MetastoreConfig:
-        """Return the configuration with absolute paths, and with the keys for all tables merged into each table.
+        """Return a copy with absolute paths, in which settings for all tables are merged into each table.
 
         References to variables are not replaced, so the result contains no secrets and needs no environment.
 
@@ -601,9 +594,7 @@ class MetastoreConfig(ConfigModel):
         return _locate(self, folder or self._folder or Path.cwd())
 
     def resolve(self, environment: Mapping[str, str] | None = None) -> MetastoreConfig:
-        """Return the configuration with absolute paths and the values of variables.
-
-        A resolved configuration is returned unchanged.
+        """Return a copy with absolute paths and with the values of variables. A resolved one is returned unchanged.
 
         Args:
             environment: Values of variables. Default: the environment of this process.
@@ -626,7 +617,7 @@ class MetastoreConfig(ConfigModel):
         return located
 
     def in_folder(self, folder: Path) -> MetastoreConfig:
-        """Return a copy of the configuration whose relative paths refer to a folder."""
+        """Return a copy whose relative paths refer to a folder."""
         copy = self.model_copy()
         copy._folder = folder
         return copy
@@ -655,7 +646,7 @@ def _check_emr(config: MetastoreConfig) -> None:
 
 
 def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
-    """Return the configuration with absolute paths, and with the keys for all tables merged into each table."""
+    """Return a copy with absolute paths, in which settings for all tables are merged into each table."""
 
     def located_mapping(path_mapping: Mapping[str, str]) -> dict[str, str]:
         return {old: _absolute(new, folder) for old, new in path_mapping.items()}
@@ -666,7 +657,7 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
     catalogs = _located_catalogs(config, root, folder)
 
     def located_entry(entry: SharedTableConfigT) -> SharedTableConfigT:
-        """Return an entry with the catalog that it names, absolute paths, and the settings shared by all tables."""
+        """Return an entry with absolute paths, the settings of the catalog that it names, and those for all tables."""
         catalog: str | CatalogConfig | None = getattr(entry, "catalog", None)
         return entry.model_copy(
             update={
@@ -684,7 +675,7 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
 
 
 def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[str, CatalogConfig]:
-    """Return all catalogs by name, including `default`, with their names and with absolute paths of SQLite files."""
+    """Return all catalogs by name, including `default`. Paths of SQLite files are absolute."""
     embedded = CatalogConfig.model_validate({"type": "sql", "uri": f"{_SQLITE}{root}/catalog.db"})
     catalogs = {EMBEDDED_CATALOG: embedded} | config.catalogs
     for name, catalog in catalogs.items():
@@ -697,8 +688,8 @@ def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[
 
 
 def _absolute(uri: str, folder: Path) -> str:
-    """Return a local path as an absolute path. A URI, or a text that begins with a variable, is returned unchanged."""
-    # A location that begins with a variable may be absolute or relative.
+    """Make a local path absolute. A URI is returned unchanged, and so is a text that begins with a variable."""
+    # The value of the variable may be an absolute path or a URI.
     if "://" in uri or uri.startswith("${"):
         return uri
     return os.path.normpath(folder / Path(uri).expanduser())

@@ -16,7 +16,7 @@ NEAR_UNIQUE_FROM = 65_536
 """Number of values from which `frequencies: auto` does not enumerate a column if more than half of them are distinct.
 """
 CardinalityMode = Literal["enumerated", "estimated", "fingerprinted"]
-"""How the values of a column are stored. Profiling decides it where the policy leaves it open.
+"""How the values of a column are stored. If the policy does not say it, profiling decides.
 
 `enumerated`: every distinct value with its frequency. `estimated`: only the estimated number of distinct values.
 `fingerprinted`: a hash of every value, and the values that occur at least twice with their frequencies.
@@ -28,10 +28,7 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
 def _class_references(value: Any) -> Any:
-    """Return class references as a sequence; a single one becomes a sequence of one.
-
-    Raises ValueError for other values.
-    """
+    """Validate references to classes. A single one becomes a tuple of one. Raises ValueError for other values."""
     references = (value,) if isinstance(value, str) else value
     if not isinstance(references, list | tuple) or not all(
         isinstance(item, str) and _CLASS_REFERENCE.fullmatch(item) for item in references
@@ -47,7 +44,7 @@ ClassReferences = Annotated[tuple[str, ...], BeforeValidator(_class_references)]
 class ResolvedPolicy(ConfigModel):
     """The settings of one column that decide which of its statistics and values are stored.
 
-    With `frequencies: auto` or `repeated` the decision also depends on the column's values; `resolve` records it.
+    With `frequencies: auto` or `repeated`, profiling decides from the values. `resolve` adds this decision.
     """
 
     frequencies: str = "auto"
@@ -80,36 +77,33 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def hash_key(self) -> bytes | None:
-        """The key for hashes of hidden values; None if no hashes of hidden values are stored."""
+        """The secret key for hashes of hidden values; None if no such hashes are stored."""
         return self._hash_key
 
     def with_hash_key(self, key: bytes) -> Self:
-        """Return a copy of the policy with a key for hashes of hidden values.
-
-        The key has no effect unless `values` is `hidden`.
-        """
+        """Return a copy with a secret key for hashes of hidden values. It has an effect only with `values: hidden`."""
         copy = self.model_copy()
         copy._hash_key = key
         return copy
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether all values are stored with their frequencies. If `is_undecided`, profiling may change this."""
+        """Whether all values are stored with their frequencies. If `is_undecided`, profiling may decide otherwise."""
         return self.frequencies not in ("off", "estimated") and not self.is_fingerprinted
 
     @property
     def is_fingerprinted(self) -> bool:
-        """Whether fingerprints of all values are stored, and an enumeration of those that occur at least twice."""
+        """Whether fingerprints of all values are stored, and only values that occur at least twice are enumerated."""
         return self.frequencies == "repeated" and self.algorithm == "fingerprints"
 
     @property
     def is_undecided(self) -> bool:
-        """Whether the form in which values are stored is decided only when the column is profiled."""
+        """Whether profiling still has to decide in which form values are stored."""
         return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
 
     @property
     def enumerating_key(self) -> str | None:
-        """The first key (`ranks`, `by_partition`) that is `on` and requires an enumeration of all values."""
+        """The key, `ranks` or `by_partition`, that is `on` and therefore requires all values; None if neither is."""
         return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
 
     @property
@@ -119,34 +113,34 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_all_values(self) -> bool:
-        """Whether all values are stored with their frequencies, by a setting or an earlier decision of profiling.
+        """Whether all values are stored with their frequencies, by a setting or by a decision of earlier profiling.
 
-        Even after the decision `enumerated`, profiling does not store the values if too many of them are distinct.
+        After the decision `enumerated`, profiling may still find too many distinct values and not store them.
         """
         return self.is_enumerated and not self.is_undecided
 
     @property
     def is_truncated(self) -> bool:
-        """Whether `top(n)` or `repeated` restricts which of the stored values are reported."""
+        """Whether only some of the stored values are reported, because of `top(n)` or `repeated`."""
         return self.max_values is not None or self.min_frequency > 1
 
     @property
     def max_values(self) -> int | None:
-        """Maximum number of reported values, the most frequent ones; None for no limit."""
+        """How many of the most frequent values are reported: n of `top(n)`; None for no limit."""
         match = _TOP.fullmatch(self.frequencies)
         return int(match[1]) if match else None
 
     @property
     def min_frequency(self) -> int:
-        """Minimum frequency of the values that are reported."""
+        """The frequency from which values are reported: 2 for `repeated`, otherwise 1."""
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
-        """Return the policy with a decision on how the values are stored.
+        """Return a copy with the decision of profiling on how the values are stored.
 
         Args:
-            mode: The decision. `enumerated` stores all values. The other modes store fingerprints under `frequencies:
-                repeated`, and estimates under any other setting.
+            mode: The decision. For `frequencies: repeated`, anything but `enumerated` means fingerprints. For other
+                settings, it means estimates.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}

@@ -23,7 +23,7 @@ Keys = tuple[str, ...]
 
 
 class VariableResolver:
-    """A resolver that replaces references to variables by the values of an environment.
+    """Replacement of references to variables by their values.
 
     Values that may be secrets are registered with `remember_secret`, so that messages do not show them.
     """
@@ -32,18 +32,18 @@ class VariableResolver:
         """Create a resolver.
 
         Args:
-            environment: Values by name of the variable.
-            preserve_secret_references: Whether references under keys of secrets are not replaced. Use this if another
-                process reads the result as a configuration, with these variables in its environment.
+            environment: The values of variables, by name.
+            preserve_secret_references: Whether references below keys of secrets, such as `storage_options`, stay. This
+                is for a configuration that another process reads, with these variables in its environment.
         """
         self._environment = environment
         self._preserves_secrets = preserve_secret_references
 
     def resolve(self, model: Model, path: Keys = ()) -> Model:
-        """Return the model with all references in its texts replaced, also inside mappings, lists and models.
+        """Return a copy of a model in which all references are replaced, also inside mappings, lists and models.
 
-        Only fields that the model's class lists in `references` may still contain references to variables. They were
-        replaced in all other fields when the model was constructed.
+        Only fields in the class variable `references` can contain any. In all other fields, they were replaced when the
+        model was created.
 
         Args:
             model: The model.
@@ -61,9 +61,9 @@ class VariableResolver:
         return _with_values(model, replace)
 
     def _resolve_value(self, value: Any, path: Keys, convert: Callable[[str, Keys], str]) -> Any:
-        """Return a value in which `convert(text, path)` replaces each text, also inside mappings, lists and secrets.
+        """Return a copy of a value in which `convert(text, path)` replaces each text, at any depth.
 
-        Models with `references` are always resolved by `resolve`, without `convert`.
+        Models with a class variable `references` are replaced by the result of `resolve` instead.
         """
         if isinstance(value, str):
             return convert(value, path)
@@ -83,20 +83,17 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text that has no references; `${` is escaped if the result is read as a configuration again."""
+        """Return a text in which `${` is literal: escaped if the result will be read as a configuration again."""
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:
-        """Return a text with its references replaced.
-
-        The text is returned unchanged if it may hold a secret and `preserve_secret_references` is set.
-        """
+        """Replace the references in a text. With `preserve_secret_references`, a possible secret stays unchanged."""
         if not self._preserves_secrets:
             return self.substitute_text(text, path)
         return text if _SECRET_KEYS & set(path) else self.substitute_text(text, path).replace("${", "$${")
 
     def substitute_text(self, text: str, path: Keys) -> str:
-        """Return a text with its references replaced, and `$${` replaced by `${`.
+        """Replace the references in a text by values, and `$${` by `${`.
 
         Args:
             text: The text.
@@ -133,10 +130,9 @@ class VariableResolver:
 
 
 def substitute(value: Any, environment: Mapping[str, str]) -> Any:
-    """Return a value with all references in its texts replaced, also inside mappings and lists.
+    """Return a copy of a value in which all references are replaced, also inside mappings and lists.
 
-    A text that consists of one reference is read as an unquoted YAML scalar: it may become a number or a boolean. Other
-    objects are returned unchanged.
+    If a text is exactly one reference, its value is parsed as in YAML, and may become a number or a boolean.
 
     Raises:
         ConfigError: A variable is not set, or a `${` begins no reference.
@@ -155,7 +151,7 @@ def substitute(value: Any, environment: Mapping[str, str]) -> Any:
 
 
 def _scalar(text: str) -> str | int | float | bool:
-    """Return a text as the number or boolean that YAML would read; any other text unchanged."""
+    """Parse a number or boolean as YAML does. Any other text is returned unchanged."""
     if text in ("true", "false"):
         return text == "true"
     if _NUMBER.fullmatch(text):
@@ -164,10 +160,10 @@ def _scalar(text: str) -> str | int | float | bool:
 
 
 def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
-    """Return a copy of the model in which each field that is set has the value `replace(name, value)`.
+    """Return a copy of the model in which each field has the value `replace(name, value)`.
 
-    For keys that are no fields of the model, `replace` gets `is_extra=True` in addition. Fields with default values
-    remain unset: policies distinguish them, and they contain no references.
+    Keys that are no fields of the model have the value `replace(name, value, is_extra=True)`. Fields that were not set
+    stay unset, because policies distinguish them from fields that were set to the default.
     """
     names = [name for name in type(model).model_fields if name in model.model_fields_set]
     fields = {name: replace(name, getattr(model, name)) for name in names}
@@ -176,7 +172,7 @@ def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
 
 
 def required_variables(value: Any) -> set[str]:
-    """Return the names of all variables to which a text, mapping or list refers without a default."""
+    """Return the names of the variables to which a text, mapping or list refers without a default."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -191,7 +187,7 @@ def has_reference(text: str) -> bool:
 
 
 def env_vars_to_references(value: Any) -> Any:
-    """Replace Dagster's `EnvVar("X")` in a value by the text `${X}`, also inside mappings and lists."""
+    """Return a copy of a value in which Dagster's `EnvVar("X")` is the text `${X}`, also inside mappings and lists."""
     name = getattr(value, "env_var_name", None) if isinstance(value, str) else None
     if name is not None:
         return f"${{{name}}}"
@@ -203,7 +199,7 @@ def env_vars_to_references(value: Any) -> Any:
 
 
 def _entry_name(value: object, index: int) -> str:
-    """Return the text by which messages refer to a list entry: the name of a table or database, or the index."""
+    """Return the name by which messages refer to a list entry: that of a table or database, or else its index."""
     return str(getattr(value, "database", None) or getattr(value, "name", index))
 
 

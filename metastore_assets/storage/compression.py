@@ -1,7 +1,7 @@
 """Compression of files and blocks: detection by the first bytes, and decompression with size limits.
 
-File names may be wrong, so the first bytes determine the compression. A truncated file raises an error, because its
-rows would be missing.
+The first bytes determine the compression, because file names may be wrong. A truncated file raises an error: without
+it, rows would silently be missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metastore_assets.storage.corrupt_input import LimitError, UnsupportedError
 from metastore_assets.storage.limits import DECOMPRESSION_RATIO, XZ_MEMORY, max_decompressed_size
 
 Stream: TypeAlias = "pa.NativeFile | io.RawIOBase"
-"""A file that is read from the beginning to the end."""
+"""A file that is read once, from beginning to end."""
 
 SUFFIXES = {
     ".gz": "gzip",
@@ -62,9 +62,9 @@ _PREFIXES = {
     "zstd": b"\x28\xb5\x2f\xfd",
     "lz4": b"\x04\x22\x4d\x18",
 }
-"""By compression, the bytes with which its files begin. A truncated file may contain only a part of them."""
+"""The bytes with which files begin, by compression. A truncated file may contain only a part of them."""
 _WITHOUT_MAGIC = ("brotli", "lzo", "deflate")
-"""Compressions that the first bytes do not always reveal."""
+"""Compressions that are detected by the suffix, because the first bytes do not always show them."""
 _ARROW = ("gzip", "zstd", "lz4")
 _HADOOP = ("lz4", "snappy")
 _READ_BYTES = 1 << 20
@@ -107,7 +107,7 @@ def detect_compression(head: bytes, name: str = "") -> str | None:
     """Return the name of a file's compression, or None for an uncompressed file.
 
     Args:
-        head: The first `HEAD_BYTES` bytes of the file, or fewer of a shorter one.
+        head: The first `HEAD_BYTES` bytes of the file; all bytes of a shorter file.
         name: The name of the file. Its suffix decides if the first bytes do not.
     """
     for pattern, kind in _MAGIC:
@@ -124,12 +124,12 @@ def detect_compression(head: bytes, name: str = "") -> str | None:
 
 
 def check_text(head: bytes, hint: str, wide: bool = False) -> None:
-    """Raise ArrowInvalid if decompressed content is not text.
+    """Raise ArrowInvalid if decompressed content is not text: it contains zero bytes, or is compressed again.
 
     Args:
         head: The first bytes of the content.
         hint: Advice to the user, for the message.
-        wide: Whether the text has an encoding with zero bytes, such as UTF-16.
+        wide: Whether zero bytes are allowed, because the text has an encoding such as UTF-16.
     """
     kind = detect_compression(head)
     if kind is not None:
@@ -139,7 +139,7 @@ def check_text(head: bytes, hint: str, wide: bool = False) -> None:
 
 
 class _Decompressed(io.RawIOBase):
-    """A stream of the decompressed content of one or more consecutive compressed streams."""
+    """The decompressed content of a file with one or more compressed streams after one another."""
 
     def __init__(self, source: pa.NativeFile, create_decompressor: Callable[[], Any]) -> None:
         super().__init__()
@@ -172,9 +172,9 @@ class _Decompressed(io.RawIOBase):
         super().close()
 
     def _next(self) -> bytes | None:
-        """Return the next compressed bytes: empty if the decompressor needs none, None at the end of the file.
+        """Return the next compressed bytes: empty if the decompressor still has input, None at the end of the file.
 
-        If another compressed stream follows the one that has ended, its decompressor is created.
+        If a compressed stream has ended and another follows, replace the decompressor.
         """
         if not self._decompressor.eof:
             data: bytes = self._source.read(_READ_BYTES) if self._decompressor.needs_input else b""
@@ -231,7 +231,7 @@ def decompress_block(codec: str, data: bytes) -> bytes:
 
 
 def _join_within_limit(pieces: Iterator[bytes], data: bytes) -> bytes:
-    """Return the pieces of decompressed content as one. Raises LimitError if they are too large.
+    """Join pieces of decompressed content. Raises LimitError as soon as they exceed the limit.
 
     Args:
         pieces: The content, in pieces.
@@ -248,7 +248,12 @@ def _join_within_limit(pieces: Iterator[bytes], data: bytes) -> bytes:
 
 
 def _streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the decompressed content of consecutive streams of bzip2 or xz in chunks."""
+    """Decompress one or more streams of bzip2 or xz after one another. Yield the content in chunks.
+
+    Args:
+        data: The compressed streams.
+        decompressor: Creates the decompressor of one stream.
+    """
     start = 0
     while start < len(data):
         stream = decompressor()
@@ -273,7 +278,7 @@ def _deflate(data: bytes) -> bytes:
 
 
 def decompress_snappy(data: bytes) -> bytes:
-    """Decompress a snappy block without a frame. Raises LimitError or ArrowException."""
+    """Decompress a snappy block without a frame. Raises LimitError, or ArrowException for a corrupt block."""
     size = 0
     for position, byte in enumerate(data[:_LONGEST_VARINT]):
         size |= (byte & 0x7F) << (7 * position)

@@ -1,4 +1,4 @@
-"""Errors about corrupt input. Exceptions of decoders are converted to errors that name the file."""
+"""Errors about corrupt files: conversion of the exceptions that decoders raise to errors that name the file."""
 
 from __future__ import annotations
 
@@ -52,24 +52,21 @@ _UNSUPPORTED = re.compile(
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Return True if a decoder's error means missing support and not corrupt bytes."""
+    """Return whether a decoder's error means that valid content is not supported, and not that bytes are corrupt."""
     if isinstance(error, UnsupportedError | pa.ArrowNotImplementedError):
         return True
     return type(error) is OSError and error.errno is None and _UNSUPPORTED.search(str(error)) is not None
 
 
 class LimitError(ValueError):
-    """An error that a file declares, contains or decompresses to more than a limit.
-
-    The message has the number and the limit.
-    """
+    """An error that a file declares, contains or decompresses to more than a limit. The message has both numbers."""
 
 
 class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
     """An error that the content of a file is invalid.
 
-    `without_values` is the message without values of rows. By default, it is the message itself, which must then
-    contain no values.
+    A message that quotes values of rows needs a second form, `without_values`, for columns whose values are hidden. By
+    default, both are equal.
     """
 
     def __init__(self, message: str, without_values: str | None = None) -> None:
@@ -77,7 +74,7 @@ class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
         self.without_values = message if without_values is None else without_values
 
     def with_hint(self, hint: str) -> InvalidContentError:
-        """Return the error with a hint at the end of both messages. The hint must not contain values of rows."""
+        """Return a copy with a hint at the end of both messages. The hint must not contain values of rows."""
         return InvalidContentError(f"{self}{hint}", f"{self.without_values}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -98,13 +95,13 @@ def check_limit(limit: int, number: int, what: str) -> None:
 
 @contextmanager
 def metadata_errors(path: str, what: str = "") -> Iterator[None]:
-    """Convert errors of decoding a metadata file to a TableFormatError that names the file.
+    """Convert errors of decoders in the block to a TableFormatError that names the metadata file.
 
     A FileNotFoundError passes unchanged, because callers handle missing files in different ways.
 
     Args:
         path: Path or URI of the file.
-        what: The kind of file, for the message.
+        what: The kind of file, for the message, such as `manifest`.
     """
     try:
         yield
@@ -115,7 +112,7 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
 
 
 def unreadable_error(what: str, error: BaseException) -> TableFormatError:
-    """Return a TableFormatError with what failed and the reason. If values are hidden, the message may omit the reason.
+    """Create a TableFormatError that says what failed and why. If values are hidden, only the first part may be shown.
 
     Args:
         what: What failed, without values of rows.
@@ -140,10 +137,7 @@ def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return the reason why input cannot be read: an error's message, or a text for its type.
-
-    The reason has at most 500 characters.
-    """
+    """Return why a file cannot be read, in at most 500 characters: the error's message, or a text for its type."""
     text = _DIGITS.sub(lambda match: f"it has a number of more than {match[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"

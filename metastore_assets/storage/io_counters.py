@@ -1,7 +1,7 @@
 """Counters of the files and bytes that a block of code reads and writes.
 
 Code that reads or writes files calls `record_read` and `record_write`. A task in another process counts separately, and
-its runner adds the counts. Outside a `count_io` block, recording costs nothing.
+its runner adds these counts. Outside of `count_io` blocks, nothing is counted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class FileCount:
-    """The distinct files that were read or written, and the number of bytes.
+    """The distinct files that were read or written, as digests of their locations, and the number of bytes.
 
-    Files are digests of their locations. A second read of a file adds its bytes again.
+    If a file is read twice, its bytes count twice.
     """
 
     files: frozenset[bytes] = frozenset()
@@ -43,7 +43,7 @@ class FileCount:
 
 @dataclass
 class _FileTally:
-    """The mutable counts behind a FileCount. Threads may share it."""
+    """Mutable counts, from which `count` creates a FileCount. Threads may share an instance."""
 
     files: set[bytes] = field(default_factory=set)
     size: int = 0
@@ -67,16 +67,16 @@ class IoCounts:
 
 
 class IoCounter:
-    """The counts of a `count_io` block, separately for each step.
+    """The counts of a `count_io` block, separately for each step that an `io_step` block names.
 
-    `io_step` names a step. Reads and writes outside of steps count for the step `""`.
+    Reads and writes outside of `io_step` blocks count for the step `""`.
     """
 
     def __init__(self) -> None:
         self._steps: dict[str, tuple[_FileTally, _FileTally]] = {}
 
     def tallies(self, step: str) -> tuple[_FileTally, _FileTally]:
-        """Return the mutable counts of a step's reads and of its writes."""
+        """Return the mutable counts (reads, writes) of a step."""
         with _lock:
             return self._steps.setdefault(step, (_FileTally(), _FileTally()))
 
@@ -96,7 +96,7 @@ def is_counting_io() -> bool:
 
 @contextmanager
 def count_io() -> Iterator[IoCounter]:
-    """Count the reads and writes of the block in this process. `add_io_counts` adds counts of other processes."""
+    """Count the reads and writes of the block in this process. Call `add_io_counts` for those of other processes."""
     counter = IoCounter()
     token = _current.set((counter, ""))
     try:
@@ -107,10 +107,7 @@ def count_io() -> Iterator[IoCounter]:
 
 @contextmanager
 def io_step(name: str) -> Iterator[None]:
-    """Count the reads and writes of the block for a named step.
-
-    Reads and writes of a nested step count only for the nested step.
-    """
+    """Count the reads and writes of the block for a named step, except those in nested `io_step` blocks."""
     current = _current.get()
     if current is None:
         yield
@@ -129,7 +126,7 @@ def record_read(location: str, size: int) -> None:
 
 
 def record_write(location: str, size: int) -> None:
-    """Count a completely written file or object of `size` bytes at a location."""
+    """Count a file or object of `size` bytes that was written completely."""
     if (current := _current.get()) is not None:
         current[0].tallies(current[1])[1].add(_digests(location), size)
 
@@ -142,9 +139,9 @@ def add_io_counts(counts: IoCounts) -> None:
 
 
 def read_recorder(location: str) -> Callable[[int], None]:
-    """Return a function that counts a read of a file, given its bytes. Any thread may call the function.
+    """Return a function that counts a read of some bytes of one file. Any thread may call the function.
 
-    The reads count for the step in which `read_recorder` was called.
+    The reads count for the step that is current now, not for that of the later call.
     """
     if (current := _current.get()) is None:
         return lambda size: None
@@ -152,12 +149,12 @@ def read_recorder(location: str) -> Callable[[int], None]:
 
 
 def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
-    """Return an opened file whose reads count for the current step. Without `count_io`, return the file itself."""
+    """Return a view of an open file whose reads count for the current step. Without `count_io`, return the file."""
     return pa.PythonFile(_CountingInput(file, read_recorder(location)), mode="r") if is_counting_io() else file
 
 
 class IoCountingThreadPool(ThreadPoolExecutor):
-    """A thread pool whose threads count reads and writes for the thread that submitted the work."""
+    """A thread pool in which reads and writes count for the `count_io` block of the thread that submitted the work."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return super().submit(copy_context().run, function, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Listings of local folders and object stores."""
+"""Recursive listings of local folders and object stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from metastore_assets.storage.object_store import object_errors
 class StoredFile(NamedTuple):
     """One file below a location, as a listing shows it.
 
-    The class is a named tuple, because there are many instances, and processes exchange them.
+    The class is a named tuple, which takes little memory and pickles fast: listings are long, and processes exchange
+    them.
     """
 
     path: str
@@ -29,19 +30,19 @@ def object_key(prefix: str, path: str) -> str:
 
 
 def checked_path(path: str) -> str:
-    """Return the path unchanged. Raises OSError if it contains `..`, which only `LocationPolicy` resolves."""
+    """Return the path unchanged. Raises OSError if it has a segment `..`, which only `LocationPolicy` may resolve."""
     if ".." in path.split("/"):
         raise OSError(f"the path {path!r} leads out of its folder")
     return path
 
 
 def local_stored_file(path: str, stat: os.stat_result) -> StoredFile:
-    """Return the StoredFile of a file on local disk."""
+    """Create the StoredFile of a file on local disk."""
     return StoredFile(path, stat.st_size, str(stat.st_mtime_ns))
 
 
 def remote_stored_file(path: str, info: Mapping[str, Any]) -> StoredFile:
-    """Return the StoredFile of an object, from the metadata that obstore reports."""
+    """Create the StoredFile of an object from the metadata that obstore reports."""
     return StoredFile(path, info["size"], info["e_tag"] or info["last_modified"].isoformat())
 
 
@@ -50,12 +51,12 @@ _PARALLEL_LISTINGS = 16
 
 
 class PathFilters(NamedTuple):
-    """The predicates of a listing. Their argument is a path below the listed location."""
+    """The predicates that restrict a listing. Their argument is a path below the listed location."""
 
     select: Callable[[str], bool]
-    """Selects files."""
+    """Returns whether a file is listed."""
     descend: Callable[[str], bool]
-    """Selects folders to list; called once per folder."""
+    """Returns whether the files below a folder are listed. It is called once per folder."""
 
 
 def files_on_disk(
@@ -102,7 +103,7 @@ def files_on_disk(
 
 
 def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
-    """Yield the selected files below a prefix, from one listing of all objects below it.
+    """Yield the selected files below a prefix, by listing all objects below it.
 
     Returns:
         Whether there is any object, selected or not.
@@ -127,7 +128,7 @@ def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> 
 
 
 def objects_by_folder(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:
-    """Yield the selected files below a prefix, from one listing per selected folder.
+    """Yield the selected files below a prefix, by listing each selected folder separately.
 
     Returns:
         Whether there is any object or folder, selected or not.

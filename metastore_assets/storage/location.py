@@ -47,9 +47,9 @@ _FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Location:
-    """A folder, a prefix or a single file.
+    """A folder on disk, a prefix in an object store, or a single file in either.
 
-    Locations are small and picklable. Each process opens its connections itself.
+    A location is picklable: it contains no connections, and each process opens its own.
     """
 
     uri: str
@@ -57,7 +57,8 @@ class Location:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Storage options, ordered by key. `repr` omits them, because some are secret."""
     confined: bool = False
-    """Whether symbolic links on local disk that lead out of the folder are refused. Paths with `..` always are."""
+    """Whether symbolic links on local disk that lead out of the folder are refused. Paths with `..` are never allowed.
+    """
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str] | None = None, *, confined: bool = False) -> Location:
@@ -76,12 +77,12 @@ class Location:
         return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())), confined)
 
     def below(self, folder: str) -> Location:
-        """Return the location of a subfolder. `folder` is its path below this location."""
+        """Return the location of a subfolder, given its path below this location."""
         return replace(self, uri=self.full_path(folder))
 
     @property
     def parent(self) -> Location | None:
-        """The parent of this folder, not confined; None for the root of a disk or a bucket."""
+        """The parent folder, which is not confined; None for the root of a disk or a bucket."""
         head, _, name = self.uri.rpartition("/")
         if not name or head.endswith(":/"):
             return None
@@ -126,8 +127,8 @@ class Location:
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
         """Yield the names of the files directly in a folder; none if the folder does not exist.
 
-        In an object store, names outside the bounds are not listed, and a subfolder is skipped after 1,000 of its
-        objects.
+        In an object store, only names between the bounds are requested. The listing of a folder includes the objects in
+        its subfolders; after 1,000 of them, a subfolder is skipped.
 
         Args:
             folder: Path of the folder below the location; empty for the location itself.
@@ -140,7 +141,7 @@ class Location:
             yield from (name for name, _ in self._objects(folder, after, before))
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
-        """Yield the same files as `names`, with size and version."""
+        """Yield the files directly in a folder with their sizes and versions. The arguments are those of `names`."""
         prefix = f"{folder}/" if folder else ""
         if self.is_local:
             for entry in self._entries(folder, after, before):
@@ -152,9 +153,9 @@ class Location:
             )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield the same names as `names`, each with the identity of its file (see `identity`).
+        """Yield the name and the `identity` of each file directly in a folder. The arguments are those of `names`.
 
-        The listing itself contains the identities, so that no file needs a request.
+        The listing contains the identities, so there are no requests for single files.
         """
         if self.is_local:
             files = self.files(folder, after, before)
@@ -171,7 +172,7 @@ class Location:
             return any(len(chunk) for chunk in store.list(object_key(prefix, folder), chunk_size=1))
 
     def stat(self, path: str) -> StoredFile:
-        """Return the file at a path, with its current size and version."""
+        """Return the current size and version of the file at a path."""
         if self.is_local:
             return local_stored_file(path, os.stat(self._on_disk(path)))
         store, prefix = self._store()
@@ -179,10 +180,9 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return the identity of a file: size, version and modification time.
+        """Return size, version and modification time of a file. A different file at the same path differs in one.
 
-        A later file at the path has a different one. The identity of a file on disk consists of size and version
-        only.
+        For a file on disk, the version is the modification time, so the result has only size and version.
         """
         if self.is_local:
             stored = self.stat(path)
@@ -213,10 +213,10 @@ class Location:
         return data
 
     def validate_file(self, path: str) -> str:
-        """Return the full path of a file on local disk, after the checks of `open`, for libraries that open it.
+        """Return the full path of a file on local disk, for libraries that open files themselves.
 
-        A file that replaces this one later is not checked. Raises OSError for a path with `..`, a link that leads out
-        of a confined location, a pipe or a device.
+        Raises OSError for a path with `..`, for a link that leads out of a confined location, and for a pipe or device.
+        If another file replaces the checked one before the library opens it, the new one is not checked.
         """
         full_path = self._on_disk(path)
         _check_regular_file(full_path)
@@ -227,25 +227,24 @@ class Location:
         return _open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
 
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
-        """Open the content that a listing has shown, for random access.
+        """Open a listed file for random access. Raises OverwrittenError if it has changed since the listing.
 
-        Raises OverwrittenError if the file has changed since. Call `check` after reading, to be certain that all
-        bytes belong to the listed content.
+        It may also change while it is read. Call `check` after reading to detect this.
         """
         self.check(stored)
         return self.open_listed(stored)
 
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
-        """Open a listed file like `open_stored`, but without checking it first.
+        """Open a listed file for random access without checking first whether it has changed.
 
-        This is for callers that read little, and call `check` afterwards.
+        Callers call `check` after reading. This saves a request compared with `open_stored`.
         """
         return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
         """Raise OverwrittenError if a file has changed since it was listed.
 
-        For an object with an ETag, do nothing: every read of a changed object has already raised the error.
+        Nothing is requested for an object with an ETag: each read of it has already required this ETag.
         """
         if not self.is_local and is_e_tag(stored.version):
             return  # Every read requires the ETag.
@@ -253,10 +252,7 @@ class Location:
             raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
 
     def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a local folder that are no folders, with names between two exclusive bounds.
-
-        If the folder does not exist, nothing is yielded.
-        """
+        """Yield the files directly in a local folder, with names between exclusive bounds; none without the folder."""
         try:
             with os.scandir(self._on_disk(folder)) as entries:
                 for entry in entries:
@@ -307,7 +303,7 @@ class Location:
             yield self.stat("")
 
     def _list_remote(self, filters: PathFilters, by_folder: bool) -> Iterator[StoredFile]:
-        """Yield the selected objects below the location; if there are no objects, the object at the location itself."""
+        """Yield the selected objects below the location, or the object at the location itself if there are none."""
         store, prefix = self._store()
         listing = objects_by_folder if by_folder else objects_at_once
         has_objects = yield from listing(store, prefix, self.uri, filters)
@@ -340,10 +336,7 @@ def _read_local(path: str) -> bytes:
 
 
 def _open_local(path: str) -> pa.NativeFile:
-    """Open a file for random access. Raises OSError for a pipe or device.
-
-    A pipe or device may have no end, or wait for another process.
-    """
+    """Open a file for random access. Raises OSError for a pipe or device, which may have no end or block."""
     _check_regular_file(path)
     return counting_input(pa.OSFile(path, "rb"), path)
 

@@ -1,6 +1,6 @@
-"""The policy that decides which files outside of its folder a table's metadata may name.
+"""The policy that decides which files are read when a table's metadata name files outside of the table's folder.
 
-Only this module turns paths that metadata record into locations.
+Only this module converts paths in metadata to locations.
 
 An attacker who can write metadata could name any file that the reader can access, to get a copy of its rows. The
 attacker could also name any server, to receive the table's credentials. Therefore files outside of the table's disk
@@ -30,23 +30,23 @@ _KINDS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _AZURE = ("az", "azure", "adl", "abfs", "abfss", "wasb", "wasbs")
 _READABLE = ("file", "s3", "gs", "azure", "http", "https")
 _OPTIONS = {"s3": "aws_", "gs": "google_", "azure": "azure_"}
-"""By kind of address, the prefix of the names of its storage options."""
+"""The prefix of the names of storage options, by kind of address."""
 _AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _PARTITION_FOLDER = re.compile(r"[^/]*=[^/]*|[01]{4,}")
-"""Matches folders of partitions, and folders with hashed names, over which some writers distribute files."""
+"""Matches folders of partitions, such as `day=1`, and the folders `0110` over which Iceberg distributes files."""
 _TABLE_SUBFOLDERS = ("data", "metadata", "_delta_log")
 
 
 @dataclass(frozen=True)
 class StorageAddress:
-    """A path or URI in normalized parts: all spellings of one address have equal parts."""
+    """A path or URI, split into normalized parts: `s3a://b/x` and `s3://b/x/` have equal parts."""
 
     kind: str
     """`file`, `s3`, `gs`, `azure`, or another scheme."""
     bucket: str
     """The bucket, container or host; empty for local disk."""
     account: str
-    """The storage account of Azure; empty if it is unknown, and for other kinds."""
+    """The storage account of Azure; empty if it is unknown, or for other kinds."""
     path: str
     """Absolute, without `..`; empty for the root."""
     root: str
@@ -54,7 +54,7 @@ class StorageAddress:
 
     @classmethod
     def of(cls, uri: str, account: str = "") -> StorageAddress | None:
-        """Return the address of a path or URI; None for a relative path.
+        """Parse a path or URI; None for a relative path.
 
         Args:
             uri: A path, or a URI without percent-encoding.
@@ -79,12 +79,12 @@ class StorageAddress:
 
     @property
     def store(self) -> tuple[str, str, str]:
-        """Kind, bucket and account. Two addresses with equal values are opened with the same credentials."""
+        """Kind, bucket and account: the part of an address that determines the credentials."""
         return self.kind, self.bucket, self.account
 
     @property
     def uri(self) -> str:
-        """The path, or the URI with a normalized scheme, to open."""
+        """The path or URI by which the address is opened."""
         return self.root + self.path or "/"
 
     def contains(self, other: StorageAddress) -> bool:
@@ -94,9 +94,9 @@ class StorageAddress:
 
 @dataclass(frozen=True)
 class LocationPolicy:
-    """A policy that decides which recorded locations one table may read.
+    """The rules for one table that decide which of the locations in its metadata may be read.
 
-    Files in a listing of the table's folder need no decision.
+    Files from a listing of the table's folder may always be read.
     """
 
     name: str
@@ -109,7 +109,12 @@ class LocationPolicy:
 
     @classmethod
     def of(cls, table: TableConfig, folder: Location) -> LocationPolicy:
-        """Return the policy that a table's configuration describes. It also allows the targets of the path mapping."""
+        """Create the policy of a configured table. It allows the prefixes under `allow` and targets of `path_mapping`.
+
+        Args:
+            table: The configuration of the table.
+            folder: The folder of the table.
+        """
         path_mapping = _path_mapping(table)
         uris = [Location.of(uri).uri for uri in (*table.allow, *(new for _, new in path_mapping.pairs))]
         account = _table_address(folder).account
@@ -117,9 +122,9 @@ class LocationPolicy:
         return cls(table.uri, folder, path_mapping, allowed, table.restrict_to_table_root)
 
     def resolve(self, recorded: str) -> tuple[Location, str]:
-        """Return the location to read a recorded file from, and the file's path below that location.
+        """Return the location of a file that the metadata name, and the file's path below that location.
 
-        The path is empty if the location is the file itself, as for all files outside the table's folder.
+        For a file outside of the table's folder, the location is the file itself, and the path is empty.
 
         Args:
             recorded: A path or URI in the metadata, without percent-encoding.
@@ -138,9 +143,9 @@ class LocationPolicy:
         return self._resolve_address(address, recorded)
 
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
-        """Return the location of a file, and the path below it, given its path relative to a folder of the table.
+        """Return the location of a file, and the file's path below it, for a path relative to a folder of the table.
 
-        Raises TableFormatError if the path leaves the folder with `..` to a file that the policy does not allow.
+        Raises TableFormatError if the path leaves the folder by `..` and the policy does not allow the file.
         """
         if ".." not in path.split("/"):
             return folder, path
@@ -149,10 +154,10 @@ class LocationPolicy:
         return self._resolve_address(address, path)
 
     def _resolve_address(self, address: StorageAddress, recorded: str) -> tuple[Location, str]:
-        """Return the location that contains an address, and the path below it.
+        """Return the location of a file, and the file's path below it, which may be empty.
 
         Args:
-            address: The address of a file.
+            address: The address of the file.
             recorded: The path or URI of the file in the metadata, for the message.
 
         Raises:
@@ -170,9 +175,9 @@ class LocationPolicy:
         raise self._refusal(address, recorded)
 
     def _path_below_root(self, table_address: StorageAddress, address: StorageAddress, recorded: str) -> str:
-        """Return a file's path below the table's folder. The file must be there after symbolic links are resolved.
+        """Return a file's path below the table's folder, for a table with `restrict_to_table_root`.
 
-        Raises TableFormatError for other files.
+        Symbolic links are resolved. Raises TableFormatError if the file is then not below the folder.
         """
         if table_address.kind == address.kind == "file":
             root, real = os.path.realpath(self.table_root.uri), os.path.realpath(address.uri)
@@ -184,10 +189,10 @@ class LocationPolicy:
         )
 
     def _options(self, table_address: StorageAddress, address: StorageAddress) -> tuple[tuple[str, str], ...]:
-        """Return the table's storage options that apply to an address, without those for other kinds of stores.
+        """Return the storage options of the table that may be used to open an address.
 
-        No option applies if kind or account of the address differ from the table's. Options of a table on local disk
-        apply to any object store.
+        The result is empty if kind or account of the address differ from the table's. A table on local disk shares its
+        options with any object store. Options named for another kind of store, such as `aws_…` for Azure, are left out.
         """
         if address.kind not in _OPTIONS or (
             table_address.kind != "file" and table_address.store[::2] != address.store[::2]
@@ -197,7 +202,7 @@ class LocationPolicy:
         return tuple(option for option in self.table_root.options if not option[0].lower().startswith(foreign))
 
     def _refusal(self, address: StorageAddress, recorded: str) -> TableFormatError:
-        """Return the error for a file outside of the allowed locations, with advice how to allow it."""
+        """Create the error about a file outside of the allowed locations, with advice how to allow it."""
         where = "on local disk" if address.kind == "file" else f"in {address.root}"
         problem = f"{self.name}: its metadata name {recorded}, which is {where} and not in the table's own store"
         if address.kind not in _READABLE:
@@ -218,7 +223,7 @@ def table_location(table: TableConfig) -> Location:
 
 
 def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
-    """Return the location that a catalog has recorded for a table or for its metadata file.
+    """Return the location that a catalog names for a table or for its metadata file.
 
     Args:
         table: The configured table. Its path mapping and storage options apply.
@@ -240,8 +245,7 @@ def _path_mapping(table: TableConfig) -> PathMapping:
 def _table_address(table: Location) -> StorageAddress:
     """Return the address of a table's folder.
 
-    If an Azure URI names no account, the account comes from the storage options; without one, from the environment
-    variable.
+    The account of an Azure URI that names none comes from the storage options, or else from the environment.
     """
     options = {key.lower(): value for key, value in table.options}
     account = next((value for key, value in options.items() if key.endswith("account_name")), "")
@@ -276,23 +280,23 @@ def path_without_origin(uri: str) -> str:
 
 @dataclass(frozen=True)
 class PathMapping:
-    """A mapping from recorded path prefixes to current ones, for tables that were moved.
+    """A mapping from path prefixes in metadata to current prefixes, for tables that were moved or copied.
 
-    `pairs` are (recorded prefix, current prefix) without trailing slashes, the longest recorded prefix first.
+    `pairs` are (prefix in metadata, current prefix) without trailing slashes, the longest prefix in metadata first.
     """
 
     pairs: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, mapping: Mapping[str, str]) -> PathMapping:
-        """Return the path mapping of a configuration. Trailing slashes are ignored."""
+        """Create the path mapping from the configured mapping of old to new prefixes. Trailing slashes are ignored."""
         pairs = [(old.rstrip("/"), new.rstrip("/")) for old, new in mapping.items()]
         return cls(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))))
 
     def apply(self, uri: str) -> str:
-        """Replace the longest matching prefix of a recorded path or URI. Without a match, return it unchanged.
+        """Replace the longest matching prefix of a path or URI. Without a match, return it unchanged.
 
-        A prefix matches whole path segments. A prefix without a scheme matches any scheme and authority.
+        A prefix ends at a `/`: `/a/b` matches `/a/b/c` and not `/a/bc`. The prefix `/a` also matches `hdfs://host/a`.
         """
         for old, new in self.pairs:
             for recorded in (uri, path_without_origin(uri)):

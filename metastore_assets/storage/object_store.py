@@ -1,4 +1,4 @@
-"""Connections to object stores through obstore, listings of folders, and objects as files."""
+"""Connections to object stores through obstore, listings of single folders, and objects as file objects."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class OverwrittenError(OSError):
 
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
-    """Return obstore's store at `scheme://bucket`.
+    """Return obstore's store for a bucket.
 
     Args:
-        root: The URI of the bucket.
+        root: The URI of the bucket: `scheme://bucket`.
         options: Storage options with the names that deltalake uses, such as `aws_region`.
     """
     from obstore.store import from_url  # not imported for tables on local disk
@@ -46,7 +46,7 @@ def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
 
 @contextmanager
 def object_errors(uri: str) -> Iterator[None]:
-    """Convert exceptions of obstore to OSErrors that name the URI, like those of local disk."""
+    """Convert exceptions of obstore in the block to OSErrors that name the URI, such as FileNotFoundError."""
     try:
         yield
     except (FileNotFoundError, exceptions.NotFoundError) as error:
@@ -67,8 +67,8 @@ def object_errors(uri: str) -> Iterator[None]:
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and the metadata of each object directly in a folder, in ascending order of names.
 
-    A request lists 1,000 objects. It is sent only when these objects are needed. A large subfolder costs one or two
-    requests.
+    Each request lists 1,000 objects, and is sent only when they are needed. Objects in subfolders are listed and
+    skipped. Subfolders with more than 1,000 objects cost one or two requests each.
 
     Args:
         store: The store of obstore.
@@ -99,7 +99,7 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
 
 
 def is_e_tag(version: str) -> bool:
-    """Return True if a file version is an ETag, and False if it is a time, which stores without ETags have instead."""
+    """Return whether the version of a file is an ETag. In stores without ETags, it is a time."""
     return version.startswith(('"', "W/"))
 
 
@@ -132,13 +132,14 @@ mistyped endpoint would look like a hang."""
 
 
 def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_only: bool = False) -> dict[str, Any]:
-    """Return the keyword arguments of obstore's `from_url` for storage options.
+    """Convert storage options to the keyword arguments of obstore's `from_url`.
+
+    Options that are missing come from environment variables.
 
     Args:
-        scheme: Scheme of the URL.
+        scheme: Scheme of the URL, such as `s3`.
         options: Options of obstore, such as `aws_region`; options of its HTTP client, such as `allow_http` or
-            `aws_allow_http`; `max_retries`, and `retry_timeout` in seconds. Environment variables provide missing
-            options.
+            `aws_allow_http`; `max_retries`, and `retry_timeout` in seconds.
         reads_only: Whether to drop options of other libraries that only matter for writing.
 
     Raises:
@@ -169,9 +170,9 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
 
 
 def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
-    """Return True if the credentials come from the container's host, in a way that obstore does not support.
+    """Return whether credentials come from an endpoint of the container's host that obstore does not support.
 
-    obstore supports only endpoints with a token in a file.
+    obstore supports only endpoints whose token is in a file.
     """
     configured = {_PREFIX.sub("", key.lower()) for key in config} & _IDENTITY_OPTIONS
     environment = {name for name, value in os.environ.items() if value}
@@ -179,7 +180,7 @@ def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
 
 
 def _host_credentials() -> Any:
-    """Return boto3's provider of the host's credentials, which renews them. Raises ValueError without boto3."""
+    """Return boto3's provider, which requests and renews the host's credentials. Raises ValueError without boto3."""
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ModuleNotFoundError as error:
@@ -194,7 +195,7 @@ def _client_value(key: str, value: str) -> bool | str:
 
 
 class RangedFile(io.RawIOBase, ABC):
-    """An object of `size` bytes as a seekable file. Each read requests exactly its bytes."""
+    """An object of `size` bytes as a seekable file. Each read requests exactly the bytes that it returns."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -229,9 +230,9 @@ class RangedFile(io.RawIOBase, ABC):
 
 
 class ObjectFile(RangedFile):
-    """An object as a file.
+    """An object of a store as a seekable file.
 
-    If the object has an ETag, reads are conditional on it, and a change of the object raises OverwrittenError.
+    If the object has an ETag, each read requires it, and raises OverwrittenError after the object has changed.
     """
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:

@@ -1,4 +1,4 @@
-"""The memory limit of processes that read foreign files. A file of some kilobytes may decompress to any size.
+"""The memory limit of processes that read tables' files, because a file of some kilobytes may decompress to any size.
 
 The limit is RLIMIT_DATA. It counts private writable memory, but neither mapped files nor shared memory.
 """
@@ -23,13 +23,13 @@ _SHARE = 0.5
 """The share of the memory of the machine or cgroup that one process may use by default."""
 _MAX_DEFAULT = 8 << 30
 _MIN_DEFAULT = 1 << 30
-"""Bounds of the default limit in bytes. Imported modules use a fifth of the lower bound."""
+"""The greatest and the least default limit in bytes. Imported modules take a fifth of the least."""
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def limit_memory() -> None:
-    """Set the configured limit for this process, unless the process has a lower one.
+    """Set the memory limit of this process to the configured one, unless it has a lower limit.
 
     Raises ConfigError if the environment variable with the limit is invalid.
     """
@@ -51,13 +51,13 @@ def limited_memory() -> Iterator[None]:
 
 
 def run_with_memory_limit(function: Callable[..., R], *arguments: Any) -> R:
-    """Return `function(*arguments)`, which runs in a `limited_memory` block."""
+    """Call a function in a `limited_memory` block, and return its result."""
     with limited_memory():
         return function(*arguments)
 
 
 def _set_limit(limit: int | None) -> None:
-    """Set the soft limit of this process, unless its soft or hard limit is lower. None does not change the limit."""
+    """Set the soft limit of this process in bytes, unless its soft or hard limit is lower. None changes nothing."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     current_limits = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
     if limit is not None and all(limit <= value for value in current_limits):
@@ -65,10 +65,12 @@ def _set_limit(limit: int | None) -> None:
 
 
 def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
-    """Return the memory limit that the environment variable configures, in bytes; None for no limit.
+    """Return the memory limit in bytes, from the environment variable or by default; None for no limit.
+
+    The default is half of the memory of the machine or cgroup, and at least 1 GiB.
 
     Args:
-        upper_bound: Upper bound in bytes of the default limit, which applies without the variable; None for no bound.
+        upper_bound: The greatest default in bytes; None for no bound.
 
     Raises:
         ConfigError: The variable is not a size.
@@ -86,7 +88,7 @@ def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
 
 
 def machine_memory() -> int:
-    """Return the memory of the machine in bytes, or that of this process's cgroup if it is less."""
+    """Return the memory in bytes that this process can use: of the machine, or of its cgroup if that has less."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _cgroup_files():
         try:
@@ -99,7 +101,7 @@ def machine_memory() -> int:
 
 
 def _cgroup_files() -> list[Path]:
-    """Return the files with the memory limits of this process's cgroup and of its parents, for cgroups v1 and v2."""
+    """Return the possible files with the memory limits of this process's cgroup and its parents (cgroups v1 and v2)."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -122,7 +124,7 @@ def current_limit() -> int | None:
 
 
 def memory_exceeded_clause(limit: int | None) -> str:
-    """Return the clause of an error message that says that a file needs more memory than the limit, with advice."""
+    """Return an error message about a file that needs more memory than the limit in bytes, with advice."""
     if limit is None:
         return "it takes more memory than there is"
     size = f"{limit / (1 << 30):.1f} GiB" if limit >= 1 << 30 else f"{limit >> 20} MiB"

@@ -1,7 +1,8 @@
-"""Temporary folders that may hold rows of tables.
+"""Temporary folders for data that may contain rows of tables, and therefore must not stay after a crash.
 
-A process locks each folder that it uses. The folders of a killed process lose their locks; the next process that
-creates a folder removes them. Data that needs no file name goes to `tempfile.TemporaryFile` instead.
+A process locks each folder that it uses. If the process is killed, the operating system releases the locks, and the
+next process that creates a folder removes the unlocked ones. Data that needs no file name goes to
+`tempfile.TemporaryFile` instead.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class TemporaryFolder:
     """A locked temporary folder of this process. Use it as a context manager, or call `remove`."""
 
     def __init__(self, purpose: str) -> None:
-        """Create and lock a folder whose name contains `purpose`. Folders of ended processes are removed first."""
+        """Create and lock a folder whose name contains `purpose`, after removing the folders of ended processes."""
         remove_abandoned_folders()
         self._process = os.getpid()
         unlocked = tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", suffix=_UNLOCKED)
@@ -46,10 +47,7 @@ class TemporaryFolder:
             raise
 
     def remove(self) -> None:
-        """Remove the folder and its content. A second call does nothing.
-
-        A fork of the process that created the folder does not remove it.
-        """
+        """Remove the folder and its content. Does nothing in a second call, and in a fork of the creating process."""
         if self._process != os.getpid() or self not in _open:
             return
         _open.discard(self)
@@ -89,7 +87,7 @@ def remove_process_folders() -> None:
 
 
 def remove_abandoned_folders() -> None:
-    """Remove the folders of ended processes of this user."""
+    """Remove the folders that ended processes of this user have left behind."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
