@@ -106,7 +106,7 @@ class ArrowReadable(FragmentSource, Protocol):
     """The source of a fragment that Arrow may be able to read alone, without the format's reader."""
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the file; if Arrow alone cannot read its rows, return the reason instead."""
+        """Return the data file, or the reason why Arrow alone cannot read its rows, as a text for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +336,9 @@ class SnapshotDiff:
     """Fragments that the commits in between both added and removed. The newer snapshot does not have them. The older
     one has them only if a commit added them again."""
     replaced: frozenset[FragmentPath] | None = None
-    """The older fragments that have the partition key and path of an added one; None if the format does not report
-    them. If the older snapshot has others, the table lists a file twice, and the difference is not certain."""
+    """Fragments of the older snapshot with the partition key and path of an added one; None if the format does not
+    report them. If the older snapshot has further such fragments, the table lists a file twice, and the difference may
+    be wrong."""
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,8 @@ class PartitionRanges:
     def between(self, first: str | None, last: str | None) -> tuple[str, ...]:
         """Return the keys between two bounds, both inclusive, in ascending order.
 
-        A bound is a value if the table has one partition column. It may also name columns: `column=value`, or several
-        of these joined by `/`, which are compared in that order. No range contains null.
+        A bound names columns, as in `day=2024-01-01/hour=9`, which are compared in this order. If the table has one
+        partition column, its value alone is a bound, too. No range contains null.
 
         Args:
             first: the lower bound; None for no lower bound.
@@ -156,9 +156,9 @@ class PartitionRanges:
 
 
 def value_order(type_: pa.DataType) -> _Order:
-    """Return the rules to parse and order the partition values of a type. Texts are those of `values.value_text`.
+    """Return the rules to parse and order the partition values of a type.
 
-    Parsed values have the same order as the values.
+    They parse the texts of `values.value_text`. The parsed values sort as the partition values do.
     """
     if t.is_integer(type_):
         return _Order("a whole number", _integer)

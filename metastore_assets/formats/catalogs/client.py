@@ -72,7 +72,7 @@ def table_identifier(table: TableConfig) -> tuple[str, str]:
 
 @contextmanager
 def open_catalog(config: CatalogConfig, action: str) -> Iterator[Catalog]:
-    """Yield the client of a catalog, for requests that only its kind of catalog has.
+    """Yield the client of a catalog, for requests that the interface `Catalog` lacks.
 
     Args:
         config: the configuration of the catalog.
@@ -142,7 +142,10 @@ def catalog_label(config: CatalogConfig) -> str:
 
 
 def _checked_client(config: CatalogConfig, what: str) -> Catalog:
-    """Return the client of a catalog. Raises TableNotFoundError if its SQLite file does not exist."""
+    """Return the client of a catalog.
+
+    Raises TableNotFoundError if its SQLite file does not exist. `what` is the requested object, for the message.
+    """
     database = config.properties.get("uri", "")
     if config.type == "sql" and database.startswith(_SQLITE):
         path = Path(database.removeprefix(_SQLITE))

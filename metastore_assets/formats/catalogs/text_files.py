@@ -173,8 +173,7 @@ def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) ->
 def _single_character(character: str, key: str) -> str:
     r"""Return a character setting as one character; an empty text if there is no character.
 
-    Raises ValueError for longer texts. Hive writes some characters as codes, such as `\u0001`. The NUL character
-    means
+    Raises ValueError for longer texts. Hive writes some characters as codes, such as `\u0001`. The NUL character means
     that there is none.
     """
     if character.startswith("\\u") and len(character) == 6:

@@ -40,7 +40,7 @@ from metastore_assets.storage.location_policy import path_without_origin
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
 _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
-"""By kind of action, a field that is null in the rows of a checkpoint that contain another kind."""
+"""By kind of action, a field that every action of this kind has. It is null in checkpoint rows of other kinds."""
 _LEADING_COUNT = r'^\s*\{\s*"numRecords"\s*:\s*(?P<count>[0-9]{1,18})\s*[,}]'
 _LEADING_ROW_COUNT = re.compile(_LEADING_COUNT)
 _PARSED_COUNT = "stats_parsed.numRecords"
@@ -64,15 +64,17 @@ class AddedFile:
     path: str
     """A percent-encoded URI, absolute or relative to the table."""
     size: int
+    """In bytes."""
     modification_time: int
+    """In milliseconds since 1970."""
     partition_values: Mapping[str, str | None]
     """Partition values by physical column name, as text."""
     row_count: int | None
     """Number of rows of the file, including deleted ones; None if the log does not record it."""
     vector: DeletionVector | None
     statistics: str | Mapping[str, Any] | None
-    """Column statistics: JSON text, which may still be invalid, or the struct of a checkpoint. None unless they were
-    requested."""
+    """Column statistics: JSON text, which may be invalid, or the struct of a checkpoint. None unless the replay was
+    asked for statistics, and if the file has none."""
 
     @property
     def key(self) -> FileKey:
@@ -87,11 +89,11 @@ class TableState:
     protocol: dict[str, Any]
     metadata: dict[str, Any]
     adds: Iterable[AddedFile]
-    """The live files, in no order. `replay` returns an iterator, which reads the checkpoint."""
+    """The live files, in no order. From `replay`, they are an iterator that reads the checkpoint and works once."""
 
 
 class Replay:
-    """A replay of the log from the newest commit backwards. The newest action on each logical file is valid."""
+    """A replay of the log from the newest commit backwards. The newest action on each logical file decides."""
 
     def __init__(self, location: Location, with_statistics: bool = False) -> None:
         self._location = location
@@ -104,17 +106,17 @@ class Replay:
         self._live: dict[str, AddedFile] = {}
 
     def read_commits(self, names: Sequence[str]) -> None:
-        """Read the files of commits, and compacted files, from the newest to the oldest.
+        """Read commits and compacted files, whose file names are given newest first.
 
-        Raises TableFormatError if one violates the protocol.
+        Raises TableFormatError if a file violates the protocol.
         """
         for name, read in _prefetch(self._location, names):
             self._add(name, _json_actions(read))
 
     def read_metadata(self, checkpoint: Sequence[str]) -> None:
-        """Read the protocol and the metadata in the parts of a checkpoint, unless newer ones were read.
+        """Read the protocol and the metadata from the files of a checkpoint, unless the commits had newer ones.
 
-        Raises TableFormatError if there are none.
+        Raises TableFormatError if the log has no protocol or no metadata.
         """
         for name in checkpoint:
             if self.protocol and self.metadata:
@@ -125,10 +127,9 @@ class Replay:
                 raise TableFormatError(f"{self._location.uri}: the log has no action {kind!r}")
 
     def files(self, checkpoint: Sequence[str]) -> Iterator[AddedFile]:
-        """Yield the live files, in no order: files of the commits that were read, and files of an older checkpoint.
+        """Yield the live files, in no order: those that the commits added, then those in the older checkpoint.
 
-        The files of the checkpoint are not held in memory. A file that the checkpoint contains twice is yielded
-        twice.
+        The checkpoint is not held in memory. A file that it contains twice is yielded twice.
 
         Raises TableFormatError if the checkpoint cannot be read.
         """
@@ -220,12 +221,12 @@ def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
 
 
 def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -> Iterator[Action]:
-    """Yield the actions in one file of a checkpoint, and the files in its sidecars. Removals are omitted.
+    """Yield the actions in one file of a checkpoint, except removals, then the `add` actions in its sidecars.
 
     Args:
         location: the table's folder.
         name: name of the file in the log.
-        columns: the columns to read, if the file is Parquet.
+        columns: the columns to read from Parquet files.
     """
     path = f"{LOG}/{name}"
     is_json = name.endswith(".json")
@@ -248,7 +249,7 @@ def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -
 
 
 def _file_columns(with_statistics: bool) -> list[str]:
-    """Return the columns with data files in a checkpoint. `with_statistics` adds all statistics to the row counts."""
+    """Return the checkpoint columns that describe data files, with all parsed statistics or only the row count."""
     parsed = "stats_parsed" if with_statistics else _PARSED_COUNT
     return ["sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
 
@@ -290,9 +291,9 @@ def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iter
 
 
 def _without_texts(rows: pa.StructArray) -> pa.StructArray:
-    """Replace statistics texts that begin with the row count by this row count, so that less data is sent.
+    """Replace each statistics text that begins with the row count by the count alone, so that less data is sent.
 
-    The row count is stored in the parsed statistics. These are used only for files whose text is null.
+    The text becomes null, and the count is put in `stats_parsed.numRecords`.
     """
     columns = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     if "stats" not in columns or not pa.types.is_string(columns["stats"].type):
@@ -357,9 +358,7 @@ def _statistics_text(stats: Any) -> str | None:
 def _row_count(stats_text: str | None, stats_parsed: Mapping[str, Any] | None) -> int | None:
     """Return the row count in the statistics of a file; None if the statistics lack it.
 
-    `stats_text` takes precedence.
-
-    Raises ValueError if it is invalid.
+    `stats_parsed` is used only without `stats_text`. Raises ValueError if the count is invalid.
     """
     if not stats_text:
         count = as_object(stats_parsed, "stats_parsed").get("numRecords") if stats_parsed else None

@@ -18,7 +18,7 @@ class RemovedFile:
     path: str
     """A percent-encoded URI, absolute or relative to the table."""
     partition_values: Mapping[str, Any]
-    """Partition values by physical column name. It lacks those that the commits do not record."""
+    """Partition values by physical column name. Values that the commits do not record are missing."""
     was_live: bool
     """Whether the file was live before these commits. If not, they may have added it themselves."""
 
@@ -34,7 +34,7 @@ class LogChanges:
     adds: list[AddedFile]
     """Files that these commits add, and that are live after them."""
     removed: list[RemovedFile]
-    """Files that these commits remove. A file is live again if `adds` has its path, too."""
+    """Files that these commits remove. If `adds` has the path, too, the file is live again."""
 
 
 def read_changes(location: Location, names: Sequence[str]) -> LogChanges:

@@ -43,33 +43,34 @@ class CommitTimes:
         self._newest_key = cache_key("delta newest commit", location.uri)
         self._times: dict[int, CommitTime] = {}
 
-    def recorded_time(self, version: int, newest: Sequence[str] | None = None) -> datetime | None:
+    def recorded_time(self, version: int, newest_identity: Sequence[str] | None = None) -> datetime | None:
         """Return the time in a version's commit file, in UTC; None if the file has none or was removed.
 
         Args:
             version: the version.
-            newest: for the newest version, the listed identity of its commit file. With an identity, the time is
-                cached.
+            newest_identity: identity of the commit file (see `Location.identity`) if this is the newest version. With
+                it, the time is cached; without it, the file is read.
         """
         if version in self._times:
             return self._times[version].recorded
-        if newest is not None:
+        if newest_identity is not None:
             cached = self._cache.get(self._newest_key, _decode_newest)
-            if cached is not None and cached[:2] == (version, newest):
+            if cached is not None and cached[:2] == (version, newest_identity):
                 return cached[2]
         try:
             recorded = _recorded_time(self._location, version)[0]
         except FileNotFoundError:
             return None
-        if newest is not None:
-            self._cache.put(self._newest_key, json.dumps([version, newest, _microseconds(recorded)]).encode())
+        if newest_identity is not None:
+            entry = [version, newest_identity, _microseconds(recorded)]
+            self._cache.put(self._newest_key, json.dumps(entry).encode())
         return recorded
 
     def log(self) -> Log | None:
-        """List the log, beginning at the cached newest version; None if that is impossible.
+        """List the log from the cached newest version on.
 
-        The result is None if no version is cached, or if the log no longer has the commit file of that version (the
-        table may have been recreated).
+        The result is None if no version is cached, or if the commit file of that version was replaced or removed,
+        because the table may have been recreated.
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:

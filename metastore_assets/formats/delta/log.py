@@ -81,9 +81,9 @@ class Log:
         return self.identities.get(commit_name(version))
 
     def commits_between(self, since: int, version: int) -> list[str] | None:
-        """Return the names of the files with the commits after one version up to another, newest first.
+        """Return the names of the commit files from version `since` + 1 to `version`, newest first.
 
-        These are commits, and compacted files where commits are missing. Return None if the log lacks some of them.
+        Compacted files stand in for missing commits. The result is None if the log lacks a commit in both forms.
 
         Args:
             since: the older version, exclusive.
@@ -111,10 +111,10 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files with the commits up to a version, newest first, and the version before these.
+        """Return the JSON files to replay for a version, newest first, and the version that they build on.
 
-        The files go back from `version`. The oldest file follows a version that is `since`, is one of `checkpoints`,
-        or has no commit file.
+        The files go back from `version` to `since`, to one of `checkpoints`, or to a version that no file covers. This
+        is the version returned.
         """
         names = []
         number = version

@@ -168,7 +168,8 @@ def _float(value: Any, column: StatisticsColumn) -> float | None:
 def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
     """Return a recorded bound of a decimal column, and whether it is exact.
 
-    If the writer may have rounded the bound, it is widened. It is None if it is no number, or one of `_ENDS_OF_INT64`.
+    A bound that the writer may have rounded is widened. The result is None for a value that is no number, or that is
+    one of `_ENDS_OF_INT64`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None, False
@@ -186,14 +187,13 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
 def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | None:
     """Return a recorded bound of a timestamp column, in the type's unit.
 
-    A maximum is increased by one millisecond, because writers truncate to milliseconds. The result is None if the
-    value has the wrong form or zone, or is after the year 9999.
+    The result is None if the value has the wrong form or zone, or is after the year 9999.
     """
     if not isinstance(value, str) or not _FOUR_DIGITS.match(value):
         return None
     ticks, offset = parse_timestamp(value, type_.unit)
     if offset if type_.tz is None else offset is None:
         return None
-    # Writers truncate to milliseconds, also a maximum.
+    # Writers truncate both bounds to milliseconds, so the true maximum may be almost one millisecond later.
     outer = ticks + TICKS[type_.unit] // 1000 if is_maximum else ticks
     return outer if outer < _YEAR_10000 * TICKS[type_.unit] else None

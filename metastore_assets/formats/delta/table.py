@@ -306,7 +306,7 @@ class DeltaFormat(TableFormat):
 
 
 class _Partition(NamedTuple):
-    """A partition, with what its files share: the key, and the partition values in several forms."""
+    """A partition's key and values, in the forms that its files need."""
 
     key: str | None
     """The partition key; None if the configuration does not select the partition."""
@@ -370,7 +370,7 @@ class _Table:
     def check_same_layout(self, before: _Table, version: int) -> None:
         """Raise NoDiffError if partition columns, column mapping or schema changed since an older version.
 
-        Its fragments may then have to be read again.
+        Then the fragments of the older version may have to be read again.
         """
         physical, physical_before = ([name for _, name in table._partition_fields] for table in (self, before))
         if self.partition_columns != before.partition_columns:
@@ -407,7 +407,7 @@ class _Table:
             yield add, fragment, values
 
     def removed_paths(self, files: Iterable[RemovedFile]) -> frozenset[FragmentPath]:
-        """Return partition key and path of each removed file in the selected partitions.
+        """Return the (partition key, full path) of each removed file in the selected partitions.
 
         Raises MetastoreError, or the error of a decoder, if the partition or the path of a file is missing or invalid.
         """
@@ -465,10 +465,7 @@ class _Table:
         return self._location_policy.resolve_relative(self._location, unquote(path))
 
     def _fragment(self, add: AddedFile, partition: _Partition, key: str) -> Fragment:
-        """Return the fragment of a live file with its deletion vector.
-
-        `key` is the partition key.
-        """
+        """Return the fragment of a live file with its deletion vector. `key` is the partition key."""
         location, path = self._resolve(add.path)
         if add.vector is not None:
             with suppress(ValueError, struct.error):  # an invalid name is reported when the fragment is opened
@@ -498,7 +495,7 @@ class DeltaFragmentSource:
         return self.location.stat(self.path).size
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the file; if Arrow alone cannot read its rows, return the reason instead."""
+        """Return the data file, or the reason why Arrow alone cannot read its rows."""
         if self.vector is not None:
             return "it has deleted rows"
         if self.mode != "none":

@@ -44,6 +44,8 @@ _FILES_PER_TASK = 16
 _FILES_AT_ONCE = 4096
 """Number of files that are checked together."""
 _WIDE = (pa.int64(), pa.uint64())
+"""Integer types with values that no float equals."""
+# Field numbers in ORC's column statistics, and in its string statistics.
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
 _ORC_LOWER, _ORC_UPPER = 4, 5
 
@@ -103,10 +105,10 @@ def check_integers(
     once per file. If a footer has no statistics, a read of the column raises the error.
 
     Args:
-        location: The folder of the table.
-        files: The readable data files of the table with their schemas. Few of them are in memory at a time.
-        table_schema: The schema that was derived from these files.
-        cache: Caches the result for each file.
+        location: the folder of the table.
+        files: the readable data files of the table with their schemas. Few of them are in memory at a time.
+        table_schema: the schema that was derived from these files.
+        cache: caches the result for each file.
     """
     counterexamples = {
         reason.column: reason.counterexample for reason in table_schema.type_reasons if reason.type in _WIDE
@@ -254,15 +256,14 @@ def _merge_bounds(
 ) -> _FileBounds:
     """Return the least minimum and the greatest maximum, cast to the table's type.
 
-    The bounds are unknown if any pair is unknown, if only one of `stored` and `table_type` is text, or if the bounds
-    do
+    The bounds are unknown if any pair is unknown, if only one of `stored` and `table_type` is text, or if the bounds do
     not fit the table's type.
 
     Args:
-        nulls: The null count of the file with its guarantee. It becomes part of the result unchanged.
-        extremes: Minimum and maximum of each part of the file, as stored; None if unknown.
-        stored: The type in the file.
-        table_type: The type in the table.
+        nulls: the null count of the file with its guarantee. It becomes part of the result unchanged.
+        extremes: minimum and maximum of each part of the file, as stored; None if unknown.
+        stored: the type in the file.
+        table_type: the type in the table.
     """
     # These are bounds, not extremes: pyarrow does not show whether a value was truncated.
     if any(value is None for pair in extremes for value in pair):
@@ -303,12 +304,14 @@ def _leaf_position(
 ) -> tuple[int, pa.DataType] | None:
     """Return the column number and the type that a leaf (a column without children) has in a file.
 
+    Parquet numbers the leaves of a file. ORC numbers all columns, a nested one before its children.
+
     Args:
-        fields: The fields of the file, or of a struct in it.
-        path: The fields of the table, from a field of that level down to the leaf. All except the last are structs.
-        count: Returns the number of column numbers that a type takes.
-        first: The number of the first field.
-        below: The number of column numbers of a struct itself, before those of its children: 0 in Parquet, 1 in ORC.
+        fields: the fields of the file, or of a struct in it.
+        path: the fields of the table, from a field of that level down to the leaf. All except the last are structs.
+        count: returns how many numbers a type takes.
+        first: the number of the first field.
+        below: how many numbers a struct itself takes: 0 in Parquet, 1 in ORC.
 
     Returns:
         None if the file has no leaf at this path.
@@ -337,7 +340,7 @@ def _missing_column_bounds(schema: pa.Schema, path: Sequence[pa.Field], rows: in
 
 
 def _orc_nodes(type_: pa.DataType) -> int:
-    """Return the number of column numbers that a type takes in an ORC file: its own and those of its children."""
+    """Return how many column numbers a type takes in an ORC file: its own and those of its children."""
     if pa.types.is_map(type_):
         return 1 + _orc_nodes(type_.key_type) + _orc_nodes(type_.item_type)
     if not pa.types.is_nested(type_):

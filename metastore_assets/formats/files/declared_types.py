@@ -38,10 +38,10 @@ def check_declared_columns(
     """Raise ConfigError if a type is declared for a partition column, or for a column that the table lacks.
 
     Args:
-        table: Name of the table, for messages.
-        declared: The declared types.
-        schema: The schema of the table.
-        partition_columns: Names of the partition columns.
+        table: name of the table, for messages.
+        declared: the declared types.
+        schema: the schema of the table.
+        partition_columns: names of the partition columns.
     """
     for column in declared:
         if column in partition_columns:
@@ -63,9 +63,9 @@ def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes)
     """Return the type of a column, with declared types replacing inferred ones, also inside of nested types.
 
     Args:
-        name: Dotted path of the column.
-        type_: The inferred type.
-        declared: The declared types.
+        name: dotted path of the column.
+        type_: the inferred type.
+        declared: the declared types.
     """
     if name in declared:
         return declared[name]
@@ -92,7 +92,7 @@ def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
     timestamp without a zone is taken as UTC.
 
     Raises:
-        ArrowInvalid: A value would change, or the types have no values in common. The message has the first such
+        ArrowInvalid: a value would change, or the types have no values in common. The message has the first such
             value.
     """
     stored, target_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(target)

@@ -1,8 +1,8 @@
 """The footers of Parquet, ORC and Avro files: row counts and schemas, cached for blocks of files.
 
-Files are ordered by path, and consecutive files form a block. A file begins a block if its id has a prefix that one id
-in 256 has. The metadata cache has one value per block. So a table with a million files has few cached values, and a
-commit replaces those of the blocks that it changes.
+Files are ordered by path, and consecutive files form a block. A file begins a block if its fragment id starts with
+`00`, as one id in 256 does. The metadata cache has one value per block. So a table with a million files has few cached
+values, and a commit replaces those of the blocks that it changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FILES_PER_TASK = 256
 _BLOCK_START: str | tuple[str, ...] = "00"
 """Prefix of the ids of the files that begin a block. One id in 256 has it."""
 _FILES_AT_ONCE = 4096
-"""Number of files from which the footers of some blocks are read together."""
+"""Blocks are read together as soon as they have this number of files."""
 
 Footer: TypeAlias = tuple[int | None, str]
 """Row count of a file (None for Avro), and the digest of its serialized schema."""
@@ -44,7 +44,7 @@ ListedFile: TypeAlias = tuple[DataFile, str]
 
 @dataclass
 class FooterReader:
-    """Reads the footers of data files, except those that are cached."""
+    """A reader of the footers of data files. Footers in the cache are not read again."""
 
     location: Location
     """The folder of the table, or its only file."""
@@ -56,7 +56,7 @@ class FooterReader:
         """Yield each file with its footer, or with the error of reading it. Few files are in memory at a time.
 
         Args:
-            files: The data files, ordered by path.
+            files: the data files, ordered by path.
         """
         blocks: list[_Block] = []
         unread = 0
@@ -142,6 +142,8 @@ class FooterReader:
 
 @dataclass
 class _Block:
+    """Consecutive files whose footers have one key in the metadata cache."""
+
     key: bytes
     cached: Mapping[str, Footer]
     """The cached footers by the ids of their files, including files that may no longer exist."""

@@ -54,7 +54,7 @@ class ListedFiles:
         """Return the least path of a data file in each folder that directly contains data files, ordered by path.
 
         Args:
-            is_data: Returns whether an empty file at a path is a data file. All other files are.
+            is_data: returns whether the empty file at a path is a data file. A file with content always is.
         """
         first_paths = dict(self._first_paths)
         for path in filter(is_data, self._empty):
@@ -79,7 +79,7 @@ class DataFile(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Return whether the file is CSV or JSON, whose values have no types."""
+        """Whether the file is CSV or JSON, whose values have no types."""
         return self.kind in TEXT_KINDS
 
 

@@ -46,7 +46,9 @@ _ENDINGS = frozenset(
         *("swp", "swo", "bak", "backup", "old", "orig", "crc", "md5", "sha1", "sha256", "sha512", "lock"),
     ]
 )
+"""Last parts of the names of ignored files, as in `x.csv.tmp`."""
 _NUMBERED = frozenset(["bak", "backup", "old", "orig", "tmp", "temp"])
+"""Endings that a number may follow, as in `x.csv.bak1`, `x.csv.bak-1` and `x.csv.bak.1`."""
 _WITH_NUMBER = re.compile(r"([a-z]+)-?[0-9]+")
 _COMPRESSIONS = frozenset(["gz", "bz2", "zst", "zstd", "lz4", "xz", "snappy", "zip"])
 _OF_SYSTEMS = frozenset(
@@ -73,16 +75,16 @@ class TableFolder:
         In a folder that Spark's structured streaming wrote, only the files that its log has committed are returned.
 
         Args:
-            location_policy: Resolves the paths in the log of Spark's structured streaming.
-            filter_: The selected partitions; None for all.
-            formats: Detectors of tables of other formats.
+            location_policy: resolves the paths in the log of Spark's structured streaming.
+            filter_: the selected partitions; None for all.
+            formats: detectors of tables of other formats.
 
         Returns:
             The files, and the signs of overlapping tables, which the caller must check.
 
         Raises:
-            OSError: The location cannot be listed.
-            TableFormatError: A committed file is missing, the log is corrupt, or a folder does not fit the
+            OSError: the location cannot be listed.
+            TableFormatError: a committed file is missing, the log is corrupt, or a folder does not fit the
                 partitioning.
         """
         location = self.location
@@ -144,12 +146,12 @@ class TableFolder:
         Markers of folders in an object store, and empty files whose names show no kind, are left out.
 
         Args:
-            files: The files of `list_files`.
-            bind: Creates the filter of partitions from the names of the partition columns, which the listed paths show.
+            files: the files of `list_files`.
+            bind: creates the filter of partitions from the names of the partition columns, which the listed paths show.
                 Not called without files.
 
         Raises:
-            TableFormatError: A file is of an unsupported kind, or its folders do not fit the partitioning.
+            TableFormatError: a file is of an unsupported kind, or its folders do not fit the partitioning.
         """
         location = self.location
         if files.invalid_path is not None:
@@ -186,12 +188,11 @@ class TableFolder:
             yield DataFile(stored, kind, suffix, partition)
 
     def _split_name(self, path: str) -> tuple[str, str | None, str]:
-        """Split a file name, in lower case.
+        """Split the name of the file at a path, in lower case.
 
         Returns:
-            The name without a suffix of compression; the compression, or None; and the suffix of the kind, or an
-            empty
-                text.
+            The name without a suffix of compression; the compression, or None; and the suffix of the kind, or an empty
+                text. For `a/X.csv.gz`: (`x.csv`, `gzip`, `.csv`).
         """
         name = (path or self.location.uri).rpartition("/")[2].lower()
         stem, compression = _strip(name, SUFFIXES)
@@ -229,8 +230,8 @@ def partition_columns(partitioning: Partitioning, partitions: Iterable[Items]) -
     Columns that the partitioning declares come first, then those of the deepest paths, outermost folder first.
 
     Args:
-        partitioning: The partitioning of the table.
-        partitions: The partition values of folders.
+        partitioning: the partitioning of the table.
+        partitions: the partition values of folders.
     """
     orders = {tuple(name for name, _ in partition) for partition in partitions}
     columns = list(partitioning.types)

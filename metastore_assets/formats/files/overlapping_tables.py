@@ -49,14 +49,14 @@ class OverlappingTables:
         """Folders above the targets of symbolic links. The values are unused."""
 
     def add_folder(self, path: str) -> None:
-        """Record a folder below the location. The caller also records folders that it does not descend into."""
+        """Record a folder below the location. Call this also for folders whose files are not listed."""
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
             if name == detector.metadata_folder and detector.is_metadata_file is None:
                 self._suspects[above, kind] = None
 
     def add_file(self, path: str) -> None:
-        """Record any file below the location. The caller also records files that are no data."""
+        """Record a file below the location. Call this also for files that are no data."""
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
             if detector.is_metadata_file is not None:
@@ -86,12 +86,12 @@ class OverlappingTables:
         """Raise TableFormatError if the location overlaps a table of another format.
 
         Args:
-            refresh_cache: Whether to search the folders above a remote location again, even if this process has
+            refresh_cache: whether to search the folders above a remote location again, even if this process has
                 searched them before. Local folders are always searched.
 
         Raises:
-            TableFormatError: There is an overlapping table. The message names it.
-            OSError: A folder cannot be read.
+            TableFormatError: there is an overlapping table. The message names it.
+            OSError: a folder cannot be read.
         """
         self._check_below()
         look_up = _table_above if refresh_cache or self._location.is_local else _cached_table_above
@@ -171,10 +171,11 @@ class OverlappingTables:
 def _table_above(location: Location, formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
     """Return format and location of the nearest table above a location; None without one.
 
-    The folders above the target of a symbolic link are searched too. Folders that cannot be read count as no tables.
+    The folders above the target of a symbolic link are searched too. A folder that may not be read, or that does not
+    exist, counts as no table.
 
     Raises:
-        OSError: A folder cannot be read.
+        OSError: a folder cannot be read for another reason.
     """
     return _nearest_table(list(dict.fromkeys([*_parents(location), *_parents(location.resolved)])), formats)
 

@@ -49,7 +49,7 @@ class Partitioning(Protocol):
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Return the types of the partition columns that are known before files are listed. Other columns are text."""
+        """Types of the partition columns that are known before files are listed. Other columns are text."""
 
     def items(self, folders: Sequence[str]) -> Items:
         """Return the partition values of a path.
@@ -117,11 +117,11 @@ class TemplatePartitioning:
         """Parse a template.
 
         Args:
-            table: Name of the table, for messages.
-            text: The option in the configuration, which may be of any type.
+            table: name of the table, for messages.
+            text: the option in the configuration, which may be of any type.
 
         Raises:
-            ConfigError: The option is no valid template.
+            ConfigError: the option is no valid template.
         """
         where = f"table {table!r}: options.template = {text!r}"
         if not isinstance(text, str) or not text.strip("/"):
@@ -203,12 +203,12 @@ class CatalogPartitioning:
 
         Args:
             table: URI of the table, for messages.
-            columns: Names of the partition columns, with the types that the catalog names. Without columns, all files
+            columns: names of the partition columns, with the types that the catalog names. Without columns, all files
                 in the table's folder belong to the table.
-            partitions: Path of each partition's folder, relative to the table, and its values.
+            partitions: path of each partition's folder, relative to the table, and its values.
 
         Raises:
-            TableFormatError: Two partitions share files, or a value is not of the type of its column.
+            TableFormatError: two partitions share files, or a value is not of the type of its column.
         """
         typed_columns = tuple((name, _CATALOG_TYPES.get(type_.lower(), pa.string())) for name, type_ in columns)
         by_folder: dict[tuple[str, ...], Items] = {}
@@ -276,7 +276,7 @@ def catalog_partitioning(table: TableConfig, registered: RegisteredFolders) -> C
     """Return the partitioning by the folders that a catalog registers for the table.
 
     Raises:
-        TableFormatError: A partition lies outside of the table's folder, so that its rows would be missing.
+        TableFormatError: a partition lies outside of the table's folder, so that its rows would be missing.
     """
     table_folder = table_location(table)
     location_policy = LocationPolicy.of(table, table_folder)

@@ -74,9 +74,9 @@ class TableSchema:
         """Return the schema of a table.
 
         Args:
-            fields: The columns of all files. Partition columns among them are replaced.
-            type_reasons: See `type_reasons`.
-            partition_types: Types of the partition columns by name.
+            fields: the columns of all files. Partition columns among them are replaced.
+            type_reasons: see `type_reasons`.
+            partition_types: types of the partition columns by name.
         """
         columns = [field for field in fields if field.name not in partition_types]
         return cls(pa.schema([*columns, *starmap(pa.field, partition_types.items())]), type_reasons)
@@ -91,13 +91,13 @@ def merge_schemas(
     """Merge the schemas of Parquet, ORC or Avro files.
 
     Args:
-        location: The folder of the table.
-        first_paths: The path of the first file with each schema, ordered by path.
-        declared: Types that the configuration declares.
-        partition_types: Types of the partition columns by name.
+        location: the folder of the table.
+        first_paths: the path of the first file with each schema, ordered by path.
+        declared: types that the configuration declares.
+        partition_types: types of the partition columns by name.
 
     Raises:
-        TableFormatError: The files have no common schema.
+        TableFormatError: the files have no common schema.
     """
     fields, reasons = union_fields(
         location.uri,
@@ -116,9 +116,9 @@ def check_any_readable(location: Location, error: FragmentError | None, *, is_re
     """Raise TableFormatError if no file of a table can be read.
 
     Args:
-        location: The folder of the table.
-        error: The error of reading the first unreadable file.
-        is_readable: Whether any file can be read.
+        location: the folder of the table.
+        error: the error of reading the first unreadable file.
+        is_readable: whether any file can be read.
     """
     if not is_readable:
         assert error is not None, "a table has files"
@@ -128,7 +128,7 @@ def check_any_readable(location: Location, error: FragmentError | None, *, is_re
 
 @dataclass(frozen=True)
 class TextSchemaReader:
-    """Reads a table's CSV and JSON files completely, and infers the columns and their types."""
+    """A reader of a table's complete CSV and JSON files. It infers the columns and their types."""
 
     location: Location
     """The folder of the table, or its only file."""
@@ -145,11 +145,11 @@ class TextSchemaReader:
         """Return the schema of the table, the description of each file, and the bytes of the files that were read.
 
         Args:
-            tasks: All data files of the table, at least one, with their readers.
-            partition_types: Types of the partition columns by name.
+            tasks: all data files of the table, at least one, with their readers.
+            partition_types: types of the partition columns by name.
 
         Raises:
-            TableFormatError: No file can be read, or the files have no common schema.
+            TableFormatError: no file can be read, or the files have no common schema.
         """
         contents, bytes_read = self._read_files(tasks)
         errors = [content for content in contents if isinstance(content, FragmentError)]
@@ -263,7 +263,7 @@ def describe_file(location: Location, file: DataFile, reader: TextReader | None)
         For a CSV or JSON file, the summary; for other files, the row count (None for Avro) and the serialized schema.
 
     Raises:
-        FragmentError: The file cannot be read, or has changed since it was listed.
+        FragmentError: the file cannot be read, or has changed since it was listed.
     """
     stored = file.stored
     with fragment_errors(location.full_path(stored.path)):

@@ -43,7 +43,7 @@ class FileReading:
 
 @dataclass(frozen=True, slots=True)
 class FilesFragmentSource:
-    """Opens one data file, in the version that was listed, as a fragment."""
+    """The source of a fragment: one data file, in the version that was listed."""
 
     stored: StoredFile
     reading: FileReading
@@ -54,7 +54,7 @@ class FilesFragmentSource:
         return DataFile(self.stored, self.reading.kind, self.reading.suffix, self.reading.partition)
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the file; if Arrow alone cannot read its rows, return the reason instead."""
+        """Return the data file, or the reason why Arrow alone cannot read its rows."""
         if self.reading.kind != "parquet" or not self.reading.is_readable:
             return f"it is no readable Parquet file, but {self.reading.kind}"
         constants = tuple((name, typed_constant(value)) for name, value in self.reading.partition)
@@ -64,7 +64,7 @@ class FilesFragmentSource:
         """Return a reader of the file's rows in the table's types.
 
         Raises:
-            FragmentError: The file cannot be read. `missing=True` means that the snapshot is out of date: the file was
+            FragmentError: the file cannot be read. `missing=True` means that the snapshot is out of date: the file was
                 removed or overwritten, or could not be read when the snapshot was planned.
         """
         reading = self.reading

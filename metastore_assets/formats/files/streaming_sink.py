@@ -30,16 +30,16 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
     """Return the paths of the committed files, relative to the folder.
 
     Args:
-        location: The folder.
-        location_policy: Resolves the paths in the log.
+        location: the folder.
+        location_policy: resolves the paths in the log.
 
     Returns:
         The paths; None if the folder `_spark_metadata` has files but no batch of a log.
 
     Raises:
-        TableNotFoundError: No batch was committed yet.
-        TableFormatError: The log is corrupt or incomplete.
-        OSError: The log cannot be read.
+        TableNotFoundError: no batch was committed yet.
+        TableFormatError: the log is corrupt or incomplete.
+        OSError: the log cannot be read.
     """
     names = [name for name in location.names(LOG) if not name.startswith(".")]
     batches = {int(match[1]): name for name in sorted(names) if (match := _BATCH.fullmatch(name))}

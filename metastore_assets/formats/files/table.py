@@ -83,7 +83,7 @@ class FilesFormat(TableFormat):
         """Open the table, without listing it.
 
         Raises:
-            ConfigError: An option is invalid, or does not exist for plain files.
+            ConfigError: an option is invalid, or does not exist for plain files.
         """
         self._table = table
         self._detectors = {**format_detectors(), **UNSUPPORTED_FORMATS, "Spark streaming": SINK}
@@ -311,11 +311,11 @@ class FilesFormat(TableFormat):
         """List the data files, after checks for overlapping tables and for files of several kinds.
 
         Args:
-            refresh_cache: Whether to search folders above the table again; see `OverlappingTables.check`.
+            refresh_cache: whether to search folders above the table again; see `OverlappingTables.check`.
 
         Raises:
-            TableNotFoundError: There are no data files in the selected partitions.
-            TableFormatError: The table overlaps another one, or has files of several or of unsupported kinds.
+            TableNotFoundError: there are no data files in the selected partitions.
+            TableFormatError: the table overlaps another one, or has files of several or of unsupported kinds.
         """
         location = self._location
         stored_files, overlapping = self._list()
@@ -395,9 +395,9 @@ class FilesFormat(TableFormat):
         return _digest([stored.path, stored.size, stored.version, file.kind, reader, *template_values])
 
     def _fragment_factory(self, listing: _Listing) -> Callable[[DataFile, str, FileDescription], Fragment]:
-        """Return a function that makes the fragment of a file, given the file, the id and what planning knows of it.
+        """Return a function that creates the fragment of a file from the file, its fragment id and its description.
 
-        Fragments of files that are read in the same way share an object, to save memory.
+        Fragments of files that are read in the same way share one `FileReading`, to save memory.
         """
         from metastore_assets.formats.files.source import FileReading, FilesFragmentSource
 
@@ -446,7 +446,7 @@ class _Listing:
 
 
 class _ListDigest:
-    """The digest of a list of texts, of which each is added alone. It equals `_digest` of the list."""
+    """A digest of a list of texts that are added one by one. It equals `_digest` of the list."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256(b"[")

@@ -36,8 +36,8 @@ class TextReader(Protocol):
         """Return a summary without values of hidden columns.
 
         Args:
-            summary: A result of `summarize`.
-            is_hidden: Returns whether the values of a column are hidden.
+            summary: a result of `summarize`.
+            is_hidden: returns whether the values of a column are hidden.
 
         Returns:
             The same object if it has no such values.
@@ -51,14 +51,14 @@ class TextReader(Protocol):
 
         Args:
             table: URI of the table, for messages.
-            files: Path, reader and summary of each file.
+            files: path, reader and summary of each file.
 
         Returns:
             Three results: how each file is read, in the same order; the columns of all files, each with its declared
                 type or a type that fits every value; and a reason for each type that a value of a column ruled out.
 
         Raises:
-            TableFormatError: No type fits all values of a column, or it is ambiguous how a file is read.
+            TableFormatError: no type fits all values of a column, or it is ambiguous how a file is read.
         """
 
     def batches(
@@ -67,8 +67,8 @@ class TextReader(Protocol):
         """Return the schema and the rows of a file.
 
         Args:
-            open_stream: Opens the file.
-            types: Types of the table's columns by name.
+            open_stream: opens the file.
+            types: types of the table's columns by name.
         """
 
 

@@ -25,7 +25,7 @@ def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
     """Parse texts as values of a type. Nulls stay null. Blanks around values are ignored, except in texts and bytes.
 
     Raises:
-        ArrowInvalid: A text is no value of the type. This includes an integer that a float cannot represent exactly,
+        ArrowInvalid: a text is no value of the type. This includes an integer that a float cannot represent exactly,
             more digits than a decimal has, and a number out of range.
     """
     if pa.types.is_string(type_):
@@ -50,8 +50,8 @@ def first_mismatch(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]
     """Return the index of the first text that does not fit, by binary search.
 
     Args:
-        texts: The texts, of which at least one does not fit.
-        fits: Returns whether all texts of a slice fit.
+        texts: the texts, of which at least one does not fit.
+        fits: returns whether all texts of a slice fit.
     """
     start, end = 0, 1
     # It tests slices of doubling size from the front, because Arrow is slow to refuse many values.

@@ -45,7 +45,7 @@ def parse_type_name(name: object) -> pa.DataType:
     Timestamps with any time zone become UTC.
 
     Raises:
-        ValueError: There is no such type. The message lists names.
+        ValueError: there is no such type. The message lists names.
     """
     text = re.sub(r"\s*([\[\](),])\s*", r"\1", " ".join(str(name).lower().split()))
     if text in _NAMES:

@@ -21,14 +21,14 @@ def union_fields(
 
     Args:
         table: URI of the table, for messages.
-        schemas: Path and fields of each file.
+        schemas: path and fields of each file.
 
     Returns:
         The nullable columns of all files, in the order of first occurrence; and a reason for each type that cannot
         represent the values of the same column in all files.
 
     Raises:
-        TableFormatError: No type holds the values of two files without loss. The message has both files and types.
+        TableFormatError: no type holds the values of two files without loss. The message has both files and types.
     """
     origins_by_name: dict[str, dict[pa.DataType, str]] = {}
     for path, fields in schemas:

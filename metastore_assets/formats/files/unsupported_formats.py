@@ -71,8 +71,8 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
     """Recognise a data file of an unsupported format by its name and its folders.
 
     Args:
-        folder: Path or URI of the folder that contains the file.
-        name: Name of the file.
+        folder: path or URI of the folder that contains the file.
+        name: name of the file.
 
     Returns:
         The name of the format, and what the user can do; None if the names are of no such format.
@@ -104,7 +104,7 @@ def kind_of_file(name: str) -> tuple[str, str] | None:
     """Recognise a file that cannot be read as a plain file by its suffix.
 
     Args:
-        name: Name or path of the file.
+        name: name or path of the file.
 
     Returns:
         The kind of the file with a predicate, such as "an Excel file, which is not supported", and what the user can

@@ -1,7 +1,6 @@
 """The changes between two states of a Hudi table: the file groups that writes touched, with their file slices.
 
-A file group has its rows in one file slice at a time: a base file, and log files with later changes. Only the files
-of
+A file group has its rows in one file slice at a time: a base file, and log files with later changes. Only the files of
 touched groups are listed. If the timeline does not show all changes, NoDiffError is raised with the reason.
 """
 
@@ -58,9 +57,9 @@ class WritesBetween:
 
 
 def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) -> WritesBetween:
-    """Return the writes between a recorded state and a state of the timeline.
+    """Return the writes by which a state of the timeline differs from a state recorded earlier.
 
-    Raises NoDiffError if the timeline does not show all of them, and TableFormatError for corrupt metadata.
+    Raises NoDiffError if the timeline does not show all of these writes, and TableFormatError for corrupt metadata.
     """
     present = {instant.requested: instant for instant in timeline.completed}
     earlier = {instant.requested: instant for instant in record.instants}
@@ -85,7 +84,7 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 
 
 def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
-    """Return the writes whose metadata are always needed, in addition to those of `writes`.
+    """Return the writes, besides those of `writes`, whose metadata are needed to plan the changes.
 
     Args:
         timeline: the timeline of the table.
@@ -132,13 +131,12 @@ class TouchedGroups:
         """Groups with writes that were rolled back. Their log files no longer show which blocks applied."""
         self._commits: dict[str, Commit] = {}
         self._confirmed: set[tuple[Group, str]] = set()
-        """Groups with the instant of a base file that a later write continued, and that therefore belongs to the table.
-        """
+        """Group and instant of each base file that a later write builds on. Such a file belongs to the table."""
         self.add_commits(changed)
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
-        """Use the metadata of further writes."""
+        """Add the metadata of further writes, without their files in other file groups."""
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
             replaced = tuple(group for group in commit.replaced if group in self._groups)
@@ -193,9 +191,9 @@ class TouchedGroups:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
-        """Return the instant of a commit that must be read to find a group's newest base file; None if it is certain.
+        """Return the instant of a commit that must be read to find a group's newest base file.
 
-        Base files of failed attempts make it uncertain which file is the newest.
+        The result is None if the newest base file is certain. Base files of failed attempts make it uncertain.
 
         Args:
             group: the file group.

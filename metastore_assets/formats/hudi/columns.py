@@ -22,7 +22,7 @@ from metastore_assets.storage.location import Location
 class HudiColumns:
     """The columns of a file. Columns that Hudi adds are omitted unless they are requested.
 
-    `numbers` maps columns that some files store as texts to their types. The texts are parsed as values of that type.
+    `numbers` has the name and type of each number column that some files store as text. These texts are parsed.
     """
 
     def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:

@@ -1,6 +1,6 @@
 """A cache of the content of a Hudi table's commit metadata and log files, which are immutable.
 
-It also caches the records of plans about the states of the table.
+It also caches the records of planned states (`StateRecord`).
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class HudiFileCache:
         self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
 
     def get_state(self, reference: SnapshotReference) -> StateRecord | None:
-        """Return the record of a plan about the state of a snapshot; None if it is not cached.
+        """Return the record of a snapshot's state; None if it is not cached.
 
-        The next version does not store the record again, because it describes another state.
+        The record is then discarded, because the table's next version stores the record of another snapshot.
         """
         key = self._state_key(reference)
         record = self._cache.get(key, self._decode_state)
@@ -75,12 +75,12 @@ class HudiFileCache:
         return record
 
     def put_state(self, reference: SnapshotReference, record: StateRecord) -> None:
-        """Cache the record of a plan about the state of a snapshot."""
+        """Cache the record of a snapshot's state."""
         fields = record.to_json() | {"schema": self._put_schema(record.schema)}
         self._cache.put(self._state_key(reference), zlib.compress(json.dumps(fields).encode()))
 
     def discard(self, instants: Iterable[Instant], logs: Iterable[StoredFile]) -> None:
-        """Remove the metadata of instants, and the blocks of log files."""
+        """Remove the metadata of instants and the blocks of log files from the cache."""
         self._cache.discard(
             [
                 *(self._key("commit", instant.stored) for instant in instants),

@@ -41,7 +41,7 @@ class HudiFragmentSource:
     """How hudi-rs merges the slice; None if the base file is read without hudi-rs."""
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the base file; if Arrow alone cannot read the rows of the slice, return the reason instead."""
+        """Return the base file, or the reason why Arrow alone cannot read the rows of the slice."""
         if self.base is None or self.merge_plan is not None:
             return "its file slice has log files, or rows to merge"
         if self.kind != "parquet":

@@ -29,7 +29,7 @@ class StateColumns:
 
     paths: PartitionPaths
     schema: HudiSchema
-    """The schema that is recorded, or that files have."""
+    """The recorded schema; without one, the schema of a file."""
     partition_types: Mapping[str, pa.DataType]
     """The partition columns in order, with the types of their values."""
     dropped: tuple[str, ...]

@@ -64,7 +64,7 @@ class _PieceReader:
         self.position = 0
 
     def read(self, length: int) -> bytes:
-        """Return the next bytes, and move behind them. Raises ArrowInvalid if the file has fewer."""
+        """Return the next `length` bytes, and move behind them. Raises ArrowInvalid if the file has fewer."""
         end = self.position + length
         if end > self.size:
             raise pa.ArrowInvalid("the log file is cut off")

@@ -62,7 +62,7 @@ class MergeRules:
     """The properties of a table that define how records with the same key merge."""
 
     version: int
-    """The table version. Tables older than version 6 merge in the same way, and have 6 here."""
+    """The table version, at least 6. Tables of older versions merge as tables of version 6 do."""
     mode: str
     record_key: tuple[str, ...]
     ordering: tuple[str, ...]
@@ -223,9 +223,8 @@ def _provide_file(location: Location, stored: StoredFile, folder: str) -> str:
     if location.is_local:
         location.check(stored)
         os.symlink(location.full_path(stored.path), target)
-        record_read(
-            location.full_path(stored.path), stored.size
-        )  # hudi-rs reads the whole file and does not report its bytes
+        # hudi-rs reads the whole file and does not report its bytes.
+        record_read(location.full_path(stored.path), stored.size)
     else:
         with location.open_stored(stored) as source, open(target, "wb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)

@@ -1,4 +1,4 @@
-"""Decisions which file slices of a Hudi table hudi-rs must merge, and by which rules.
+"""Decisions about which file slices of a Hudi table hudi-rs must merge, and by which rules.
 
 A file slice has the rows of one file group in a state: a base file, and log files with later changes.
 """
@@ -26,7 +26,7 @@ class PlannedSlice:
     """A file slice with the log files that apply to it."""
 
     file_slice: FileSlice
-    """The slice without log files that apply to no rows of the state."""
+    """The slice. Log files without changes that belong to the state are left out."""
     merge_plan: HudiMergePlan | None
     """How hudi-rs merges the slice; None if the base file is read without hudi-rs."""
     log_ranges: tuple[tuple[tuple[int, int], ...], ...] = ()

@@ -59,8 +59,7 @@ class PartitionPaths:
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
         """Return the layout with the columns that partition folders name, if the table records no columns.
 
-        `year=2020/month=01` names two columns. `ts=2020/01/31` names one: a folder without a column name belongs to
-        the
+        `year=2020/month=01` names two columns. `ts=2020/01/31` names one: a folder without a column name belongs to the
         column before it. Values are then percent-encoded unless the table records otherwise. The layout is returned
         unchanged if partitions name different columns, or if the table records that folders name no columns.
         """
@@ -75,8 +74,7 @@ class PartitionPaths:
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Return the names of the partition columns.
 
-        If the table records no columns, the only one is `PATH_COLUMN`, or there are none if it has no partition
-        folders.
+        A table that records no columns has only `PATH_COLUMN`, or no partition column if all files are in one folder.
         """
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 

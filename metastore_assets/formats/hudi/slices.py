@@ -144,7 +144,7 @@ class _GroupFiles:
 
 
 class SlicePlanner:
-    """Collects the files of a state by file group, and makes one file slice of each group."""
+    """A planner that collects the files of a state by file group, and makes one file slice of each group."""
 
     def __init__(self, timeline: Timeline, state: HudiState, is_selected: Callable[[str], bool]) -> None:
         self._timeline = timeline

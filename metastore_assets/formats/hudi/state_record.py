@@ -21,9 +21,9 @@ class StateRecord:
     instants: tuple[Instant, ...]
     """The completed writes of the state on the active timeline, ordered by start time."""
     until: str
-    """See `HudiState`."""
+    """Start time of the last instant that may belong to the state."""
     start: str
-    """See `HudiState`."""
+    """The first instant of the active timeline. Earlier instants are archived and belong to the state."""
     unfinished: frozenset[str]
     """Start times of incomplete writes, compactions and clusterings, whether they belong to the state or not."""
     cleans: frozenset[str]

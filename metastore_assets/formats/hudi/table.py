@@ -116,7 +116,7 @@ class HudiFormat(TableFormat):
             return self._stream()
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the changes. The timeline, metadata of new commits, and listings of changed partitions are read."""
+        """Return the changes. Only the timeline, new commits' metadata, and listings of changed partitions are read."""
         with _hudi_errors(self._location):
             try:
                 return self._changes(since)
@@ -200,7 +200,7 @@ class HudiFormat(TableFormat):
         added = self._planner(timeline, state, columns).fragments(slices.values(), meta_columns=self._meta_columns)
         earlier_planner = self._planner(timeline, record.state, columns)
         removed = earlier_planner.fragment_paths(earlier_slices.values())
-        # A write does not change a fragment if none of its rows count.
+        # A write does not change a fragment if none of its rows belong to the state.
         comparable = [
             earlier_slices[group]
             for group in (added.keys() & removed.keys()) - groups.rolled_back

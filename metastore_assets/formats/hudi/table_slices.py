@@ -71,13 +71,16 @@ class TableSlices:
                 self._files.add((f"{folder}\0{name}", *stored))
 
     def __iter__(self) -> Iterator[list[FileSlice]]:
-        """Yield the slices of each partition that has any, sorted by file id, by ascending path of the partition.
+        """Yield one list of slices for each partition that has any.
+
+        Partitions are sorted by path, and the slices of a partition by file id.
 
         Raises:
             TableFormatError: a file of the state is missing, or it is uncertain whether a data file belongs to the
                 table.
             SnapshotNotFoundError: a file of the state was removed, and newer states exist.
         """
+        # Commits may name partitions without a listed file. They are planned, too, so that missing files are noticed.
         unlisted = iter(sorted(self._changed))
         following = next(unlisted, None)
         for folder, rows in groupby(self._files, key=lambda row: row[0].partition("\0")[0]):

@@ -143,9 +143,11 @@ class HudiState:
     instants: tuple[Instant, ...]
     """Instants on the active timeline, ordered by start time."""
     requested: frozenset[str]
+    """Start times of `instants`."""
     until: str
     """Start time of the last instant that may belong to the state."""
     start: str
+    """The first instant of the active timeline. Earlier instants are archived and belong to the state."""
 
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
@@ -207,7 +209,7 @@ def is_hudi_table(location: Location) -> bool:
     While a writer changes the properties, only the backup may exist.
     """
     name = _PROPERTIES.rpartition("/")[2]
-    return name in (layout.removesuffix(".backup") for layout in location.names(FOLDER, name[:-1], f"{name}0"))
+    return name in (entry.removesuffix(".backup") for entry in location.names(FOLDER, name[:-1], f"{name}0"))
 
 
 def load_properties(location: Location) -> dict[str, str]:

@@ -188,9 +188,10 @@ class _FileChanges:
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, touching: Collection[FileEntry]) -> list[FileEntry]:
-        """Return the entries of shared manifests with files that the given files may touch.
+        """Read the shared manifests that may contain files touched by the given files, and return their entries.
 
         Delete files touch the data files that they apply to, and data files touch the delete files that apply to them.
+        `content` is the kind of manifest to read: DATA or _DELETE_MANIFEST.
         """
         manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
         selected = TouchedManifests(self._planner.partitions, touching).select(manifests)

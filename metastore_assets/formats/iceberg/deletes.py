@@ -68,6 +68,7 @@ class DeleteIndex:
             else:
                 self._by_partition.setdefault((entry.spec_id, entry.partition), []).append(entry)
         self._lengths = sorted(set(map(len, self._by_path)))
+        """Lengths of the paths in `_by_path`, ascending."""
         self._shared: dict[tuple[_Partition, int], Deletes] = {}
 
     def deletes_of(self, data: FileEntry) -> Deletes:
@@ -100,10 +101,10 @@ class DeleteIndex:
         return Deletes(files, _digest(files))
 
     def path_deletes(self, data: FileEntry) -> list[FileEntry]:
-        """Return the position delete files of the partition that may apply only to the given data file.
+        """Return the position delete files that name a single data file, which is or may be the given one.
 
-        The path of their data file comes from bounds, which may be truncated. A truncated path may mean any file of
-        the partition whose path starts with it.
+        A delete file names its data file in `referenced_data_file` or in the bounds of its paths. Bounds may be
+        truncated. A truncated path may mean any data file of the same partition whose path starts with it.
         """
         path, partition = plain_path(data.path), (data.spec_id, data.partition)
         files: list[FileEntry] = []
@@ -112,10 +113,10 @@ class DeleteIndex:
                 break
             for target, entry in self._by_path.get(path[:length], ()):
                 if length == len(path):
-                    is_concerned = is_same_file(target, data.path)
+                    may_apply = is_same_file(target, data.path)
                 else:
-                    is_concerned = entry.referenced_data_file is None and (entry.spec_id, entry.partition) == partition
-                if is_concerned:
+                    may_apply = entry.referenced_data_file is None and (entry.spec_id, entry.partition) == partition
+                if may_apply:
                     files.append(entry)
         return sorted(files, key=_order)
 

@@ -125,9 +125,9 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> li
     """Return the key columns of a delete file.
 
     Args:
-        file: The delete file.
-        fallback: Assigns ids to columns of files without ids.
-        size: Number of bytes of the rows of other delete files. The sum with the rows of this file has a limit.
+        file: the delete file.
+        fallback: assigns field ids to files without ids.
+        size: number of bytes of the rows of other delete files. The sum with the rows of this file has a limit.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
@@ -181,25 +181,24 @@ class _Rows:
         self._values = [pc.unique(column) for column in columns]
         # The distinct codes of the first n columns together, ascending, for each n.
         self._distinct_codes: list[Codes] = []
-        self._codes(columns, np.ones(len(columns[0]), bool), self._number_codes)
+        self._encode_rows(columns, np.ones(len(columns[0]), bool), self._number_codes)
 
     def contain(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows that are in the set. `columns` must have the types of the set."""
         present = np.ones(len(columns[0]), bool)
-        self._codes(columns, present, self._look_up_codes)
+        self._encode_rows(columns, present, self._look_up_codes)
         return present
 
-    def _codes(
+    def _encode_rows(
         self,
         columns: Sequence[pa.Array],
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Return a number for each row, computed column by column. Equal rows have equal numbers.
+        """Compute a code for each row, column by column, so that equal rows have equal codes.
 
-        Rows that are not in the set become false in `present`. After each column, `compress` replaces the codes of
-        rows
-        by small numbers, so that they do not overflow.
+        Rows that are not in the set become false in `present`. After each column, `compress` replaces the codes by
+        small ones, so that they do not overflow.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):

@@ -42,7 +42,7 @@ class IcebergFragmentSource:
         return self.location.stat(self.path).size
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the file; if Arrow alone cannot read its rows, return the reason instead."""
+        """Return the data file, or the reason why Arrow alone cannot read its rows."""
         if self.format != "parquet":
             return f"it is no Parquet file, but {self.format}"
         if self.position_deletes or self.equality_deletes:
@@ -101,7 +101,7 @@ class RepeatedFragmentSource:
     """A data file that a snapshot lists several times, so that its rows are repeated."""
 
     sources: tuple[FragmentSource, ...]
-    """The file once for each time that it is listed, with the deletes that apply to that one."""
+    """One source for each time that the file is listed, with the deletes that apply to that listing."""
 
     def open(self) -> RepeatedFragmentReader:
         """Open the data file once for each time that it is listed. Raises FragmentError."""

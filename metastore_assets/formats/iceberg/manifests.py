@@ -74,7 +74,7 @@ class Manifest(NamedTuple):
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
     """(lower bound, upper bound, whether there is a null or NaN) for each partition field. None if not recorded.
 
-    If a manifest list does not record whether there is a null, there may be one. An unrecorded NaN does not count.
+    If the manifest list does not record nulls, there may be one. If it does not record NaN, there is taken to be none.
     """
     is_encrypted: bool = False
     min_sequence_number: int = 0
@@ -200,8 +200,8 @@ def _live_entries(
             )
         sequence_number = record.get("sequence_number")
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
-            # An added file inherits the sequence number of its manifest, because its own is written before that is
-            # assigned.
+            # An added file inherits the sequence number of its manifest, which is assigned only after the entry is
+            # written.
             sequence_number = manifest.sequence_number
         partition = _partition(file.get("partition") or {}, spec)
         yield _entry(file, spec_id, partition, sequence_number, read_statistics(file) if has_statistics else None)

@@ -151,7 +151,7 @@ def last_changed_ms(raw: Mapping[str, Any]) -> int:
     the last change in that file.
 
     Args:
-        raw: The content of the metadata file.
+        raw: the content of the metadata file.
     """
     updated: int = raw["last-updated-ms"]
     log = raw.get("metadata-log")
@@ -199,7 +199,7 @@ def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(source for source in ids if source is not None)
 
 
-def _transform_kind(name: str, sources: int) -> str:
+def _transform_kind(name: str, source_count: int) -> str:
     """Return the kind of a transform, which is `unknown` for one that this package does not know.
 
     Unknown transforms are allowed, because later versions of the specification may add some.
@@ -207,7 +207,7 @@ def _transform_kind(name: str, sources: int) -> str:
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
     # A transform of several columns may have other results than the same transform of one column.
-    return "unknown" if sources != 1 and kind not in ("void", "bucket") else kind
+    return "unknown" if source_count != 1 and kind not in ("void", "bucket") else kind
 
 
 def _bucket_count(name: str) -> int | None:

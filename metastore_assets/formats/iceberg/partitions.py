@@ -77,11 +77,13 @@ class Partitions:
             self._paths.setdefault(path[-1]["id"], id_and_name)
         self._top_level = {field["id"] for one in schemas for field in one["fields"]}
         types = {spec_id: tuple(map(self._type, spec)) for spec_id, spec in self.specs.items()}
-        self._variable = {
+        self._types_to_normalize = {
             spec_id: spec_types
             for spec_id, spec_types in types.items()
-            if any(map(_is_variable, spec_types)) or any(field.transform == "unknown" for field in self.specs[spec_id])
+            if any(map(_needs_normalization, spec_types))
+            or any(field.transform == "unknown" for field in self.specs[spec_id])
         }
+        """Types of the partition fields of each spec whose stored values need `normalize`, by spec id."""
         self._partitions_by_values: dict[tuple[int, tuple[Any, ...]], Partition] = {}
 
     def columns(self) -> tuple[str, ...]:
@@ -151,7 +153,7 @@ class Partitions:
         Without a normal form, values of one partition may differ: NaN does not equal itself, and the number of bytes
         of a decimal depends on the column's precision when the value was written.
         """
-        types = self._variable.get(spec_id)
+        types = self._types_to_normalize.get(spec_id)
         return raw if types is None else tuple(map(_normalize, raw, types))
 
     def text(self, field: PartitionField, raw: Any) -> str | None:
@@ -170,8 +172,7 @@ class Partitions:
         """Return the (field, text) pair of a partition field whose two bounds in a manifest are both `bound`.
 
         The result is None if the manifest may contain other values of the field. Bounds may be truncated, so equal
-        bounds are
-        not always enough.
+        bounds are not always enough.
         """
         type_ = self.stored_type(field)
         if type_ is None or pa.types.is_floating(type_):
@@ -218,7 +219,7 @@ def _period_text(number: int, transform: str) -> str:
     return date_text(int(first_day)).removesuffix(_SUFFIXES[transform])
 
 
-def _is_variable(type_: pa.DataType | None) -> bool:
+def _needs_normalization(type_: pa.DataType | None) -> bool:
     return type_ is not None and (pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 

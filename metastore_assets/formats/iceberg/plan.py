@@ -122,11 +122,12 @@ class IcebergFragmentPlanner:
         Delete files are in memory; data files are not.
 
         Args:
-            manifests: The manifests of the snapshot, with recorded specs.
+            manifests: the manifests of the snapshot, with recorded specs.
 
         Raises:
-            UnstreamableError: The snapshot lists a data file several times, or manifests differ from their list.
-            TableFormatError: A file has no reader.
+            UnstreamableError: the snapshot lists a data file several times, or a manifest has other files than the
+                manifest list says.
+            TableFormatError: a file has no reader.
         """
         deletes = list(self.entries([manifest for manifest in manifests if manifest.content != DATA]))
         index = DeleteIndex(deletes, self.partitions.is_unpartitioned)

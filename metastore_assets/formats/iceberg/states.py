@@ -68,12 +68,12 @@ def history_change_since(metadata: TableMetadata, state: IcebergState, previous:
         return "metadata changed"
     if previous.committed_at is None or not previous.id.isdecimal():
         return None  # the table had no snapshot, or another format
-    line = list(_ancestors(metadata, None if state.snapshot is None else state.snapshot.id))
-    if any(str(snapshot.id) == previous.id for snapshot in line):
+    lineage = list(_ancestors(metadata, None if state.snapshot is None else state.snapshot.id))
+    if any(str(snapshot.id) == previous.id for snapshot in lineage):
         return None
     # The previous snapshot may have expired. Its time then shows whether it was an ancestor.
-    is_previous = bool(line) and _time(line[0].timestamp_ms) <= previous.committed_at
-    return "rolled back" if is_previous or int(previous.id) in metadata.snapshots or not line else None
+    current_is_older = bool(lineage) and _time(lineage[0].timestamp_ms) <= previous.committed_at
+    return "rolled back" if current_is_older or int(previous.id) in metadata.snapshots or not lineage else None
 
 
 def _current_state(name: str, metadata: TableMetadata) -> IcebergState:

@@ -164,8 +164,7 @@ class IcebergFormat(TableFormat):
         """Return the bounds of a leaf column from the manifests.
 
         Null counts are exact in files without deletes. Minimum and maximum are bounds. Columns inside lists and maps
-        have no
-        bounds.
+        have no bounds.
         """
         path = column_path(snapshot.schema, column)
         bounds_by_id: dict[str, FragmentBounds] = {}

@@ -80,7 +80,7 @@ class LanceColumns:
         self._present = present
         self.fields: list[pa.Field] = [
             *present,
-            *_dropped_fields(stored_ids, {n for f in fields for n in field_ids(f)}),
+            *_dropped_fields(stored_ids, {number for field in fields for number in field_ids(field)}),
         ]
         self.row_count: int = fragment.count_rows()
         check_limit(FILE_ROWS, self.row_count, "rows in one fragment")
@@ -120,7 +120,7 @@ class LanceColumns:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:
-        """Return the number of blobs to read at once: even the longest ones have about CHUNK_BYTES in total."""
+        """Return the number of blobs to read at once, so that even the longest ones have about CHUNK_BYTES in total."""
         longest = 1
         for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
             if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():

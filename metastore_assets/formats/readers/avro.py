@@ -73,12 +73,12 @@ class AvroHeader:
 
     @cached_property
     def type(self) -> AvroType:
-        """Return the type of the records. Raises ArrowInvalid if the schema is invalid, or Arrow has no such type."""
+        """The type of the records. Raises ArrowInvalid if the schema is invalid, or Arrow has no such type."""
         return resolve_record_type(self.schema)
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Return the columns with their names and field ids in the file."""
+        """The columns with their names and field ids in the file."""
         return pa.schema(list(self.type.arrow))
 
 
@@ -102,12 +102,12 @@ def read_avro_records(
     """Yield the records of an Avro file that is in memory, as Python values.
 
     Args:
-        data: Content of the file.
-        schemas: Returns, for the schema in the file (as JSON), a writer schema, which may rename fields, and a reader
+        data: content of the file.
+        schemas: returns, for the schema in the file (as JSON), a writer schema, which may rename fields, and a reader
             schema, which may select fields. By default both are the schema in the file.
 
     Raises:
-        ArrowInvalid: The file is corrupt.
+        ArrowInvalid: the file is corrupt.
     """
     with _decoder_errors():
         stream = _stream(data)

@@ -51,9 +51,9 @@ class AvroLimits:
     """A check of one Avro file against limits. The constructor checks the schema, and `check` each block.
 
     Raises:
-        ArrowInvalid: The schema or a block is corrupt.
-        UnsupportedError: A type contains itself.
-        LimitError: A limit is exceeded.
+        ArrowInvalid: the schema or a block is corrupt.
+        UnsupportedError: a type contains itself.
+        LimitError: a limit is exceeded.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -69,8 +69,8 @@ class AvroLimits:
         """Check one block of the file.
 
         Args:
-            data: Decompressed content of the block.
-            rows: Number of records that the block declares.
+            data: decompressed content of the block.
+            rows: number of records that the block declares.
         """
         root = self._root
         if rows > len(data):

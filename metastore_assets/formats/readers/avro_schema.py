@@ -65,10 +65,10 @@ def resolve_record_type(schema: Any) -> AvroType:
     """Return the type of a file's records.
 
     Args:
-        schema: Schema of the file, as parsed JSON.
+        schema: schema of the file, as parsed JSON.
 
     Raises:
-        ArrowInvalid: The schema is invalid, or Arrow has no such type.
+        ArrowInvalid: the schema is invalid, or Arrow has no such type.
     """
     try:
         resolved = _Resolver().resolve(schema, "")
@@ -296,7 +296,7 @@ def _prepare_union(non_null_types: list[AvroType]) -> Prepare:
     Only the field of the value's branch is not null.
 
     Raises:
-        UnsupportedError: Values of two branches have the same Python type, so they do not identify their branch.
+        UnsupportedError: values of two branches have the same Python type, so they do not identify their branch.
     """
     branch_numbers: dict[Any, int] = {}
     for number, type_ in enumerate(non_null_types):

@@ -67,18 +67,18 @@ class FileCalendar:
 
     @property
     def is_gregorian(self) -> bool:
-        """Return whether all days and timestamps are in the Gregorian calendar, so that none need a conversion."""
+        """Whether all days and timestamps are in the Gregorian calendar, so that none need a conversion."""
         return not (self.has_julian_dates or self.has_julian_int96)
 
     def rebase(self, array: pa.Array, *, has_int96: bool = False) -> pa.Array:
         """Convert the days and timestamps in an array, nested or not, to the Gregorian calendar.
 
         Args:
-            array: Values as stored.
-            has_int96: Whether its timestamps are stored as INT96.
+            array: values as stored.
+            has_int96: whether its timestamps are stored as INT96.
 
         Raises:
-            UnsupportedError: The days of timestamps depend on a time zone that is unknown, or whose old offsets are
+            UnsupportedError: the days of timestamps depend on a time zone that is unknown, or whose old offsets are
                 uncertain.
         """
         if not any(self._is_affected(leaf, has_int96) for leaf in leaves(array)):
@@ -89,8 +89,8 @@ class FileCalendar:
         """Return whether values of a non-nested type may be in the hybrid calendar.
 
         Args:
-            type_: Type of the values.
-            has_int96: Whether timestamps are stored as INT96.
+            type_: type of the values.
+            has_int96: whether timestamps are stored as INT96.
         """
         if pa.types.is_date(type_):
             return self.has_julian_dates

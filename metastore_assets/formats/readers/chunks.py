@@ -28,7 +28,7 @@ def decode_dictionary(array: pa.Array) -> Iterator[pa.Array]:
     """Yield the values of a dictionary array in chunks of about CHUNK_BYTES; yield any other array unchanged.
 
     Raises:
-        ArrowInvalid: An index has no dictionary entry.
+        ArrowInvalid: an index has no dictionary entry.
     """
     if not isinstance(array, pa.DictionaryArray):
         yield array
@@ -50,16 +50,16 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
     """Cast the entries of a dictionary array of strings or bytes.
 
     Args:
-        array: Values as stored.
-        target: Type of the entries in the result.
-        matcher: Casts values as the format of the table requires.
+        array: values as stored.
+        target: type of the entries in the result.
+        matcher: casts values as the format of the table requires.
 
     Returns:
         The dictionary array; None if `array` is no dictionary array of strings or bytes. The result is also None if
         the cast of an entry might fail: entries that occur in no row must cause no error.
 
     Raises:
-        ArrowInvalid: An index has no dictionary entry.
+        ArrowInvalid: an index has no dictionary entry.
     """
     if not isinstance(array, pa.DictionaryArray) or not _is_bytes(array.dictionary.type):
         return None

@@ -20,11 +20,11 @@ class FileColumns(Protocol):
 
     @property
     def fields(self) -> Sequence[pa.Field]:
-        """Return the columns in file order, with the file's names, types and metadata."""
+        """The columns in file order, with the file's names, types and metadata."""
 
     @property
     def row_count(self) -> int:
-        """Return the number of rows in the file, including rows that a table format has deleted."""
+        """The number of rows in the file, including rows that a table format has deleted."""
 
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the column with number `index`, in file order, in chunks of bounded size.
@@ -43,13 +43,13 @@ def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> F
 
     Args:
         kind: `parquet`, `orc` or `avro`.
-        source: Content of the file. It is closed with the result, or if opening fails.
-        rebases: Whether days that Spark stored in the Julian calendar become Gregorian days. Iceberg's readers do not
+        source: content of the file. It is closed with the result, or if opening fails.
+        rebases: whether days that Spark stored in the Julian calendar become Gregorian days. Iceberg's readers do not
             convert them.
 
     Raises:
-        OSError, ArrowException, UnicodeError: The file is corrupt.
-        UnsupportedError: The kind of file, or a feature that it uses, is not supported.
+        OSError, ArrowException, UnicodeError: the file is corrupt.
+        UnsupportedError: the kind of file, or a feature that it uses, is not supported.
     """
     try:
         if kind == "parquet":

@@ -44,8 +44,8 @@ def check_no_overflow(micros: pa.Array, millis: pa.Array) -> None:
     """Raise UnsupportedError if a read in microseconds overflowed.
 
     Args:
-        micros: The values, read in microseconds.
-        millis: The same values, read in milliseconds, which never overflow.
+        micros: the values, read in microseconds.
+        millis: the same values, read in milliseconds, which never overflow.
     """
     for fine, coarse in zip(_timestamps(micros), _timestamps(millis), strict=True):
         floored = pc.floor_temporal(fine, unit="millisecond").cast(coarse.type)
@@ -72,11 +72,11 @@ def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
     A flat array is cut into slices, which may have different units. A nested array has one unit.
 
     Args:
-        micros: The values in microseconds, without overflow.
-        nanos: The same values in nanoseconds, which may have overflowed.
+        micros: the values in microseconds, without overflow.
+        nanos: the same values in nanoseconds, which may have overflowed.
 
     Raises:
-        UnsupportedError: A value fits neither unit, or the values of a nested array fit no common unit.
+        UnsupportedError: a value fits neither unit, or the values of a nested array fit no common unit.
     """
     pairs = list(zip(_timestamps(micros), _timestamps(nanos), strict=True))
     if not any(_lost_nanoseconds(fine, finer).any() for fine, finer in pairs):

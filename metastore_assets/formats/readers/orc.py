@@ -95,7 +95,7 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """Return the file from which local timestamps are read, and the clock of each stripe.
+        """The file from which local timestamps are read, and the clock of each stripe.
 
         If all stripes are in UTC, there are no clocks (None), and the file is the original one.
         """

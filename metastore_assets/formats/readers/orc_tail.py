@@ -15,6 +15,7 @@ import pyarrow as pa
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING, STRIPE_ROWS
 
+# Field numbers and enum values of ORC's protobuf messages.
 _PROLEPTIC = 2
 _CPP_WRITER = 1
 _TAIL_POSTSCRIPT, _TAIL_FOOTER = 1, 2
@@ -60,8 +61,8 @@ class OrcTail:
         Arrow crashes on a decimal with too many digits, and loads all rows of a stripe at once.
 
         Raises:
-            ArrowInvalid: Types are invalid, or the stripes contradict the footer.
-            LimitError: There are too many types, or too many rows in a stripe.
+            ArrowInvalid: types are invalid, or the stripes contradict the footer.
+            LimitError: there are too many types, or too many rows in a stripe.
         """
         types = self.footer.get(_FOOTER_TYPES, [])
         check_limit(FIELDS, len(types), "fields in the footer of the ORC file")
@@ -85,7 +86,7 @@ class OrcTail:
 
     @property
     def is_proleptic(self) -> bool:
-        """Return whether days before 15 October 1582 are certainly Gregorian, as Arrow assumes.
+        """Whether days before 15 October 1582 are certainly Gregorian, as Arrow assumes.
 
         A file may declare no calendar. Apache's Java reader assumes that such a file is Julian, although the C++ writer
         always writes Gregorian days.
@@ -95,32 +96,32 @@ class OrcTail:
 
     @property
     def has_clock_times(self) -> bool:
-        """Return whether the file has timestamps without a time zone, which are in the local time of the writer."""
+        """Whether the file has timestamps without a time zone, which are in the local time of the writer."""
         types = self.footer.get(_FOOTER_TYPES, [])
         return any(_number(decode_message(_bytes(type_)), _TYPE_KIND) == _TIMESTAMP for type_ in types)
 
     @property
     def is_java(self) -> bool:
-        """Return whether Apache's Java library wrote the file, which Spark and Hive use."""
+        """Whether Apache's Java library wrote the file, which Spark and Hive use."""
         return _number(self.footer, _FOOTER_WRITER) == 0
 
     @property
     def compression(self) -> int:
-        """Return the number of the compression codec."""
+        """The number of the compression codec."""
         return _number(self.postscript, _COMPRESSION)
 
     @cached_property
     def stripes(self) -> list[Stripe]:
-        """Return the position and lengths of each stripe, in file order."""
+        """The position and lengths of each stripe, in file order."""
         return [Stripe(decode_message(_bytes(stripe))) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
 
     def serialize(self, stripes: Sequence[Stripe], content: int, pack: Callable[[bytes], bytes]) -> bytes:
         """Serialize the tail for a file with the same columns and other stripes.
 
         Args:
-            stripes: The stripes of the new file.
-            content: Number of bytes before the tail.
-            pack: Encodes the footer in the compression of the file.
+            stripes: the stripes of the new file.
+            content: number of bytes before the tail.
+            pack: encodes the footer in the compression of the file.
         """
         replaced: dict[int, list[Value]] = {
             _FOOTER_STRIPES: [encode_message(stripe.fields) for stripe in stripes],
@@ -132,7 +133,7 @@ class OrcTail:
 
     @cached_property
     def metadata_keys(self) -> frozenset[str]:
-        """Return the keys of the metadata that applications store in the file."""
+        """The keys of the metadata that applications store in the file."""
         items = [decode_message(_bytes(item)) for item in self.footer.get(_FOOTER_METADATA, [])]
         return frozenset(_bytes(item[1][0]).decode("utf-8", "replace") for item in items if 1 in item)
 
@@ -157,7 +158,7 @@ class Stripe:
 
     @property
     def footer_start(self) -> int:
-        """Return the offset of the stripe's footer in the file."""
+        """The offset of the stripe's footer in the file."""
         return self.offset + _number(self.fields, _STRIPE_INDEX) + _number(self.fields, _STRIPE_DATA)
 
     @property

@@ -85,11 +85,11 @@ class Clock:
     """The local clock of a writer's time zone.
 
     Args:
-        zone: Name of the zone in the file.
-        is_java: Whether Apache's Java library wrote the file.
+        zone: name of the zone in the file.
+        is_java: whether Apache's Java library wrote the file.
 
     Raises:
-        UnsupportedError: The zone is unknown.
+        UnsupportedError: the zone is unknown.
     """
 
     def __init__(self, zone: str, *, is_java: bool) -> None:
@@ -114,10 +114,10 @@ class Clock:
         """Convert timestamps that Arrow read as GMT to the local time of the writer.
 
         Args:
-            array: Timestamps in nanoseconds.
+            array: timestamps in nanoseconds.
 
         Raises:
-            UnsupportedError: The offset of the zone is uncertain, or the result is out of range.
+            UnsupportedError: the offset of the zone is uncertain, or the result is out of range.
         """
         integers = array.view(pa.int64())
         values = pc.fill_null(integers, 0).to_numpy()
@@ -192,7 +192,7 @@ class WriterZones:
 
     @property
     def are_utc(self) -> bool:
-        """Return whether all stripes are in UTC, so that no conversion is needed."""
+        """Whether all stripes are in UTC, so that no conversion is needed."""
         return all(_UTC.fullmatch(name) for name in self.names)
 
     def clocks(self) -> list[Clock]:

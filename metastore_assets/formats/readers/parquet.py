@@ -31,15 +31,15 @@ def open_parquet(source: pa.NativeFile, metadata: pq.FileMetaData | None = None)
     """Open a Parquet file.
 
     Args:
-        source: Content of the file.
-        metadata: The footer, if it was read before.
+        source: content of the file.
+        metadata: the footer, if it was read before.
 
     Returns:
         The file. It reads INT96 timestamps in microseconds, which cover the years 1 to 9999.
 
     Raises:
-        UnsupportedError: The file is encrypted.
-        OSError, ArrowException: The file is corrupt.
+        UnsupportedError: the file is encrypted.
+        OSError, ArrowException: the file is corrupt.
     """
     return _open(source, "us", metadata)
 
@@ -141,7 +141,7 @@ class ParquetColumns:
 
     @cached_property
     def _dictionary_file(self) -> pq.ParquetFile:
-        """Return the same file, opened to return strings and bytes as dictionary arrays."""
+        """The same file, opened to return strings and bytes as dictionary arrays."""
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
@@ -185,7 +185,7 @@ class ParquetColumns:
 
     @property
     def _is_written_by_spark(self) -> bool:
-        """Return whether Spark wrote the file. Its INT96 timestamps have no nanoseconds."""
+        """Whether Spark wrote the file. Its INT96 timestamps have no nanoseconds."""
         return SPARK_VERSION.encode() in (self._file.metadata.metadata or {})
 
     def _has_short_dictionary(self, group: int, leaf: int) -> bool:
@@ -215,8 +215,8 @@ def validate_row_count(metadata: pq.FileMetaData) -> int:
     """Check the row count in a footer, and return it. A false count could fill memory with nulls.
 
     Raises:
-        ArrowInvalid: The count contradicts the row groups.
-        LimitError: The count is too large.
+        ArrowInvalid: the count contradicts the row groups.
+        LimitError: the count is too large.
     """
     groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     if min(groups, default=0) < 0 or sum(groups) != metadata.num_rows:

@@ -49,11 +49,11 @@ class FileFragmentReader:
     """A FragmentReader of the live rows of one data file, which are the rows that are not deleted.
 
     Args:
-        columns: The opened data file. Leaving the context of the reader closes it.
-        path: Path of the data file, for messages.
-        mapping: The columns of the file, or constants, that provide the values of the table's fields.
-        deleted: Ascending positions of deleted rows; None without any.
-        verify: Raises an error if the file was changed after it was opened. Called after each column read from the
+        columns: the opened data file. Leaving the context of the reader closes it.
+        path: path of the data file, for messages.
+        mapping: the columns of the file, or constants, that provide the values of the table's fields.
+        deleted: ascending positions of deleted rows; None without any.
+        verify: raises an error if the file was changed after it was opened. Called after each column read from the
             file.
     """
 
@@ -150,9 +150,9 @@ def fragment_errors(path: str, what: str = "the file", stored: str | None = None
     The context also records the file that is read, so that the parent process can name it if this process crashes.
 
     Args:
-        path: The data file, which the error names.
-        what: The part of the file that is read, such as a column.
-        stored: The file that is read, if it is not the data file itself but another one that its rows need.
+        path: the data file, which the error names.
+        what: the part of the file that is read, such as a column.
+        stored: the file that is read, if it is not the data file itself but another one that its rows need.
     """
     part = path if what == "the file" else f"{path} ({what})"
     try:

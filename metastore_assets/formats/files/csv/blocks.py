@@ -42,7 +42,7 @@ class RowBlock:
     rows_and_blanks: npt.NDArray[np.int64]
     """For each row, blank lines included, the number of lines of the block before it."""
     width: int
-    """Number of columns of the first row, or more: delimiters in quotes are counted too."""
+    """Upper bound of the number of columns of the first row. Delimiters in quotes are counted too."""
     blank: int | None
     """Line number of the block's first blank line; None without blank lines."""
     blanks_before: int
@@ -50,7 +50,7 @@ class RowBlock:
     endings: frozenset[int]
     """Which bytes end rows: carriage returns, line feeds, or both. A pair of both counts as a line feed."""
     backslashes: Backslashes | None
-    """What backslashes in the block may mean; None if an option says it, or without backslashes."""
+    """The evidence of whether backslashes are escapes; None if the block has none, or if an option decides."""
 
     def line_of(self, row: int) -> int:
         """Return the number of the line at which a row begins. Rows are counted from 0; blank lines are no rows."""
@@ -63,12 +63,12 @@ def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iter
     A file of blank lines is one block without rows. An empty file has no block.
 
     Args:
-        open_stream: Opens the file.
-        options: How the file is written.
-        size: Approximate size of a block in bytes. A longer row is an error.
+        open_stream: opens the file.
+        options: how the file is written.
+        size: approximate size of a block in bytes. A longer row is an error.
 
     Raises:
-        ArrowInvalid: Text is not in the encoding, quotes or escapes are ambiguous, or a row is too long. The message
+        ArrowInvalid: text is not in the encoding, quotes or escapes are ambiguous, or a row is too long. The message
             has the line.
     """
     with open_stream() as stream:
@@ -87,8 +87,8 @@ def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iter
                 if len(remainder) < len(data) and not source.at_end:
                     continue
                 data = remainder
-            is_open = source.at_end and bool(data) and data[-1] not in (_LF, _CR)
-            data += b"\n" if is_open else b""
+            lacks_break = source.at_end and bool(data) and data[-1] not in (_LF, _CR)
+            data += b"\n" if lacks_break else b""
             if not data:
                 if blanks:
                     yield replace(_no_rows(line), blanks_before=blanks)
@@ -98,7 +98,7 @@ def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iter
             except MalformedError as error:
                 raise pa.ArrowInvalid(f"line {line + count_breaks(data[: error.offset])}: {error}") from None
             window = _Window(data, line, quoting, source.at_end)
-            block, end = _complete_rows(window, options, lacks_break=is_open)
+            block, end = _complete_rows(window, options, lacks_break=lacks_break)
             if not end:
                 _refuse_incomplete_row(window)
             yield replace(block, blanks_before=blanks)
@@ -125,9 +125,9 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
     """Return the complete rows at the beginning of a window.
 
     Args:
-        window: The text.
-        options: How the file is written.
-        lacks_break: Whether the last line break was added, because the file ends without one.
+        window: the text.
+        options: how the file is written.
+        lacks_break: whether the file ends without a line break, so that one was added to the window.
 
     Returns:
         The rows, and their size in bytes. Without a complete row, the size is 0.
@@ -224,7 +224,7 @@ class _Utf8Reader:
 
     @property
     def at_end(self) -> bool:
-        """Return whether all bytes were read."""
+        """Whether all bytes were read."""
         return self._at_end and not self._pending
 
     def read(self, size: int) -> bytes:

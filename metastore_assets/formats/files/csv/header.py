@@ -38,6 +38,8 @@ _CODE = re.compile(r"[^a-z]*|\D*[\s:#-]\d+")
 """Matches texts with digits that may be values or names: `A5`, `EUR 5`, `user-6`."""
 _NAME, _MAYBE_NAME, _VALUE, _MAYBE_VALUE = "name", "maybe name", "value", "maybe value"
 _NEITHER, _NO_EVIDENCE = "neither", "silent"
+"""What the first cell of a column seems to be, compared with the values below it. A cell of the class `_NEITHER` is
+unlike a name and unlike these values. A cell without evidence does not matter."""
 _SAMPLE = 1024
 UNKNOWN_HEADER = (
     "its first row may hold the names of the columns or values; set options.header: `options: {header: true}` if it "
@@ -61,9 +63,9 @@ class HeaderDetector:
         """Create a detector.
 
         Args:
-            batch: The first block of the file as texts. Its first row may be a header.
-            other_types: For each column, the types that the values of all other rows of the file fit.
-            other_rows: Number of other rows in the file.
+            batch: the first block of the file as texts. Its first row may be a header.
+            other_types: for each column, the types that the values of all other rows of the file fit.
+            other_rows: number of other rows in the file.
         """
         columns = [pc.fill_null(column, "") for column in batch.columns]
         self._raw_cells = tuple(column[0].as_py() for column in columns)
@@ -74,27 +76,27 @@ class HeaderDetector:
 
     @property
     def first_row(self) -> FirstRow:
-        """Return the first row in the form that the summary of the file stores."""
+        """The first row in the form that the summary of the file stores."""
         return FirstRow(self._raw_cells, any(map(_is_typed, self._other_types)))
 
     def is_header(self) -> bool | None:
         """Return True if the first row has names, False if it has values, None if that is ambiguous.
 
         The first row has names if the values below them are of another kind, such as numbers, dates or e-mail
-        addresses, and few of the names occur again in their columns. It has values if they are of the same kind as
+        addresses, and few of the names occur again in their columns. It has values if its cells are of the same kind as
         the values below.
         """
-        likenesses = [self._classify_cell(column) for column in range(len(self._cells))]
-        verdicts = set(likenesses) - {_NO_EVIDENCE}
-        if verdicts & {_NAME, _MAYBE_NAME} and not verdicts & {_VALUE, _MAYBE_VALUE, _NEITHER}:
+        classes = [self._classify_cell(column) for column in range(len(self._cells))]
+        evidence = set(classes) - {_NO_EVIDENCE}
+        if evidence & {_NAME, _MAYBE_NAME} and not evidence & {_VALUE, _MAYBE_VALUE, _NEITHER}:
             columns = range(len(self._cells))
-            maybe_names = [column for column in columns if likenesses[column] == _MAYBE_NAME]
-            is_sure = _NAME in verdicts or self._are_numbered(maybe_names) or self._are_numbered(columns)
-            names = sum(likeness in (_NAME, _MAYBE_NAME) for likeness in likenesses)
-            return True if is_sure and sum(map(self._occurs_again, columns)) < names else None
-        if _VALUE in verdicts and verdicts <= {_VALUE, _MAYBE_VALUE}:
+            maybe_names = [column for column in columns if classes[column] == _MAYBE_NAME]
+            is_sure = _NAME in evidence or self._are_numbered(maybe_names) or self._are_numbered(columns)
+            name_count = sum(cell_class in (_NAME, _MAYBE_NAME) for cell_class in classes)
+            return True if is_sure and sum(map(self._occurs_again, columns)) < name_count else None
+        if _VALUE in evidence and evidence <= {_VALUE, _MAYBE_VALUE}:
             return None if self._may_be_numbers_as_names() or self._are_numbered(range(len(self._cells))) else False
-        if verdicts:
+        if evidence:
             return None
         if self._is_below_an_index() or self._has_default_names():
             return True
@@ -235,18 +237,17 @@ class HeaderDetector:
 def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> list[bool | None]:
     """Decide for each file of a table whether the file has a header.
 
-    An ambiguous file is taken to have a header if every cell of its first row is a name in the headers of other
-    files.
+    An ambiguous file is taken to have a header if every cell of its first row is a name in the headers of other files.
 
     Args:
         table: URI of the table, for messages.
-        files: Path, `CsvSummary.has_header` and first row of each file.
+        files: path, `CsvSummary.has_header` and first row of each file.
 
     Returns:
-        The decision for each file; None for a file without a `first row`.
+        For each file, whether it has a header; None for a file whose first row is None.
 
     Raises:
-        TableFormatError: A file is still ambiguous, or only some files have a header.
+        TableFormatError: a file is still ambiguous, or only some files have a header.
     """
     certain_headers = {first.cells for _, has_header, first in files if first and has_header}
     names = {name for cells in certain_headers for name in cells}

@@ -59,7 +59,7 @@ class CsvOptions:
 
     @property
     def empty_is_null(self) -> bool:
-        """Return whether an empty value means null in columns that are not text."""
+        """Whether an empty value means null in columns that are not text."""
         return self.null_values is None or self.empty_text
 
     @classmethod
@@ -67,12 +67,12 @@ class CsvOptions:
         """Parse the options in a table's configuration.
 
         Args:
-            table: Name of the table, for messages.
-            options: The options by name, also those of other formats.
-            suffix: Suffix of the file. The default delimiter of `.tsv` is a tab.
+            table: name of the table, for messages.
+            options: the options by name, also those of other formats.
+            suffix: suffix of the file. The default delimiter of `.tsv` is a tab.
 
         Raises:
-            ConfigError: An option is invalid.
+            ConfigError: an option is invalid.
         """
         for key in ("header", "escape_unquoted", "skip_initial_space", "skip_blank_lines", "empty_text"):
             if not isinstance(options.get(key), bool | None):

@@ -50,12 +50,12 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
     """Find the quotes and escapes of a text that begins at the start of a row.
 
     Args:
-        data: The text.
-        options: How the file is written.
-        is_last: Whether the text ends with the file.
+        data: the text.
+        options: how the file is written.
+        is_last: whether the text ends with the file.
 
     Raises:
-        MalformedError: A value continues after its closing quote, or the meaning of a quote or an escape is ambiguous.
+        MalformedError: a value continues after its closing quote, or the meaning of a quote or an escape is ambiguous.
     """
     if options.quote is None and options.escape is None:
         return Quoting(np.empty(0, np.int64))
@@ -83,7 +83,7 @@ class Backslashes:
 
     @property
     def are_ambiguous(self) -> bool:
-        """Return whether the backslashes may be escapes.
+        """Whether the backslashes may be escapes.
 
         Backslashes inside of quotes decide. If there are none, backslashes outside of quotes decide.
         """
@@ -104,10 +104,10 @@ def find_backslashes(data: bytes, quoting: Quoting, options: CsvOptions, first_l
     """Return the evidence of whether the backslashes of a text are escapes; None without evidence.
 
     Args:
-        data: The text.
-        quoting: The quotes of the text. A doubled quote is evidence that backslashes are no escapes.
-        options: How the file is written.
-        first_line: Line number of the text in its file.
+        data: the text.
+        quoting: the quotes of the text. A doubled quote is evidence that backslashes are no escapes.
+        options: how the file is written.
+        first_line: line number of the text in its file.
     """
     if quoting.doubled:
         # Writers that double quotes do not use escapes.

@@ -88,9 +88,9 @@ class CsvReader:
         The result records whether the row is detected as a header.
 
         Args:
-            summary: The summary of all rows except the first one, without blank lines.
-            block: The first block of the file.
-            batch: The rows of this block.
+            summary: the summary of all rows except the first one, without blank lines.
+            block: the first block of the file.
+            batch: the rows of this block.
         """
         columns, blanks = summary.columns, summary.blank_lines
         detector = HeaderDetector(batch, [column.types for column in columns], summary.row_count - 1)
@@ -140,7 +140,7 @@ class CsvReader:
         type. Columns are in the order of first occurrence.
 
         Raises:
-            TableFormatError: It is ambiguous which files have a header, or what backslashes mean.
+            TableFormatError: it is ambiguous which files have a header, or what backslashes mean.
         """
         _check_backslashes(table, files)
         configured = [reader.options.header for _, reader, _ in files]
@@ -196,9 +196,9 @@ class CsvReader:
         """Yield the rows of a file, without its header, in the types of the schema.
 
         Args:
-            blocks: The blocks of the file, each with its columns of texts, or with None for a file of blank lines.
-            names: Names of the columns in the file.
-            schema: The columns to return.
+            blocks: the blocks of the file, each with its columns of texts, or with None for a file of blank lines.
+            names: names of the columns in the file.
+            schema: the columns to return.
         """
         start = int(bool(self.options.header))
         for block, batch in blocks:
@@ -228,16 +228,16 @@ def _plan_blank_lines(
     In a table of one column, a blank line may be a null.
 
     Args:
-        file: Table and path of the file, for messages.
-        reader: The reader with the configured options.
-        blank_lines: Number of lines in the file.
-        columns: Names of the columns of the table; empty if its files have headers.
+        file: table and path of the file, for messages.
+        reader: the reader with the configured options.
+        blank_lines: number of lines in the file.
+        columns: names of the columns of the table; empty if its files have headers.
 
     Returns:
         A reader with the decision, and the summary of the file that follows from it.
 
     Raises:
-        TableFormatError: The lines may be rows, and no option decides.
+        TableFormatError: the lines may be rows, and no option decides.
     """
     if len(columns) != 1 or reader.options.skip_blank_lines:
         return replace(reader, options=replace(reader.options, skip_blank_lines=True)), CsvSummary(0, ())
@@ -251,8 +251,7 @@ def _parse_column(texts: pa.StringArray, field: pa.Field, block: RowBlock, first
     """Parse the texts of a column as values of its type.
 
     `first` is the number of the column's first row in the block. Raises ArrowInvalid with the line if a text is no
-    value
-    of the type.
+    value of the type.
     """
     if pa.types.is_null(field.type):
         return pa.nulls(len(texts))

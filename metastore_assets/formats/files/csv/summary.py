@@ -38,10 +38,10 @@ class ColumnSummary:
         """Return a summary that includes more values of the column.
 
         Args:
-            texts: The values.
-            block: The block that contains the values. It gives the line numbers for messages.
-            first: Number of the row of the first value in the block, from 0.
-            options: How the file is written.
+            texts: the values.
+            block: the block that contains the values. It gives the line numbers for messages.
+            first: number of the row of the first value in the block, from 0.
+            options: how the file is written.
         """
         texts = replace_null_texts(texts, options)
         mismatches = misfits(texts, self.types, empty_fits=options.empty_is_null)

@@ -39,12 +39,12 @@ def read_text_batches(
     first row are in no batch. A file of blank lines yields one block and None. An empty file yields nothing.
 
     Args:
-        open_stream: Opens the file.
-        options: How the file is written.
-        size: Approximate size of a block in bytes.
+        open_stream: opens the file.
+        options: how the file is written.
+        size: approximate size of a block in bytes.
 
     Raises:
-        ArrowInvalid: A row is malformed. The message has its line.
+        ArrowInvalid: a row is malformed. The message has its line.
     """
     names: list[str] = []
     endings: frozenset[int] = frozenset()

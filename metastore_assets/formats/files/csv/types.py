@@ -87,9 +87,9 @@ def misfits(
     """Return the candidate types that some text does not fit, each with the index of the first such text.
 
     Args:
-        texts: The values. Nulls fit every type.
-        candidates: The types to test. The null type is not tested.
-        empty_fits: Whether an empty text fits every type.
+        texts: the values. Nulls fit every type.
+        candidates: the types to test. The null type is not tested.
+        empty_fits: whether an empty text fits every type.
     """
     if len(texts) <= _MAX_PYTHON_VALUES:
         mismatches = _misfits_of_integers(texts, candidates)

@@ -55,9 +55,9 @@ def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
     """Return a decoded value without Literals: text at declared paths, numbers elsewhere.
 
     Args:
-        value: What `LITERAL_DECODER` returned.
-        path: Dotted path of the value; empty for a row.
-        declared: Paths with declared types. An object or array there becomes JSON text without blanks; null stays null.
+        value: what `LITERAL_DECODER` returned.
+        path: dotted path of the value; empty for a row.
+        declared: paths with declared types. An object or array there becomes JSON text without blanks; null stays null.
     """
     if path in declared:
         return value if value is None or type(value) is str else _json_text(value)
@@ -92,12 +92,12 @@ def cast_rows(array: pa.StructArray, target: pa.StructType, lines: Sequence[int]
     """Cast rows with text at declared paths to the declared types.
 
     Args:
-        array: The rows.
-        target: The type of a row, with the declared types.
-        lines: Line number of each row, for messages.
+        array: the rows.
+        target: the type of a row, with the declared types.
+        lines: line number of each row, for messages.
 
     Raises:
-        ArrowInvalid: A text is no value of its declared type.
+        ArrowInvalid: a text is no value of its declared type.
     """
     if array.type == target:
         return array

@@ -58,12 +58,12 @@ def observe(shape: Shape, value: Any, line: int) -> None:
     """Add a parsed value, and the values inside of it, to a shape in place.
 
     Args:
-        shape: The shape of the value's path.
-        value: The value. Null changes nothing.
-        line: Line number of the value, for messages.
+        shape: the shape of the value's path.
+        value: the value. Null changes nothing.
+        line: line number of the value, for messages.
 
     Raises:
-        ArrowInvalid: The objects at one path have too many different keys.
+        ArrowInvalid: the objects at one path have too many different keys.
     """
     if value is None:
         return
@@ -138,12 +138,12 @@ def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.
 
     Args:
         table: URI of the table, for messages.
-        column: Dotted path.
-        shape: The shape of the path in all files.
-        declared: Declared types by path.
+        column: dotted path.
+        shape: the shape of the path in all files.
+        declared: declared types by path.
 
     Raises:
-        TableFormatError: No type holds all values.
+        TableFormatError: no type holds all values.
     """
     if column in declared:
         return declared[column]
