@@ -78,8 +78,8 @@ class FragmentSource(Protocol):
 
 
 @runtime_checkable
-class ClaimedSource(FragmentSource, Protocol):
-    """A source that can read the stored size of a fragment's data file. The size in the metadata may be wrong."""
+class SizedSource(FragmentSource, Protocol):
+    """A source that can request the real size of a fragment's data file. The size in the metadata may be wrong."""
 
     def stored_size(self) -> int:
         """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
@@ -295,7 +295,7 @@ class SnapshotStream:
     """The same fragments as sorted rows, if the format sorts them."""
 
     def read_all(self) -> Snapshot:
-        """Return the snapshot with all of its fragments in memory. Reads the fragments unless it has been read."""
+        """Return the snapshot with all of its fragments in memory. Consume `fragments` unless `snapshot` is set."""
         if self.snapshot is not None:
             return self.snapshot
         ordered = sorted(self.fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
@@ -354,7 +354,7 @@ class NoDiff:
 
 
 class NoDiffError(Exception):
-    """An error that the difference of two snapshots cannot be determined. The message is the reason of a `NoDiff`."""
+    """An error if the difference of two snapshots cannot be determined. The message is the reason of a `NoDiff`."""
 
 
 class TableFormat(Protocol):
@@ -377,9 +377,9 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return whether the table was rolled back or recreated between two snapshots.
+        """Return how the table got from one snapshot to another: "recreated" or "rolled back", for example.
 
-        None means that there were only ordinary commits, or that it is unknown.
+        None means by ordinary commits, or that it is unknown.
 
         Args:
             previous: a snapshot that was current before.

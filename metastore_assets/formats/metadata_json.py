@@ -123,7 +123,7 @@ def as_integer(value: Any, what: str, minimum: int = _MIN_INT64, *, unsigned: bo
 
 
 def as_text(value: Any, what: str) -> str:
-    """Return the value if it is a non-empty text without NUL characters and lone surrogates.
+    """Return the value if it is a non-empty text without NUL characters or lone surrogates.
 
     Raises ValueError, in which `what` names the value.
     """

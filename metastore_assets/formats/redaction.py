@@ -137,7 +137,7 @@ class RedactedReader:
 
 @contextmanager
 def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
-    """Replace each error that the context raises by an error without values of rows and without a cause.
+    """Replace each error in the `with` block by an error without values of rows and without a cause.
 
     An error of this package keeps its class. Any other error becomes a FragmentError, or a TableFormatError without
     `path`.

@@ -230,7 +230,7 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
 def _cast_struct(array: pa.Array, target: pa.StructType, matcher: FieldMatcher) -> pa.Array:
     """Cast structs, field by field.
 
-    Fields that the array lacks get their defaults. Raises ArrowInvalid for other arrays.
+    Fields that the array lacks get their defaults. Raises ArrowInvalid if the array is not of structs.
     """
     if not pa.types.is_struct(array.type):
         raise _type_error(array.type, target)
@@ -257,7 +257,7 @@ def empty_structs(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
 
 
 def _cast_map(array: pa.Array, target: pa.MapType, matcher: FieldMatcher) -> pa.Array:
-    """Cast the keys and values of maps. Raises ArrowInvalid for other arrays."""
+    """Cast the keys and values of maps. Raises ArrowInvalid if the array is not of maps."""
     if not pa.types.is_map(array.type):
         raise _type_error(array.type, target)
     offsets = array.offsets.to_numpy()
@@ -271,7 +271,7 @@ def _cast_map(array: pa.Array, target: pa.MapType, matcher: FieldMatcher) -> pa.
 def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> pa.Array:
     """Cast the elements of lists of any kind, including fixed-size lists.
 
-    Raises ArrowInvalid for other arrays.
+    Raises ArrowInvalid if the array is not of lists.
     """
     if not _is_list_like(array.type):
         raise _type_error(array.type, target)

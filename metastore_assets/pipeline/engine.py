@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.config.emr import EMR_SERVERLESS
 from metastore_assets.errors import ConfigError, MetastoreError
-from metastore_assets.formats.base import ClaimedSource, Fragment
+from metastore_assets.formats.base import Fragment, SizedSource
 from metastore_assets.spark.runner import SparkRunner
 from metastore_assets.tasks.isolation import IsolatedRunner
 from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
@@ -163,7 +163,7 @@ def _stored_size(fragment: Fragment) -> int:
 
     In that case, the task that reads the file reports the error.
     """
-    if not isinstance(fragment.source, ClaimedSource):
+    if not isinstance(fragment.source, SizedSource):
         return fragment.bytes
     try:
         return fragment.source.stored_size()

@@ -59,8 +59,8 @@ class CatalogEntry:
     location: str
     """The recorded location: the newest metadata file of an Iceberg table, otherwise the table's folder."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Storage options to read the table with. The options in the table's configuration take precedence. Some are
-    secret, so the representation omits them."""
+    """Storage options to read the table with. The options in the table's configuration take precedence. Some options
+    are secret, so `repr` omits them all."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the format `files`, translated from the table's declaration in the catalog."""
     types: Mapping[str, str] = field(default_factory=dict)
@@ -102,14 +102,15 @@ class Catalog(Protocol):
 
 
 def catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """Return pyiceberg's properties for files, from the storage options of a table."""
+    """Return pyiceberg's file properties for the storage options of a table, such as `s3.region` for `aws_region`."""
     return {name: options[option] for name, option in _TABLE_OPTIONS.items() if option in options}
 
 
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options to open the storage of tables, from the properties of their catalog.
+    """Return the storage options of tables for the properties of their catalog, such as `aws_region` for `s3.region`.
 
-    A property that applies only to files takes precedence over one that also applies to the catalog.
+    A property that applies only to files (`s3.region`) takes precedence over one that also applies to the catalog
+    (`client.region`).
     """
     options = {
         option: str(properties[name])

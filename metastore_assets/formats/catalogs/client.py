@@ -91,8 +91,8 @@ def open_catalog(config: CatalogConfig, action: str) -> Iterator[Catalog]:
 def open_pyiceberg_table(table: TableConfig) -> Iterator[Table]:
     """Yield pyiceberg's object of an Iceberg table in a catalog, through which files and metadata can be written.
 
-    Unlike the reader of the format, it follows locations as the catalog and the metadata record them. Errors of the
-    block become errors of the catalog.
+    The object opens files where the catalog and the metadata record them, without path mappings of the configuration.
+    Errors in the `with` block become errors that name the catalog.
 
     Raises:
         ConfigError: the configuration has no such catalog.

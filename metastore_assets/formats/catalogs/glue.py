@@ -100,7 +100,7 @@ def _link_reason(table: Mapping[str, Any]) -> str:
 
 
 def _declared_table(table: Mapping[str, Any]) -> DeclaredTable:
-    """Convert a table in a response of Glue. Missing fields become empty."""
+    """Return the declaration of a table in a response of Glue. Missing fields become empty."""
     descriptor = table.get("StorageDescriptor") or {}
     serde = descriptor.get("SerdeInfo") or {}
     return DeclaredTable(

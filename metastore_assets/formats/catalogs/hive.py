@@ -78,7 +78,10 @@ class HiveCatalogClient:
 
 
 def request_table(client: Any, database: str, name: str) -> Any:
-    """Return a table of Thrift's client. Raises TableNotFoundError."""
+    """Return Thrift's object of a table. Raises TableNotFoundError.
+
+    `client` is what `HiveCatalogClient.connect` yields.
+    """
     try:
         return client.get_table(dbname=database, tbl_name=name)
     except Exception as error:
@@ -106,7 +109,7 @@ def _batches(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _declared_table(table: Any) -> DeclaredTable:
-    """Convert a table of the Thrift client. Missing fields become empty."""
+    """Return the declaration in Thrift's object of a table. Missing fields become empty."""
     descriptor = table.sd
     serde = descriptor.serdeInfo if descriptor else None
     return DeclaredTable(

@@ -82,7 +82,7 @@ class CatalogTable(TableFormat):
     def _located(self) -> Iterator[TableFormat]:
         """Yield the table, opened at the location in its current catalog entry.
 
-        Errors that are raised in the context get the table's URI from the configuration as a prefix.
+        Messages of errors in the `with` block then begin with the table's URI in the configuration.
         """
         entry = load_catalog_entry(self._table)
         with self._errors_with_uri():
@@ -96,7 +96,7 @@ class CatalogTable(TableFormat):
 
     @contextmanager
     def _errors_with_uri(self) -> Iterator[None]:
-        """Add the table's URI in the configuration to the beginning of the errors that the context raises."""
+        """Begin the messages of errors in the `with` block with the table's URI in the configuration."""
         uri = self._table.uri
         try:
             yield

@@ -73,8 +73,8 @@ class AddedFile:
     """Number of rows of the file, including deleted ones; None if the log does not record it."""
     vector: DeletionVector | None
     statistics: str | Mapping[str, Any] | None
-    """Column statistics: JSON text, which may be invalid, or the struct of a checkpoint. None unless the replay was
-    asked for statistics, and if the file has none."""
+    """Column statistics: JSON text, which may be invalid, or the struct of a checkpoint. None if the file has none, or
+    if the replay does not read statistics."""
 
     @property
     def key(self) -> FileKey:
@@ -89,7 +89,7 @@ class TableState:
     protocol: dict[str, Any]
     metadata: dict[str, Any]
     adds: Iterable[AddedFile]
-    """The live files, in no order. From `replay`, they are an iterator that reads the checkpoint and works once."""
+    """The live files, in no order. From `replay`, it is an iterator, which reads the checkpoint while it is used."""
 
 
 class Replay:

@@ -82,7 +82,7 @@ class CommitTimes:
     def version_at(self, log: Log, moment: datetime) -> int | None:
         """Return the newest version that was committed up to a moment, inclusive; None if all are later.
 
-        The time of a commit is its in-commit timestamp, else the time in its provenance information, else the
+        The time of a commit is its in-commit timestamp, else the `timestamp` of its `commitInfo`, else the
         modification time of its file. Because writers' clocks differ, Delta's rule applies: a time that is not later
         than that of the previous commit counts as one millisecond after it. This does not change in-commit timestamps.
         """

@@ -184,10 +184,7 @@ def is_delta_table(location: Location) -> bool:
 
 
 def _checkpoint_hint(location: Location) -> str:
-    """Return the version that `_last_checkpoint` names, as the digits in file names.
-
-    Empty if there is no valid hint.
-    """
+    """Return the version in the file `_last_checkpoint` as 20 digits; empty without a valid file."""
     try:
         hint = as_object(parse_json(location.read(f"{LOG}/_last_checkpoint")), "the hint")
         return f"{as_integer(hint.get('version'), 'version', minimum=0):020}"

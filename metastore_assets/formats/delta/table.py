@@ -100,7 +100,7 @@ class DeltaFormat(TableFormat):
         return history_change_by_number((int(previous.id), int(current.id)), previous, current)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the version, from a replay of the log that begins at its last checkpoint."""
+        """Return the snapshot of the newest or requested version, from the log since its last checkpoint."""
         with _delta_errors(self._location):
             version, identity, state, table = self._replay()
             fragments = [fragment for _, fragment, _ in table.distinct_files(state.adds)]
@@ -108,7 +108,10 @@ class DeltaFormat(TableFormat):
         return Snapshot(**vars(metadata), fragments=_sorted(fragments))
 
     def stream(self) -> SnapshotStream:
-        """Return the snapshot of the version as a stream. The files of a checkpoint are read one after the other."""
+        """Return the snapshot of the newest or requested version as a stream.
+
+        The files of a checkpoint are read one after the other.
+        """
         with _delta_errors(self._location):
             version, identity, state, table = self._replay()
             metadata = self._snapshot_metadata(table, version, identity)
@@ -126,7 +129,10 @@ class DeltaFormat(TableFormat):
         return SnapshotStream(metadata, fragments())
 
     def _replay(self) -> tuple[int, Sequence[str] | None, TableState, _Table]:
-        """Replay the log. Return the version, the identity of its commit file, the state, and its metadata."""
+        """Replay the log up to the newest or requested version.
+
+        Return the version, the identity of its commit file, its state, and its protocol and metadata.
+        """
         log, version = self._version()
         # The identity is read first. If the table is recreated meanwhile, the cached head will not match its log.
         identity = log_since(self._location, version).identity(version)
@@ -134,9 +140,9 @@ class DeltaFormat(TableFormat):
         return version, identity, state, _Table(self._location_policy, state.protocol, state.metadata, self._filter)
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the difference that the commits since a version record.
+        """Return the difference between the version `since` and the newest or requested one.
 
-        Only these commits are read. Protocol and metadata of the older version come from the cache.
+        Only the commits in between are read. Protocol and metadata of the older version come from the cache.
         """
         with _delta_errors(self._location):
             try:
@@ -442,7 +448,7 @@ class _Table:
             ) from None
 
     def _partition(self, texts: tuple[str | None, ...]) -> _Partition:
-        """Return the partition with recorded values, in the order of the partition columns."""
+        """Return the partition with these recorded values, which have the order of the partition columns."""
         if (cached := self._partitions.get(texts)) is not None:
             return cached
         fields = [field for field, _ in self._partition_fields]

@@ -75,7 +75,7 @@ class TableSchema:
 
         Args:
             fields: the columns of all files. Partition columns among them are replaced.
-            type_reasons: see `type_reasons`.
+            type_reasons: a reason for each type of a column that a value or a file ruled out.
             partition_types: types of the partition columns by name.
         """
         columns = [field for field in fields if field.name not in partition_types]

@@ -30,7 +30,7 @@ class FileReading:
     kind: str
     suffix: str
     partition: Items
-    """See `DataFile`."""
+    """`kind`, `suffix` and `partition` are those of `DataFile`."""
     reader: TextReader | None
     """The reader of a CSV or JSON file; None for other kinds."""
     types: tuple[tuple[str, pa.DataType], ...]

@@ -31,7 +31,8 @@ from metastore_assets.storage.location import Location, StoredFile
 
 _THREADS = 16
 _MAX_GROUPS = 2
-"""Up to this number of file groups of a partition in an object store are listed by name, in two requests for each."""
+"""Maximum number of file groups of one partition, in an object store, that are listed by their names, with two requests
+each. For more groups, all files of the partition are listed."""
 
 _LAST = "\U0010ffff"
 """Sorts behind every character of a file name."""
@@ -39,7 +40,7 @@ _LAST = "\U0010ffff"
 
 @dataclass(frozen=True)
 class WritesBetween:
-    """The writes that belong to one of two states, but not to the other."""
+    """The writes and cleans by which a newer state of a table differs from an older one."""
 
     added: tuple[Instant, ...]
     """Writes that only the newer state has."""
@@ -117,7 +118,7 @@ class TouchedGroups:
             is_selected: returns whether the partition at a path is selected.
 
         Raises:
-            NoDiffError: a file does not have a name of Hudi's.
+            NoDiffError: a data file is not named as Hudi names data files.
         """
         touched = {write.group for commit in changed for write in commit.writes}
         touched.update(group for commit in changed for group in commit.replaced)
@@ -246,7 +247,7 @@ def types_since(
 
 
 def _list_groups(location: Location, groups: Collection[Group]) -> list[GroupFile]:
-    """List the files of file groups. Raises NoDiffError for a data file that Hudi did not name."""
+    """List the files of file groups. Raises NoDiffError for a data file that is not named as Hudi names data files."""
     by_partition: dict[str, list[str]] = {}
     for partition, file_id in sorted(groups):
         by_partition.setdefault(partition, []).append(file_id)

@@ -59,10 +59,10 @@ class PartitionConstants:
     """The values of partition columns that data files do not store, taken from the paths of partitions."""
 
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
-        """Create the values.
+        """Prepare the values.
 
-        Raises TableFormatError if data files lack partition columns, the table has several, and one is formatted as a
-        date.
+        Raises TableFormatError if columns are dropped, and one of several partition columns is a date that takes an
+        unknown number of folders.
 
         Args:
             location: the table's folder.

@@ -107,9 +107,9 @@ def _read_documents(location: Location, instants: Sequence[Instant]) -> list[_Do
 
 
 def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
-    """Return the metadata of a commit from the parts of its document.
+    """Return the metadata of a commit, which `load` parses.
 
-    Raises TableFormatError, which names `path`, if they are invalid.
+    Raises TableFormatError, which names `path`, if the metadata are invalid.
     """
     try:
         metadata = as_object(load(), "it")

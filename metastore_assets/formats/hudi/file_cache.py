@@ -48,7 +48,7 @@ class HudiFileCache:
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
     def get_blocks(self, stored: StoredFile) -> list[LogBlock] | None:
-        """Return the cached blocks of a log file, with headers without the schema; None if they are not cached."""
+        """Return the cached blocks of a log file, whose headers lack the schema; None if they are not cached."""
         return self._cache.get(self._key("log", stored), _decode_blocks)
 
     def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:

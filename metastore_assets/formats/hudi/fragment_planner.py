@@ -114,7 +114,7 @@ class HudiFragmentPlanner:
         return {planned.file_slice.group: self._fragment_path(planned.file_slice) for planned in planned_slices}
 
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
-        """Plan the slices in selected partitions that have a fragment, in their order."""
+        """Return the plans of the slices in selected partitions, in order, except slices that have no fragment."""
         selected = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
         with IoCountingThreadPool(_THREADS) as pool:
             return [planned for planned in pool.map(self._planner.plan_slice, selected) if planned.file_slice.files]

@@ -16,7 +16,7 @@ PATH_COLUMN = "_hoodie_partition_path"
 """Name of the partition column of old tables that do not record their partition columns."""
 
 _FIELDS = ("hoodie.table.partition.fields", "hoodie.table.partition.columns")
-"""The second name is that of Hudi 0.8."""
+"""Names of the property with the partition columns. Hudi 0.8 used the second one."""
 
 
 @dataclass(frozen=True)

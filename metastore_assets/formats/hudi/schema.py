@@ -194,9 +194,9 @@ def _check_no_column_renamed(location: Location) -> None:
 
 
 def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """Return (ids, name) for every field, also nested ones.
+    """Return (ids, name) for every field, also nested ones, such as ((3, 7), "3.street").
 
-    The ids are those of the parents and of the field. The name has the ids of the parents in front.
+    The ids are those of the parents and of the field. The parents' ids precede the name.
     """
     named_fields = []
     for field in fields:

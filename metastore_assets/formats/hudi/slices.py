@@ -115,7 +115,7 @@ def removed_file(path: str) -> StoredFile:
 def plan_group_slices(
     timeline: Timeline, state: HudiState, commits: Sequence[Commit], files: Sequence[GroupFile]
 ) -> dict[Group, FileSlice]:
-    """Return the file slices that a state has of certain file groups, without listing the table.
+    """Return the file slices of some file groups in a state, without listing the table.
 
     Args:
         timeline: the timeline of the table.
@@ -158,7 +158,7 @@ class SlicePlanner:
         """File groups that started after the state."""
 
     def plan(self, commits: Sequence[Commit], files: Iterable[GroupFile]) -> dict[Group, FileSlice]:
-        """Return the file slices that the state has of the groups of files; see `plan_group_slices`."""
+        """Return the file slice of each group of files in the state; see `plan_group_slices`."""
         self._groups, self._row_counts, self._later_groups = {}, {}, set()
         state_commits, later_commits = self._split(commits)
         self._add_files(files, state_commits)

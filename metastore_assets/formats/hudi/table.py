@@ -68,7 +68,7 @@ _SLICES_AT_ONCE = 1000
 """Number of file slices whose fragments are planned together."""
 _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 _IGNORED_PROPERTIES = ("hoodie.table.checksum", "hoodie.table.metadata.")
-"""Properties that change when Hudi builds indexes. (`hoodie.table.checksum` is of all properties.)"""
+"""Properties that change when Hudi builds indexes. `hoodie.table.checksum` is the checksum of all properties."""
 
 
 class HudiFormat(TableFormat):

@@ -134,7 +134,7 @@ class TableSlices:
 
 
 def _is_data_file(name: str) -> bool:
-    """Return whether a file may have rows of the table. Its name may be none that Hudi gives to data files."""
+    """Return whether a file may have rows of the table, even if its name is not one that Hudi gives to data files."""
     try:
         return parse_data_file_name(name) is not None
     except ValueError:

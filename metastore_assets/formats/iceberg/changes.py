@@ -166,7 +166,7 @@ class _FileChanges:
         return FragmentDifference(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
 
     def _touched(self) -> list[FileEntry]:
-        """Return the data files of both snapshots to which a removed or added delete file applies."""
+        """Return the data files in both snapshots that a removed or an added delete file applies to."""
         changed = [*self._removed_deletes, *self._added_deletes]
         indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
         candidates = [*self._unchanged, *self._read(DATA, changed)]

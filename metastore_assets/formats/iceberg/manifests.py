@@ -74,7 +74,8 @@ class Manifest(NamedTuple):
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
     """(lower bound, upper bound, whether there is a null or NaN) for each partition field. None if not recorded.
 
-    If the manifest list does not record nulls, there may be one. If it does not record NaN, there is taken to be none.
+    If the manifest list does not say whether there is a null, one is assumed. If it does not say whether there is a
+    NaN, none is assumed.
     """
     is_encrypted: bool = False
     min_sequence_number: int = 0

@@ -54,9 +54,9 @@ class IcebergSnapshot:
 
 
 CHANGED_FILE_PROPERTY = "metastore-assets.changed-file"
-"""Property of a statistics file of ours: the location of the metadata file on which it was registered."""
+"""Property in our statistics files: the location of the metadata file that the commit of the statistics replaced."""
 CHANGED_AT_PROPERTY = "metastore-assets.changed-at"
-"""Property of a statistics file of ours: the time of the last change in that metadata file, in milliseconds."""
+"""Property in our statistics files: the time of the last change in that metadata file, in milliseconds."""
 
 
 _MILLISECONDS = re.compile(r"[0-9]{1,18}")
@@ -69,7 +69,7 @@ class TableMetadata:
     format_version: int
     location: str
     last_updated_ms: int
-    """The time of the last change, without registrations of our exports."""
+    """The time of the last change, not counting the commits of our exports."""
     schemas: Mapping[int, Mapping[str, Any]]
     """All recorded schemas as JSON, by schema id."""
     current_schema_id: int

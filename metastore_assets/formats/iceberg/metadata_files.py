@@ -23,7 +23,7 @@ _HINTS = ("version-hint.text", "version-hint.txt")
 _VERSIONED = ("v", "w")
 """The names `v1`, `v2`, … in tables without a catalog sort between these two texts."""
 _PROBED = 10_000
-"""Number of file names that are searched for a metadata file. Catalogs number theirs, so that they sort early."""
+"""Number of file names that are searched for metadata files. Catalogs number such files, so that they sort early."""
 _TRIED = 3
 """Maximum number of files that are read to check whether they are metadata files."""
 

@@ -27,7 +27,7 @@ _UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 _TRANSFORM_TYPES = {"year": pa.int32(), "day": pa.date32(), "bucket": pa.int32()}
 """Types of transformed values, as partition keys spell them. Months and hours are texts."""
 _SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
-"""What follows the text of a period in the date of the period's first day, by transform."""
+"""For each transform, what the text of a period lacks to be the date of its first day: `-01` after `2024-01`."""
 _NAN = math.nan
 """A single NaN object: NaN does not equal itself, but tuples that hold the same object are equal."""
 _OF_SOURCE_TYPE = ("identity", "truncate")

@@ -30,7 +30,7 @@ class PlannedState:
     digests: Mapping[str, str]
     """Digests, with the keys of `_REASONS`."""
     crosses_partitions: bool
-    """See `DeleteIndex.crosses_partitions`."""
+    """Whether a position delete file is of another partition than its data file."""
     repeats_files: bool
     """Whether the snapshot lists a data file several times."""
 

@@ -60,9 +60,9 @@ def history_change_since(metadata: TableMetadata, state: IcebergState, previous:
     """Return the kind of change between two states: rolled back, only metadata changed, or None.
 
     The result is "metadata changed" if both states have the same snapshot. It is "rolled back" if the previous
-    snapshot is no ancestor of the current one, and is still recorded or not older. None means that there were only
-    ordinary commits, or that the kind is unknown. A snapshot without a parent need not be the first one, because some
-    writers remove the reference to an expired parent.
+    snapshot is no ancestor of the current one, and is still recorded or not older than that. None means that there were
+    only ordinary commits, or that the kind is unknown. A snapshot without a parent need not be the first one, because
+    some writers remove the reference to an expired parent.
     """
     if state.id == previous.id:
         return "metadata changed"

@@ -102,7 +102,7 @@ class LanceColumns:
                 yield cast_to_schema(array, canonical_type(target), matcher).cast(target)
 
     def close(self) -> None:
-        """Record what pylance has read."""
+        """Record the number of bytes that pylance has read."""
         record_read(self._dataset.uri, self._dataset.io_stats_incremental().read_bytes)
 
     def _scan(self, stored: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:

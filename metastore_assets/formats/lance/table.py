@@ -84,7 +84,7 @@ class LanceFormat(TableFormat):
         return history_change_by_number((number, current_number), previous, current)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the version, from its manifest."""
+        """Return the snapshot of the newest or requested version, from its manifest."""
         with _lance_errors(self._location):
             self._check_filter()
             version = self._version()
@@ -94,7 +94,10 @@ class LanceFormat(TableFormat):
         return Snapshot(**vars(metadata), fragments=fragments)
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the difference of the manifests of both versions, if the earlier one is still stored."""
+        """Return the difference between the manifests of version `since` and of the newest or requested one.
+
+        The result is a NoDiff if version `since` is no longer stored.
+        """
         with _lance_errors(self._location):
             self._check_filter()
             version = self._version()

@@ -78,7 +78,7 @@ _START_1950, _START_1970 = -631_152_000, -86_400
 """First second at which the offsets of the zones in _MERGED_1950 and _MERGED_1970 are certain. The second one is a day
 before 1970, because times of day are stored as times on 1 January 1970."""
 _YEAR_2037, _DAY = 2_114_380_800, 86_400
-"""Start of the year whose smallest offset is the standard offset of a zone, and the seconds of a day."""
+"""Start of the year whose smallest offset is taken as the standard offset of a zone, and the seconds of a day."""
 
 
 class Clock:

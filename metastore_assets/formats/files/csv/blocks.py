@@ -38,15 +38,15 @@ class RowBlock:
     first_line: int
     """Number of the block's first line in the file, from 1."""
     rows: npt.NDArray[np.int64]
-    """For each row that is not blank, the number of lines of the block before it."""
+    """For each row that is not blank, the number of lines before it in this block."""
     rows_and_blanks: npt.NDArray[np.int64]
-    """For each row, blank lines included, the number of lines of the block before it."""
+    """For each row, blank lines included, the number of lines before it in this block."""
     width: int
     """Upper bound of the number of columns of the first row. Delimiters in quotes are counted too."""
     blank: int | None
     """Line number of the block's first blank line; None without blank lines."""
     blanks_before: int
-    """Number of blank lines before the first block of the file; 0 for later blocks."""
+    """In the first block of a file, the number of blank lines before it; else 0."""
     endings: frozenset[int]
     """Which bytes end rows: carriage returns, line feeds, or both. A pair of both counts as a line feed."""
     backslashes: Backslashes | None
@@ -241,7 +241,7 @@ class _Utf8Reader:
     def _next(self, size: int) -> bytes:
         """Read the next piece of the stream and return it in UTF-8.
 
-        It has at most `size` or `_MIN_READ` bytes before decoding.
+        The piece has at most `size` or `_MIN_READ` bytes before decoding, whichever is more.
         """
         data: bytes = self._stream.read(max(size, _MIN_READ))
         self._at_end = not data

@@ -84,7 +84,7 @@ class CsvSummary:
     headed: tuple[ColumnSummary, ...] = ()
     """The columns under the assumption that the first row is a header."""
     backslashes: Backslashes | None = None
-    """What backslashes may mean, if no option says it."""
+    """The evidence of whether backslashes are escapes; None if the file has none, or if an option decides."""
     blank_lines: int = 0
     """Number of blank lines before the first row. They are rows if the first row is no header. In a file of blank
     lines, these are all lines."""
