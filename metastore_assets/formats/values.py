@@ -1,8 +1,7 @@
 """Constants, and the texts of their values in partition keys and fragment ids.
 
 A constant is a value that all rows of a data file share, such as a partition value. It is stored as an Arrow array of
-length one, because pickling an Arrow scalar converts it to a Python value, which loses nanoseconds and years after
-9999.
+length one. An Arrow scalar would be pickled as a Python value, which loses nanoseconds and years after 9999.
 """
 
 from __future__ import annotations

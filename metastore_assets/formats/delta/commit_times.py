@@ -69,8 +69,8 @@ class CommitTimes:
     def log(self) -> Log | None:
         """List the log from the cached newest version on.
 
-        The result is None if no version is cached, or if the commit file of that version was replaced or removed,
-        because the table may have been recreated.
+        The result is None if no version is cached. It is also None if the commit file of that version was replaced or
+        removed, because the table may have been recreated.
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:

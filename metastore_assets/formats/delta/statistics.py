@@ -134,8 +134,8 @@ def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: boo
 def _decode_bound(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
     """Return a recorded minimum or maximum as a Python value, and whether a row has exactly this value.
 
-    The value is None if it cannot be used, because its type is wrong or not supported, or because writers are known to
-    record wrong bounds for it.
+    The value is None if it cannot be used: its type is wrong or not supported, or writers are known to record wrong
+    bounds of this type.
     """
     type_ = column.type
     if pa.types.is_boolean(type_):

@@ -248,8 +248,8 @@ def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: 
 
     Returns:
         The summary without values of hidden columns; and whether the cached bytes contain such values. They do if the
-        column was hidden after the file was cached, or if another table of this process, which does not hide the
-        column, caches the same file.
+        column was hidden after the file was cached. They also do if another table of this process caches the same file
+        and does not hide the column.
     """
     summary = reader.decode(data)
     redacted = reader.without_values(summary, is_hidden)

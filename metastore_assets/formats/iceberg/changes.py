@@ -1,7 +1,7 @@
 """The difference between two snapshots of an Iceberg table, from the manifests that only one of them lists.
 
-A manifest is a list of files. Manifests that both snapshots list are opened only if they may contain data files whose
-deletes changed, or deletes that apply to added or changed data files.
+A manifest is a list of files. A manifest that both snapshots list is opened only if it may contain data files whose
+deletes changed, or deletes for added or changed data files.
 """
 
 from __future__ import annotations

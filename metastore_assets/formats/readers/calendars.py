@@ -1,8 +1,8 @@
 """Conversion of days and timestamps from Spark's legacy hybrid calendar to the proleptic Gregorian calendar.
 
-Old Spark versions count days before 15 October 1582 in the Julian calendar, as java.util does, and record this in the
-metadata of Parquet and Avro files. Such a day is converted to the Gregorian day with the same year, month and day, as
-Spark's reader does.
+Old Spark versions count days before 15 October 1582 in the Julian calendar, as java.util does. They record this in the
+metadata of Parquet and Avro files. As Spark's reader does, such a day is converted to the Gregorian day with the same
+year, month and day of the month.
 """
 
 from __future__ import annotations

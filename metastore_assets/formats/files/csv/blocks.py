@@ -135,15 +135,12 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
     data, quoting, line = window.data, window.quoting, window.first_line
     text = np.frombuffer(data, np.uint8)
     breaks = text == _LF
-    lone = np.empty(0, np.int64)
     if _CR in data:
         returns = np.flatnonzero(text == _CR)
         following = text[np.minimum(returns + 1, len(text) - 1)]
         # The next byte decides whether a carriage return at the end is a line break of its own.
-        lone = returns[(following != _LF) & ((returns < len(text) - 1) | window.is_last)]
-        breaks[lone] = True
-    ends = np.flatnonzero(breaks)
-    lines = ends
+        breaks[returns[(following != _LF) & ((returns < len(text) - 1) | window.is_last)]] = True
+    all_breaks = ends = np.flatnonzero(breaks)
     if len(quoting.quotes):
         ends = ends[~quoting.quoted(ends)]
     if quoting.escaped_breaks:
@@ -153,13 +150,14 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
     end = int(ends[-1]) + 1
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
     is_blank = (text[starts] == _LF) | (text[starts] == _CR)
-    before = np.arange(len(ends)) if len(ends) == len(lines) else np.searchsorted(lines, starts)
-    blank = line + int(before[is_blank][0]) if is_blank.any() else None
+    lines_before = np.arange(len(ends)) if len(ends) == len(all_breaks) else np.searchsorted(all_breaks, starts)
+    blank = line + int(lines_before[is_blank][0]) if is_blank.any() else None
     endings = frozenset(np.flatnonzero(np.bincount(text[ends[: len(ends) - lacks_break]])).tolist())
     block_backslashes = None if options.has_escape else find_backslashes(data[:end], quoting, options, line)
     width = data.count(options.delimiter.encode(), 0, int(ends[0])) + 1
     rewritten = _rewrite_for_arrow(data[:end], quoting, options)
-    return RowBlock(rewritten, line, before[~is_blank], before, width, blank, 0, endings, block_backslashes), end
+    rows = lines_before[~is_blank]
+    return RowBlock(rewritten, line, rows, lines_before, width, blank, 0, endings, block_backslashes), end
 
 
 def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:

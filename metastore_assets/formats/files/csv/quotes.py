@@ -116,17 +116,17 @@ def find_backslashes(data: bytes, quoting: Quoting, options: CsvOptions, first_l
         return None
     text = np.frombuffer(data, np.uint8)
     offsets = np.flatnonzero(text == _BACKSLASH)
-    starts = np.flatnonzero(np.diff(offsets, prepend=-2) != 1)
-    lengths = np.diff(starts, append=len(offsets))
-    special = np.zeros(256, np.bool_)
-    special[[ord(options.delimiter), _LF, _CR, ord(options.quote or "\n")]] = True
-    following = special[text[np.minimum(offsets[starts] + lengths, len(text) - 1)]]
-    is_quoted = quoting.quoted(offsets[starts])
-    are_pairs = lengths % 2 == 0
+    run_starts = np.flatnonzero(np.diff(offsets, prepend=-2) != 1)
+    run_lengths = np.diff(run_starts, append=len(offsets))
+    is_special = np.zeros(256, np.bool_)
+    is_special[[ord(options.delimiter), _LF, _CR, ord(options.quote or "\n")]] = True
+    precedes_special = is_special[text[np.minimum(offsets[run_starts] + run_lengths, len(text) - 1)]]
+    is_quoted = quoting.quoted(offsets[run_starts])
+    are_pairs = run_lengths % 2 == 0
     return Backslashes(
         first_line + count_breaks(data[: int(offsets[0])]),
         bool(are_pairs[is_quoted].all()) if is_quoted.any() else None,
-        bool((are_pairs | following)[~is_quoted].all()) if not is_quoted.all() else None,
+        bool((are_pairs | precedes_special)[~is_quoted].all()) if not is_quoted.all() else None,
     )
 
 
@@ -145,12 +145,12 @@ def _is_unambiguous(block: Bytes, offsets: Offsets, options: CsvOptions) -> bool
     """Return whether each quote opens a value, closes a value, or is doubled, so that no quote is ambiguous."""
     if not len(offsets):
         return True
-    around = np.zeros(256, np.bool_)
-    around[[ord(options.delimiter), _LF, _CR, ord(options.quote or "")]] = True
+    is_boundary = np.zeros(256, np.bool_)
+    is_boundary[[ord(options.delimiter), _LF, _CR, ord(options.quote or "")]] = True
     opening, closing = offsets[0::2], offsets[1::2]
     before = opening[1:] if opening[0] == 0 else opening
     following = closing[:-1] if len(closing) and closing[-1] == len(block) - 1 else closing
-    return bool(around[block[before - 1]].all() and around[block[following + 1]].all())
+    return bool(is_boundary[block[before - 1]].all() and is_boundary[block[following + 1]].all())
 
 
 class _QuoteScanner:
