@@ -129,7 +129,7 @@ def verify_checksum(data: bytes) -> bytes:
 
 
 def check_within(positions: Positions, row_count: int) -> None:
-    """Raise ValueError if a position is not below the row count of the data file."""
+    """Raise ValueError if a position is beyond the last row of the data file."""
     if len(positions):
         _check_last(int(positions.max()), row_count)
 

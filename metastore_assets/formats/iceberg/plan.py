@@ -92,7 +92,7 @@ class IcebergFragmentPlanner:
     def fragments(self, *, with_statistics: bool = False) -> list[PlannedFragment]:
         """Return the fragments of the selected partitions, in any order.
 
-        Raises TableFormatError for a file without a reader.
+        Raises TableFormatError for an encrypted file, or a file format that is not supported.
         """
         deletes: list[FileEntry] = []
         data: list[FileEntry] = []
@@ -127,7 +127,7 @@ class IcebergFragmentPlanner:
         Raises:
             UnstreamableError: the snapshot lists a data file several times, or a manifest has other files than the
                 manifest list says.
-            TableFormatError: a file has no reader.
+            TableFormatError: a file is encrypted, or its format is not supported.
         """
         deletes = list(self.entries([manifest for manifest in manifests if manifest.content != DATA]))
         index = DeleteIndex(deletes, self.partitions.is_unpartitioned)
@@ -159,7 +159,7 @@ class IcebergFragmentPlanner:
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
         """Yield the selected entries of manifests, reading a batch of manifests at a time.
 
-        Raises TableFormatError for a file without a reader.
+        Raises TableFormatError for an encrypted file, or a file format that is not supported.
         """
         reader = ManifestReader(self.partitions.specs, self.metadata.default_spec_id, with_statistics)
         for start in range(0, len(manifests), _MANIFESTS):
@@ -212,7 +212,7 @@ class IcebergFragmentPlanner:
         return self._filter.may_match(self.partitions.partition(entry.spec_id, entry.partition).items)
 
     def _check(self, entry: FileEntry) -> None:
-        """Raise TableFormatError for an encrypted file, or a file format without a reader."""
+        """Raise TableFormatError for an encrypted file, or a file format that is not supported."""
         if entry.is_encrypted:
             raise TableFormatError(f"{self.files.name}: {entry.path} is encrypted, which has no reader")
         if entry.format not in (KINDS if entry.content != 1 else (*KINDS, "puffin")):

@@ -99,7 +99,7 @@ class _PartitionNaming(_Naming):
 def _rename_fields(type_: Any, naming: _Naming) -> Any:
     """Return an Avro type with renamed fields and without logical types.
 
-    The Python values of logical types do not cover all stored values.
+    Without logical types, dates and times stay numbers. Python has no dates after the year 9999, for example.
     """
     if isinstance(type_, list):
         return [_rename_fields(one, naming) for one in type_]

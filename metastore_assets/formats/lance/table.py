@@ -96,7 +96,8 @@ class LanceFormat(TableFormat):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the difference between the manifests of version `since` and of the newest or requested one.
 
-        The result is a NoDiff if version `since` is no longer stored.
+        The result is a NoDiff if version `since` is no longer stored, if it is of another branch, if the schema
+        changed, or if the table was recreated.
         """
         with _lance_errors(self._location):
             self._check_filter()

@@ -144,7 +144,7 @@ class FileFragmentReader:
 
 
 @contextmanager
-def fragment_errors(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
+def fragment_errors(path: str, what: str = "the file", other_file: str | None = None) -> Iterator[None]:
     """Convert errors in the `with` block, such as corrupt bytes or a missing file, to a FragmentError.
 
     The context also records the file that is read, so that the parent process can name it if this process crashes.
@@ -152,22 +152,22 @@ def fragment_errors(path: str, what: str = "the file", stored: str | None = None
     Args:
         path: the data file, which the error names.
         what: the part of the file that is read, such as a column.
-        stored: the file that is read, if it is not the data file itself but another one that its rows need.
+        other_file: the file that is read instead of the data file, such as a delete file; None for the data file.
     """
     part = path if what == "the file" else f"{path} ({what})"
     try:
-        with record_in_flight(part if stored is None else f"{stored} ({what} of {path})"):
+        with record_in_flight(part if other_file is None else f"{other_file} ({what} of {path})"):
             yield
     except FragmentError:
         raise
     except (FileNotFoundError, OverwrittenError) as error:
         fate = "has been overwritten" if isinstance(error, OverwrittenError) else "is gone"
-        needed = "" if stored is None else f": {path} cannot be read without it"
+        needed = "" if other_file is None else f": {path} cannot be read without it"
         raise FragmentError(
-            f"{stored or path} {fate} since the table was listed{needed}", path=path, missing=True
+            f"{other_file or path} {fate} since the table was listed{needed}", path=path, missing=True
         ) from error
     except CORRUPTION_ERRORS as error:
-        where = "" if stored is None else f" in {stored}"
+        where = "" if other_file is None else f" in {other_file}"
         unsupported = is_unsupported(error)
         summary = f"{path}: {what}{where} {'is not supported' if unsupported else 'cannot be read'}"
         fragment_error = FragmentError(f"{summary}: {error_reason(error)}", path=path, unsupported=unsupported)
