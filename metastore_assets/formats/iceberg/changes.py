@@ -71,7 +71,7 @@ def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
 def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
     """Convert errors of missing and corrupt files of an earlier snapshot to NoDiffError.
 
-    Such a snapshot only prevents a difference; the current snapshot may be valid.
+    Only the difference needs the earlier snapshot. The current snapshot may be valid.
     """
     try:
         yield
