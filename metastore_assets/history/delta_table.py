@@ -1,4 +1,7 @@
-"""The Delta table at `<root>/<table>/history`, read and written with the library `deltalake`."""
+"""The Delta table of a history, at `<root>/<table>/history`. The library `deltalake` reads and writes it.
+
+A history has the statistics of a table's columns, with a row per version and column.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 _APPLICATION = "metastore"
-"""Application id of Delta transactions (`txn`). A transaction's version is the last version of the Metastore whose rows
-were appended."""
+"""Application id of Delta transactions (`txn`). The version of a transaction is the number of the last version of the
+Metastore whose rows were appended."""
 _SETTINGS = {
     # The log must not contain values: a purge could not remove them from it.
     "delta.dataSkippingStatsColumns": "version,field_id",
@@ -39,7 +42,7 @@ _FILE_BYTES = 8_000_000
 
 
 def explain_unavailable(objects: ObjectStore) -> str | None:
-    """Return the reason why a table's folder cannot hold a history, as a message; None if it can."""
+    """Return a message why no history can be stored in a table's folder; None if one can be stored."""
     uri = objects.uri(HISTORY)
     escape = None if objects.is_remote else _ESCAPE.search(uri)
     if escape is None:
@@ -62,7 +65,7 @@ class HistoryTable:
     """
 
     def __init__(self, objects: ObjectStore) -> None:
-        """Prepare access to the history in a table's folder. Raises StoreError if the folder cannot hold one."""
+        """Prepare access to the history in a table's folder. Raises StoreError if none can be stored there."""
         reason = explain_unavailable(objects)
         if reason is not None:
             raise StoreError(reason)
@@ -76,12 +79,12 @@ class HistoryTable:
         self._files = None if objects.is_remote else fs.SubTreeFileSystem(self._uri, fs.LocalFileSystem())
 
     def last(self) -> int:
-        """Return the number of the last appended version; 0 if there is none."""
+        """Return the number of the last version whose rows were appended; 0 if there is none."""
         table = self._open()
         return 0 if table is None else self._last(table)
 
     def read(self) -> tuple[pa.Table, int, int]:
-        """Return all rows, the number of the last appended version, and the version of the Delta table.
+        """Return (all rows, number of the last appended version, Delta version).
 
         Rows are sorted by version and column position. Without a Delta table there are no rows, and both numbers are 0.
         """
@@ -101,12 +104,12 @@ class HistoryTable:
             return rows, self._last(table), table.version()
 
     def append(self, rows: pa.Table, after: int, last: int) -> None:
-        """Append the rows of versions, all or none.
+        """Append the rows of versions in one commit.
 
         Args:
-            rows: The rows of the versions after `after`, up to `last`.
-            after: The number of the last appended version.
-            last: The number of the last version of the rows.
+            rows: The rows of the versions after `after`, up to and including `last`.
+            after: The number of the last version that was appended before.
+            last: The number of the last version in `rows`.
 
         Raises:
             ConflictError: The last appended version is not `after`, or another process appended meanwhile.
@@ -129,9 +132,9 @@ class HistoryTable:
         """Replace all rows, and delete the data files of the previous rows.
 
         Args:
-            rows: The new rows, of versions up to `last`.
-            commit: The Delta version that the rows are based on.
-            last: The number of the last version of the rows.
+            rows: The new rows.
+            commit: The Delta version from which the new rows were derived.
+            last: The number of the last version in `rows`.
 
         Raises:
             ConflictError: The Delta table has a newer version than `commit`, whose changes would be undone.

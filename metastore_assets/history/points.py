@@ -1,4 +1,7 @@
-"""Time series from a history: one statistic of a column or a table, with one point per version."""
+"""Time series from a history: one statistic of a column or a table, with one point per version.
+
+The rows of a history are Arrow tables with the columns `version_rows.SCHEMA`.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,12 @@ class HistoryPoint:
 
 
 def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
-    """Return one statistic of a column in every version, one point per row, in the order of the rows.
+    """Return one statistic of a column in every version: one point per row, in the same order.
 
     Args:
-        rows: Rows of a history of one column.
-        statistic: A name as in `show --json`, `row_count`, a percentile such as `p50`, or a user-defined one.
+        rows: The rows of one column in a history.
+        statistic: The name of a statistic in `metastore show --json`, `row_count` or another of `VERSION_COLUMNS`, a
+            percentile such as `p50`, or the name of a user-defined statistic.
 
     Raises:
         ValueError: There is no such statistic.
@@ -56,10 +60,10 @@ def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
 
 
 def version_points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
-    """Return one statistic of a table in every version.
+    """Return one statistic of a whole table in every version.
 
     Args:
-        rows: Rows of a history.
+        rows: Rows of a history, of any columns.
         statistic: `row_count`, `bytes`, `partitions` or `fragments`.
 
     Raises:
@@ -76,12 +80,12 @@ def version_points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
 
 
 def distinct_versions(rows: pa.Table) -> pa.Table:
-    """Return the `VERSION_COLUMNS` of each version, one row per version."""
+    """Return one row per version of a history, with the columns `VERSION_COLUMNS`."""
     return rows.select(VERSION_COLUMNS.names).group_by(VERSION_COLUMNS.names, use_threads=False).aggregate([])
 
 
 def _value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
-    """Return the value and the guarantee of a statistic in one row of a history; None and `absent` without a value."""
+    """Return (value, guarantee) of a statistic in one row of a history; (None, `absent`) if it has no value."""
     percentile = _PERCENTILE.fullmatch(statistic)
     if percentile:
         fraction = int(percentile[1]) / 100

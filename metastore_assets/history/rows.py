@@ -15,7 +15,7 @@ from metastore_assets.statistics.column import Guarantee
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """The statistics of one column in one version. Values of the column and sums are texts, as in `show --json`."""
+    """The statistics of one column in one version. Sums and values of the column are text, as in `show --json`."""
 
     version: int
     snapshot: str
@@ -26,7 +26,7 @@ class HistoryRow:
     row_count: int
     """The number of rows of the table."""
     bytes: int = field(repr=False)
-    """The size of the table's data files."""
+    """The size of the table's data files in bytes."""
     partitions: int = field(repr=False)
     fragments: int = field(repr=False)
     position: int = field(repr=False)
@@ -65,9 +65,9 @@ class HistoryRow:
     """The value at each fraction from 0 to 1; None if the column has no percentiles."""
     percentiles_guarantee: Guarantee = field(repr=False)
     frequencies: str = field(repr=False)
-    """How much is stored of the value counts: see `ColumnStatistics.frequencies`."""
+    """Which value counts are stored: see `ColumnStatistics.frequencies`."""
     reason: str | None = field(repr=False)
-    """Why the column has only counts; None for a column with all statistics."""
+    """Why the column has no statistics besides counts; None if it has them."""
     user_defined: Mapping[str, Any] = field(repr=False)
     """The `value` and `guarantee` of each user-defined statistic, by name."""
 
@@ -76,7 +76,7 @@ _NAMES = tuple(each.name for each in fields(HistoryRow))
 
 
 def parse_history(rows: pa.Table) -> Iterator[HistoryRow]:
-    """Yield the rows of a table with the columns of `version_rows.SCHEMA` as objects."""
+    """Yield the rows of an Arrow table with the columns `version_rows.SCHEMA` as objects."""
     for record in rows.select(_NAMES).to_pylist():
         percentiles = record["percentiles"]
         record["percentiles"] = percentiles and {each["fraction"]: each["value"] for each in percentiles}

@@ -1,9 +1,11 @@
 """Updates of a history: appending versions, reading, and removal of values.
 
-While a version exists, its rows of the history can be computed from it. Therefore not every publish commits to the
-history. Rows are appended after a pause between two publishes, after many publishes, and before versions expire.
-Readers compute the rows of versions that are not appended yet. The Delta table records the last appended version in
-the same commit as the rows: an interrupted append is repeated, and concurrent appends do not duplicate rows.
+A history has a row for each version and column. While a version exists, its rows can be computed from it, so not every
+publish appends to the history. A publish appends the rows of all missing versions after a pause of 10 minutes, at every
+16th version, and before versions expire. Readers compute the rows of versions that are not appended yet.
+
+Each commit of the Delta table records the last appended version. So an interrupted append is repeated, and concurrent
+appends do not duplicate rows.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
 
 PAUSE = timedelta(minutes=10)
-"""A publish appends to the history if the previous publish is at least this long ago. An append takes little time
-compared with this pause."""
+"""A publish appends to the history if the previous publish is at least this long ago: an append is short compared with
+the pause."""
 MAX_VERSIONS = 16
 """A publish also appends if its version number is a multiple of this, even after a shorter pause."""
 _ATTEMPTS = 5
@@ -35,7 +37,7 @@ _one_at_a_time = Lock()
 
 
 def append_versions(versions: VersionStore) -> int:
-    """Append the versions that a table's history lacks. Return the number of the last appended version; 0 for none.
+    """Append the missing versions to a table's history; return the number of the last appended version (0 for none).
 
     Raises MissingPackageError if `deltalake` is not installed, and StoreError.
     """
@@ -59,10 +61,10 @@ def append_versions(versions: VersionStore) -> int:
 
 
 def append_when_due(versions: VersionStore, base: Version | None, new: Version, retained: int, grace: timedelta) -> int:
-    """Append missing versions if that is due, and return the greatest version number that may be removed.
+    """Append missing versions to the history if that is due (see the module); return which versions may be removed.
 
-    A version must not be removed before the history has the version's rows. If `deltalake` is not installed or cannot
-    write to the location, there is no history, and all outdated versions may be removed.
+    A version must not be removed before the history has its rows. If `deltalake` is not installed or cannot write to
+    the location, there is no history, and all outdated versions may be removed.
 
     Args:
         versions: The versions of the table.
@@ -70,6 +72,9 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
         new: The version that was just published.
         retained: The number of newest versions that are not removed.
         grace: A version is not removed while the version after it is younger than this.
+
+    Returns:
+        The greatest number of a version that may be removed, with all older ones; 0 or less for none.
 
     Raises:
         StoreError: The root cannot be read or written.
@@ -105,7 +110,7 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
 
     Args:
         versions: The versions of the table.
-        newest: The number of the last version to return.
+        newest: The number of the newest version in the result.
 
     Raises:
         MissingPackageError: There is a Delta table, and `deltalake` is not installed.
@@ -127,12 +132,12 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
 def remove_values(versions: VersionStore, before: int) -> None:
     """Remove the column values of old versions from a history, and the files that contained these values.
 
-    Counts are retained. Columns whose values are hidden in the newest version lose the values of all versions.
-    Versions that the history lacks are appended.
+    Counts are retained. A column whose values are hidden in the newest version loses its values in all versions.
+    Missing versions are appended to the history first.
 
     Args:
         versions: The versions of the table.
-        before: The number of the first version whose values are retained.
+        before: The number of the oldest version whose values are retained.
 
     Raises:
         MissingPackageError: There is a history, and `deltalake` is not installed.

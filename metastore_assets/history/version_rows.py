@@ -1,4 +1,4 @@
-"""The rows of a history: one per version and column, with plain types that every engine reads."""
+"""The rows of a history: one per version and column, with types that every engine reads."""
 
 from __future__ import annotations
 
@@ -57,12 +57,11 @@ _REVEALS_VALUES = (
     "nan_count", "minimum", "maximum", "sum", "mean", "standard_deviation", "skewness", "kurtosis", "true_count",
     "percentiles", "user_defined",
 )  # fmt: skip
-"""Statistics that reveal more about a column's values than their number and lengths. They are null for hidden columns.
-"""
+"""Statistics that are null for columns whose values are hidden: they reveal more than numbers and lengths of values."""
 
 
 def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
-    """Return the rows of versions, in the order of their numbers. Versions that cannot be read are omitted.
+    """Return the rows of versions, in the order of `numbers`. Versions that cannot be read are omitted.
 
     Args:
         versions: The versions of the table.
@@ -75,7 +74,7 @@ def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection
             version = versions.read(number)
             tables.append(_version_rows(version, _statistics(versions, version), hidden))
         except (CorruptionError, ObjectNotFoundError, VersionNotFoundError):
-            continue  # it expired meanwhile, or is damaged; the other versions still count
+            continue  # The version expired meanwhile, or is corrupt.
     return pa.concat_tables([SCHEMA.empty_table(), *tables])
 
 
@@ -85,7 +84,7 @@ def find_hidden_columns(versions: VersionStore, number: int) -> set[str]:
 
 
 def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
-    """Return rows without statistics that reveal values: these are null in all rows selected by a boolean mask."""
+    """Return rows in which all statistics that reveal values are null where `mask` is true."""
     import pyarrow.compute as pc
 
     for name in _REVEALS_VALUES:
@@ -117,7 +116,7 @@ def version_record(version: Version) -> dict[str, Any]:
 
 
 def column_record(row: ColumnStatistics) -> dict[str, Any]:
-    """Return the values of all `SCHEMA` columns after `VERSION_COLUMNS` for one column of a table."""
+    """Return the values of `SCHEMA` for one column of a table, by name, without those of `VERSION_COLUMNS`."""
     values = column_to_json(row)
     record: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
     for name, declaration in STATISTICS.items():
@@ -138,7 +137,7 @@ def column_record(row: ColumnStatistics) -> dict[str, Any]:
 
 
 def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Collection[str]) -> pa.Table:
-    """Return the rows of one version, with null for all statistics of hidden columns that reveal values."""
+    """Return the rows of one version. In hidden columns, statistics that reveal values are null."""
     of_version = version_record(version)
     nulls = dict.fromkeys(_REVEALS_VALUES)
     records = [{**of_version, **column_record(row), **(nulls if row.field_id in hidden else {})} for row in rows]

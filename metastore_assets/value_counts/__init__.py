@@ -1,4 +1,4 @@
-"""Value counts of a table (the frequency of each distinct value): their dataflow, their stored state, and queries."""
+"""Value counts of a table, the frequencies of all distinct values: their dataflow, their stored state, and queries."""
 
 from metastore_assets.value_counts.changes import ValueCountChanges, count_changes
 from metastore_assets.value_counts.comparing import DifferingRow, differing_rows

@@ -1,7 +1,4 @@
-"""Changes of value counts: their number in one version, and the changed values between any two versions.
-
-Value counts are the frequencies of all distinct values of a column.
-"""
+"""Changes of value counts (the frequencies of all distinct values) between versions: the values, and their number."""
 
 from __future__ import annotations
 
@@ -38,13 +35,14 @@ def changes_between(
         store: The folder of the table.
         first: The value counts of the first version.
         last: The value counts of the last version.
-        steps: The value counts before and after each later version that changed the content. Their stored updates are
-            read. If `steps` is None, or if a version rebuilt its value counts, `first` and `last` are read in full.
-        columns: The requested columns: by field id, the name of the type class of the column's values.
+        steps: (value counts before, value counts after) each version between them that changed the content. The stored
+            updates of these versions are read. If `steps` is None, or if a version rebuilt its value counts, all
+            values of `first` and `last` are read.
+        columns: The name of the type class of each requested column, by field id.
 
     Returns:
-        By field id, a table of `change`, `value`, `before` and `after`, by increasing value. `change` is one of
-        `CHANGES`. `before` and `after` are frequencies; null means that the value does not occur.
+        For each column, by field id, a table of `change`, `value`, `before` and `after`, sorted by value. `change` is
+        one of `CHANGES`. `before` and `after` are frequencies; null means that the value does not occur.
     """
     changes_by_column: dict[str, pa.Table] = {}
     for type_class in sorted(set(columns.values())):
@@ -61,19 +59,18 @@ def changes_between(
 def _updates(
     store: ObjectStore, steps: Sequence[tuple[TableValueCounts, TableValueCounts]], type_class: str
 ) -> pl.DataFrame | None:
-    """Return all updated values with their frequencies before and after the steps.
+    """Return a frame of `column`, `value`, `before` and `after` with all values that the steps updated.
 
-    The columns are `column`, `value`, `before` and `after`. A frequency is null if the value does not occur. Returns
-    None if the updates of a step were not recorded, because the step rebuilt the value counts, or because only one of
-    its two versions has the type class.
+    `before` is the frequency before the first step, `after` that after the last step; null if the value does not occur.
+    The result is None if a step has no recorded updates: it rebuilt the value counts, or only one of its two versions
+    has the type class.
     """
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())
     frames = [empty.with_columns(_before_frequency="frequency")]
     for before, after in steps:
         classes = [set(value_counts.columns.values()) for value_counts in (before, after)]
-        # Equal files with other settings, such as other limits of reported values, have the updates of an earlier
-        # version.
+        # If only settings changed, such as limits of reported values, the files have the updates of an earlier version.
         if before.flow.paths() == after.flow.paths() or not any(type_class in names for names in classes):
             continue
         if not all(type_class in names for names in classes):
@@ -91,10 +88,9 @@ def _updates(
 
 
 def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per value with its frequencies `before` and `after`.
+    """Return one row per value with its frequency `before` in `first` and `after` in `last`; null if it does not occur.
 
-    A frequency is null if the value does not occur. Rows are grouped, not joined: Polars joins sorted floats by
-    merging, which treats NaN as unequal to NaN.
+    Rows are grouped instead of joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
     """
     no = pl.lit(None, pl.Int64)
     pairs = pl.concat(
@@ -113,7 +109,7 @@ def _read_column(store: ObjectStore, value_counts: TableValueCounts, column: str
 
 
 def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
-    """Return the values whose frequency differs, with the kind of change."""
+    """Return the pairs whose frequencies differ as a table of `change`, `value`, `before` and `after`, by value."""
     order = rows_of(type_class)
     frame = pairs.filter(pl.col("before").ne_missing(pl.col("after")))
     change = (
@@ -131,7 +127,7 @@ def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class ValueCountChanges:
-    """Numbers of distinct values that a version added, removed or gave another frequency, over all columns."""
+    """The numbers of distinct values, over all columns, that were added or removed, or whose frequency changed."""
 
     added: int = 0
     removed: int = 0
@@ -142,9 +138,9 @@ class ValueCountChanges:
 def count_changes(
     store: ObjectStore, before: ValueCountFiles | None, after: ValueCountFiles | None
 ) -> ValueCountChanges | None:
-    """Return the numbers of values that changed from one version to the next; None if value counts were rebuilt.
+    """Return how many values changed from one version to the next.
 
-    A rebuild does not record which values changed.
+    The result is None if value counts were rebuilt, because a rebuild does not record which values changed.
 
     Args:
         store: The folder of the table.

@@ -1,6 +1,7 @@
 """Comparison of stored and recomputed value counts: the first row that differs in each derived stage.
 
-Stages derived from values are the order by frequency, the counts by frequency, and the fingerprints (hashes of values).
+Derived stages are computed from the values: their order by frequency, the number of values with each frequency, and the
+fingerprints (hashes) of values.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class DifferingRow:
     column: str
     """The field id of the column."""
     content: str
-    """What the stage holds: `order by frequency`, `counts by frequency` or `fingerprints`."""
+    """The content of the stage: `order by frequency`, `counts by frequency` or `fingerprints`."""
     stored: str
     """The stored row as text; `nothing` if there are no more stored rows."""
     computed: str
@@ -41,9 +42,9 @@ class DifferingRow:
 def differing_rows(
     store: ObjectStore, stored: TableValueCounts, scratch: ObjectStore, computed: TableValueCounts
 ) -> Iterator[DifferingRow]:
-    """Yield the first differing row of each stage that is derived from values. Values themselves are not compared.
+    """Yield the first differing row of each derived stage; nothing for stages that are equal.
 
-    Stages that only one side has are not compared.
+    Values themselves are not compared, and neither are stages that only one side has.
 
     Args:
         store: The folder of the stored value counts.
@@ -94,10 +95,10 @@ def _text(row: tuple[str, ...]) -> str:
 def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield pairs of tables with the next rows of both streams. Both tables of a pair have the same number of rows.
+    """Yield pairs of tables with the next rows of both streams. The tables of a pair have equally many rows.
 
-    If one stream is longer, the last pair has its next rows and an empty table. Its later batches are not read. One
-    batch of each stream is in memory.
+    If one stream is longer, the last pair has its next rows and an empty table, and its later batches are not read.
+    Only one batch of each stream is in memory.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

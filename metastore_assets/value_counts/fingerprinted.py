@@ -1,4 +1,4 @@
-"""The dataflow of fingerprinted columns. It counts a fingerprint (a hash) of every value, and stores repeated values.
+"""The dataflow of fingerprinted columns: it counts a fingerprint (a hash) of every value, and stores repeated values.
 
     fingerprints of the fragments that were added (+) and removed (−)
       → fingerprints  sum, by (column, fingerprint): frequency         of every value; values may share a fingerprint
@@ -8,8 +8,8 @@
 Keys start with the fingerprint, because removed values are identified by their fingerprint alone.
 
 `values` has exactly the values whose fingerprint occurs at least twice in the table: every repeated value, and
-occasionally a value that shares its fingerprint with another value. Values that are not in `values` occur once. Their
-number is the number of all non-null rows minus the frequencies in `values`.
+occasionally two values that share a fingerprint. All other values occur once. Their number is the number of non-null
+rows minus the sum of the frequencies in `values`.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ class FingerprintedValueCounts:
     """The value counts of all fingerprinted columns of a table."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The class of the values of each column, by field id."""
+    """The name of the type class of each column, by field id."""
     value_counts: Mapping[str, int] = field(default_factory=dict)
-    """The number of non-null values of each column, repeated ones included, by field id."""
+    """The number of rows of each column that are not null, by field id."""
     flow: FlowState = field(default_factory=FlowState)
+    """The stored stages and their files."""
     bits: int = FINGERPRINT_BITS
     """Width of the fingerprints in bits."""
 
     def is_same(self, other: FingerprintedValueCounts) -> bool:
-        """Return whether both objects have the same files, columns and width of fingerprints."""
+        """Return whether files, columns and the width of fingerprints are the same."""
         return (self.columns, self.bits) == (other.columns, other.bits) and self.flow.paths() == other.flow.paths()
 
     def to_json(self) -> dict[str, Any]:
@@ -65,19 +66,21 @@ class FingerprintedValueCounts:
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
-    """Return the schema of rows that add or remove values: `column`, `fingerprint`, `value`, and `frequency`."""
+    """Return the columns of rows that add or remove values: `column`, `fingerprint` and `value` as key, `frequency`."""
     rows = rows_of(type_class)
     return Rows(pa.schema([*FINGERPRINT_ROWS.key, rows.key.field("value")]), rows.value)
 
 
 def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class: str) -> pa.Table:
-    """Return a table with the fingerprint and the frequency of each value of a column, sorted by fingerprint and value.
+    """Return a row per distinct value of a column, sorted by fingerprint, then value.
+
+    The columns are `column`, `fingerprint`, `value` and `frequency`.
 
     Args:
         column: The field id of the column.
-        values: The values of the column with their frequencies.
+        values: The distinct values of the column, sorted, with their frequencies.
         bits: Width of the fingerprints in bits.
-        type_class: The class of the values.
+        type_class: The name of the type class of the values.
     """
     fingerprints = fingerprint_values(values, bits)
     order = pa.array(np.argsort(fingerprints, kind="stable"))
@@ -86,12 +89,12 @@ def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class:
 
 
 def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
-    """Return the dataflow of fingerprinted columns. Its files share a folder with those of enumerated columns.
+    """Return the dataflow of fingerprinted columns. Its files are in the folder of those of enumerated columns.
 
     Args:
         store: The folder of the table.
         classes: The names of the type classes of fingerprinted columns.
-        runner: Runs the tasks; in this process if None.
+        runner: Runs the tasks; None runs them in this process.
     """
     declared = _graph(tuple(sorted(set(classes))))
     return Dataflow(store, declared, runner=runner, settings=graph.SETTINGS, folder=FOLDER)
@@ -99,11 +102,7 @@ def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: 
 
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
-    """Return the roots and stages of fingerprinted columns, by name, with the types of their rows.
-
-    Args:
-        classes: The type classes of the columns.
-    """
+    """Return the roots and stages, by name, of fingerprinted columns of some type classes."""
     nodes = [
         DeltaRoot(FINGERPRINT_DELTAS, FINGERPRINT_ROWS),
         SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "fingerprint"), ("frequency",), is_followed=False),
@@ -113,15 +112,16 @@ def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
 
 
 def add_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
-    """Return the frequency counts of a fingerprinted column, completed by the values that occur once.
+    """Return how many distinct values of a fingerprinted column have each frequency, including values that occur once.
+
+    [(1, 2), (3, 10)] with 100 rows becomes [(1, 70), (3, 10)]: ten values are in 30 rows, so 70 values occur once.
 
     Args:
-        counts: Pairs (frequency, number of stored distinct values with this frequency). Pairs with frequency 1 are
-            replaced.
-        values: The number of non-null values of the column, repeated ones included.
+        counts: (frequency, number of stored distinct values with this frequency).
+        values: The number of rows of the column that are not null.
 
     Returns:
-        Such pairs for all distinct values of the column, stored or not.
+        (frequency, number of distinct values with this frequency), stored or not.
     """
     repeated = [(frequency, number) for frequency, number in counts if frequency > 1]
     singletons = values - sum(frequency * number for frequency, number in repeated)

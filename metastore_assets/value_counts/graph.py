@@ -1,13 +1,13 @@
 """The dataflow of a table's value counts: one set of stages per type class of enumerated columns.
 
-An enumerated column stores each distinct value with its frequency. A type class is a group of column types whose
-values
+An enumerated column stores each distinct value with its frequency. A type class is a group of column types whose values
 are stored as one type.
 
     value counts of the fragments that were added (+) and removed (−)
       → values        sum, by (column, value): frequency            the primary order, which ranks are read from
-          → frequencies   by (column, frequency ↓, value)           the order that most queries need
-                          of values that occur at least twice; readers append the others from `values`
+          → frequencies   by (column, frequency ↓, value)           the order that most queries need, with the values
+                                                                    that occur at least twice; the others are read
+                                                                    from `values`
           → frequency_counts  sum, by (column, frequency): values   distinct, duplicates and entropy derive from it
 
     the same value counts with their partition, for columns with `by_partition: on`
@@ -16,8 +16,7 @@ are stored as one type.
 Counts by partition have separate roots, so that they add no cost to the totals. Partitions are stored as their keys.
 These texts compress as well as numbers, and any tool can read them.
 
-`column` is the field id, which does not change when a column is renamed. A column whose type widens into another
-class
+`column` is the field id, which does not change when a column is renamed. A column whose type widens into another class
 moves to the stages of that class.
 """
 
@@ -41,24 +40,27 @@ VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION = "values", "frequencies", "
 DELTAS, PARTITION_DELTAS = "deltas", "partition_deltas"
 """Kinds of roots. They receive deltas: added and removed rows."""
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000, single_run_rows=50_000)
-"""Sizes of runs, which are the sorted files of stages. A lookup reads at least one row group: some tens of kilobytes. A
-footer describes at most about a thousand row groups."""
+"""Sizes of runs, which are the sorted files of stages. A row group, the least that a lookup reads, has some tens of
+kilobytes. A file has up to about a thousand row groups."""
 
 
 def stage_name(kind: str, type_class: str) -> str:
-    """Return the name of the stage of a kind, such as `VALUES`, for a type class."""
+    """Return the name of a stage: `values.int64` for the kind `values` and the type class `int64`."""
     return f"{kind}.{type_class}"
 
 
 def delta_name(type_class: str, *, by_partition: bool = False) -> str:
-    """Return the name of the root that receives the deltas (added and removed values) of one type class."""
+    """Return the name of the root that receives the deltas (added and removed values) of a type class.
+
+    With `by_partition`, it is the root of the counts by partition.
+    """
     return stage_name(PARTITION_DELTAS if by_partition else DELTAS, type_class)
 
 
 def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
-    """Return the schema of rows that add or remove values: `column`, `value`, and `frequency`.
+    """Return the columns of rows that add or remove values: `column` and `value` as key, `frequency` as summed number.
 
-    `value` has the type of the class. With `by_partition`, there is also a key column `partition`.
+    `value` has the type of the class. With `by_partition`, the key also has `partition`.
     """
     key = pa.schema({"column": pa.string(), "value": class_named(type_class).arrow})
     if by_partition:
@@ -69,13 +71,13 @@ def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
 def value_count_dataflow(
     store: ObjectStore, classes: Iterable[str], by_partition: Iterable[str] = (), *, runner: TaskRunner | None = None
 ) -> Dataflow:
-    """Return the dataflow of a table's value counts. Its files lie in `FOLDER` below the table's folder.
+    """Return the dataflow of a table's enumerated columns. Its files are in `FOLDER` below the table's folder.
 
     Args:
         store: The folder of the table.
         classes: The names of the type classes of enumerated columns.
         by_partition: The names of the type classes of columns that are also counted by partition.
-        runner: Runs the tasks; in this process if None.
+        runner: Runs the tasks; None runs them in this process.
     """
     graph = _graph(tuple(sorted(classes)), tuple(sorted(by_partition)))
     return Dataflow(store, graph, runner=runner, settings=SETTINGS, folder=FOLDER)
@@ -83,23 +85,18 @@ def value_count_dataflow(
 
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[str, Typed]:
-    """Return the roots and stages of some type classes, by name, with the types of their rows.
-
-    Args:
-        classes: The type classes of enumerated columns.
-        by_partition: The type classes of columns that are also counted by partition.
-    """
+    """Return the roots and stages, by name, of the type classes of enumerated columns and of columns by partition."""
     nodes = [node for name in classes for node in value_count_stages(name)]
     return typed_graph(nodes + [node for name in by_partition for node in _stages_by_partition(name)])
 
 
 def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
-    """Return the root and the stages of one type class.
+    """Return the nodes of one type class: its root, then the stages `values`, `frequencies` and `frequency_counts`.
 
     Args:
         type_class: The name of the class.
-        rows: Schema of the added and removed rows; by default that of `rows_of`. Its key is the key of the stage
-            `values`.
+        rows: Columns of the added and removed rows; `rows_of(type_class)` if None. Their key becomes the key of the
+            stage `values`.
     """
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)
     rows = rows_of(type_class) if rows is None else rows
@@ -126,7 +123,7 @@ def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
 
 
 def _stages_by_partition(type_class: str) -> list[Node]:
-    """Return the root and the stage of the counts by partition, for one type class."""
+    """Return the nodes of the counts by partition of one type class: its root, then its stage."""
     deltas = delta_name(type_class, by_partition=True)
     return [
         DeltaRoot(deltas, rows_of(type_class, by_partition=True)),

@@ -37,29 +37,31 @@ from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
 _MAX_SCANNED_VALUES = 1_000_000
-"""Up to this many stored values, percentiles are computed from all of them. Above, only the values at their ranks are
-read."""
+"""Percentiles of up to this many stored values are computed from all of them. Of more values, only those at the ranks
+of the percentiles are read."""
 _MAX_FREQUENCY = np.iinfo(np.int64).max
 
 
 class ValueCountReader:
-    """A reader of the value counts of one version. It reads only the blocks that an answer needs.
+    """A reader of the value counts of one version. It reads only the row groups that an answer needs.
 
-    An enumerated column stores all distinct values. A fingerprinted column stores only repeated values, and counts a
-    fingerprint (a hash) of every value. Columns are named by field id. `type_class` is the name of a column's type
-    class: a group of column types whose values are stored as one type.
+    Of an enumerated column, all distinct values are stored. Of a fingerprinted column, only repeated values are stored,
+    and a fingerprint (a hash) of every value is counted.
+
+    The argument `column` is a field id. `type_class` is the name of the column's type class, which is a group of column
+    types whose values are stored as one type.
     """
 
     def __init__(self, store: ObjectStore, value_counts: TableValueCounts) -> None:
         self.columns = {**value_counts.columns, **value_counts.fingerprinted.columns}
-        """The class of the values of each enumerated or fingerprinted column, by field id."""
+        """The name of the type class of each enumerated or fingerprinted column, by field id."""
         self.built = value_counts.built
         """How the value counts of each column were built from scratch, by field id."""
         self.top_limits = value_counts.top_limits
-        """The limits of reported most frequent values, by field id; only of columns that have limits."""
+        """The limits on the reported most frequent values, by field id. Columns without limits are missing."""
         self._classes = frozenset(value_counts.columns.values())
         self.by_partition = value_counts.by_partition
-        """The class of the values of each column that is also counted by partition, by field id."""
+        """The name of the type class of each column that is also counted by partition, by field id."""
         self._view = value_counts.dataflow(store).view(value_counts.flow)
         self._fingerprinted = value_counts.fingerprinted
         self.fingerprint_bits = value_counts.fingerprinted.bits
@@ -75,7 +77,7 @@ class ValueCountReader:
         return [] if view is None else [run.path for run in view.runs(stage_name(VALUES, type_class))]
 
     def frequency(self, column: str, type_class: str, value: pa.Scalar) -> int:
-        """Return the stored frequency of a value, or 0 if the value is not stored."""
+        """Return the stored frequency of a value; 0 if the value is not stored."""
         view = self._view_of(column, type_class)
         if view is None:
             return 0
@@ -85,17 +87,17 @@ class ValueCountReader:
         return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
 
     def fingerprint_frequency(self, column: str, value: pa.Scalar) -> int:
-        """Return the number of rows of a fingerprinted column whose values have the same fingerprint as a value."""
+        """Return the number of rows of a fingerprinted column whose value has the same fingerprint as `value`."""
         fingerprints = self._fingerprints(pa.array([value], value.type))
         rows = self._fingerprint_view.groups(FINGERPRINTS, pa.table({"column": [column], "fingerprint": fingerprints}))
         return sum(rows["frequency"].to_pylist())
 
     def top(self, column: str, type_class: str, limit: int, least: int = 1) -> pa.Table:
-        """Return the most frequent values as a table of `value` and `frequency`, by decreasing frequency.
+        """Return the most frequent stored values as a table of `value` and `frequency`, by decreasing frequency.
 
         Args:
             column: The field id of the column.
-            type_class: The class of its values.
+            type_class: The name of its type class.
             limit: The maximum number of values.
             least: The minimum frequency, inclusive.
         """
@@ -113,9 +115,9 @@ class ValueCountReader:
 
         Args:
             column: The field id of the column.
-            type_class: The class of its values.
-            least: If it is 2 or more, values that occur once are omitted. All other values are yielded, even if they
-                occur less often than `least`.
+            type_class: The name of its type class.
+            least: 1 for all stored values; 2 or more for those that occur at least twice. The caller drops values
+                that occur less often than `least`.
         """
         start = pa.table(
             {
@@ -137,10 +139,7 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield the stored values with their frequencies in parts of bounded size.
-
-        A fingerprinted column is yielded in one part.
-        """
+        """Yield the stored values with their frequencies in parts of limited size; a fingerprinted column in one."""
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
@@ -160,19 +159,16 @@ class ValueCountReader:
         return self._values(column, type_class)
 
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values that have one of the given fingerprints, which ascend.
-
-        The column must be fingerprinted.
-        """
+        """Return the stored values of a fingerprinted column that have one of the fingerprints, which are sorted."""
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "fingerprint": fingerprints})
         return _frequencies_of_rows(
             self._fingerprint_view.rows_with_prefixes(stage_name(VALUES, type_class), keys), type_class
         )
 
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
-        """Return (partition key, frequency) of each partition that contains a value, by ascending key.
+        """Return (partition key, frequency) of each partition that contains a value, sorted by key.
 
-        The column must be in `by_partition`. Reads one or two row groups of each run.
+        The column must be in `by_partition`. Of each file, one or two row groups are read.
         """
         key = rows_of(self.by_partition[column], by_partition=True).key
         start = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
@@ -185,9 +181,9 @@ class ValueCountReader:
         return partitions
 
     def table_by_partition(self, column: str) -> pa.Table:
-        """Return the frequencies of a column's values in each partition, in key order.
+        """Return a table of `column`, `value`, `partition` and `frequency`, sorted by value, then partition key.
 
-        The columns are `column`, `value`, `partition` and `frequency`. The column must be in `by_partition`.
+        The column must be in `by_partition`.
         """
         rows = rows_of(self.by_partition[column], by_partition=True)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
@@ -195,14 +191,17 @@ class ValueCountReader:
         return pa.concat_tables([rows.schema.empty_table(), *tables])
 
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
-        """Return pairs (frequency, number of distinct values with this frequency), by increasing frequency."""
+        """Return (frequency, number of distinct values with this frequency) pairs, by increasing frequency.
+
+        Values of a fingerprinted column that are not stored are included.
+        """
         pairs = self._stored_counts(column, type_class)
         return (
             add_singletons(pairs, self._fingerprinted.value_counts[column]) if self._is_fingerprinted(column) else pairs
         )
 
     def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
-        """Return pairs (frequency, number of stored values with this frequency), by increasing frequency."""
+        """Return (frequency, number of stored values with this frequency) pairs, by increasing frequency."""
         start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
         return [
             pair
@@ -226,9 +225,9 @@ class ValueCountReader:
         return counts_by_column
 
     def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
-        """Return the frequency summaries of enumerated or fingerprinted columns of one class, by field id.
+        """Return the frequency summaries of columns of one type class, by field id.
 
-        If the class has few values, all of its columns are read at once. Otherwise only the blocks that a summary needs
+        If the class has few values, all of them are read at once. Otherwise only the row groups that a summary needs
         are read.
         """
         fingerprinted = {
@@ -256,9 +255,9 @@ class ValueCountReader:
         }
 
     def ranks(self, type_class: str) -> Ranks:
-        """Return the reader of ranks of the values of one class; its keys are `column` and `value`.
+        """Return a reader of the ranks of one class's values in the order of `column` and `value`.
 
-        Each thread has a separate instance, because instances cache blocks without a lock.
+        Each thread gets its own reader, because readers cache data without a lock.
         """
         cache: dict[str, Ranks] = self._ranks.__dict__
         if type_class not in cache:
@@ -268,7 +267,7 @@ class ValueCountReader:
     def _summarize_column(self, column: str, type_class: str) -> FrequencySummary:
         """Return the frequency summary of an enumerated column.
 
-        If the column has many values, percentiles are looked up by rank, and other values are not read.
+        If the column has many values, only the values at the ranks of the percentiles are read.
         """
         counts = self.counts(column, type_class)
         distinct = sum(values for _, values in counts)
@@ -294,7 +293,7 @@ class ValueCountReader:
         return FrequencySummary(sum(number for _, number in counts), repeated, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
-        """Return the view with the values of a column, or None if no column of its class has value counts."""
+        """Return the view with the values of a column; None if its class has no stages."""
         if self._is_fingerprinted(column):
             return self._fingerprint_view
         return self._view if type_class in self._classes else None
@@ -319,7 +318,7 @@ class ValueCountReader:
         return self._column_rows(BY_PARTITION, self.by_partition[column], column, start)
 
     def _columns_of_class(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
-        """Yield each column of a class with its rows, in stored order."""
+        """Yield (column, its rows in consecutive tables) for each enumerated column of a type class."""
         pieces = (
             (column, table)
             for batch in self._view.content_batches(stage_name(VALUES, type_class))
@@ -343,7 +342,10 @@ class ValueCountReader:
 
 
 def _frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
-    """Return the frequency of each value in rows of one class, in any order. A value may occur in several rows."""
+    """Return the frequency of each value in rows of one type class.
+
+    The rows are in any order, and a value may be in several of them: their frequencies are added.
+    """
     if not rows.num_rows:
         return EMPTY
     cls = class_named(type_class)
@@ -361,7 +363,7 @@ def _equals(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:
 
 
 def _split_by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield (column, its rows) of a table that is ordered by column."""
+    """Yield (column, its rows) for each column in a table that is sorted by column."""
     runs = pc.run_end_encode(table["column"].combine_chunks())
     start = 0
     for column, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
@@ -370,7 +372,7 @@ def _split_by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _concatenate_rows(tables: list[pa.Table]) -> Frequencies:
-    """Return the frequencies of a column whose rows are in consecutive tables, by increasing value."""
+    """Return the rows of consecutive tables as frequencies. The rows are sorted by value."""
     table = pa.concat_tables(tables).combine_chunks()
     values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()
     return Frequencies(values, counts)

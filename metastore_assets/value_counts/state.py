@@ -1,4 +1,4 @@
-"""The value counts of one version, and the JSON file that names their files."""
+"""The value counts of one version, and the JSON file that stores their description and the paths of their files."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class TopLimits:
 
 @dataclass(frozen=True)
 class Built:
-    """The way in which the value counts of a column were built from scratch, and the numbers that decided it."""
+    """How the value counts of a column were built from scratch, and the numbers that determined this."""
 
     algorithm: Literal["counts", "ranges"]
-    """`counts`: partial counts that are summed in one task; `ranges`: one task for each range of values."""
+    """`counts`: one task sums partial counts; `ranges`: one task for each range of values."""
     where: Where
     distinct: int | None
     """The estimated number of distinct values; None if it was not estimated."""
@@ -73,20 +73,21 @@ class TableValueCounts:
     """The value counts of a table at one version."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The class of the values of each enumerated column, by field id."""
+    """The name of the type class of each enumerated column, by field id."""
     flow: FlowState = field(default_factory=FlowState)
+    """The stored stages of enumerated columns and their files."""
     top_limits: Mapping[str, TopLimits] = field(default_factory=dict)
-    """Limits of reported values by field id; only of columns that have limits."""
+    """The limits of columns that have limits, by field id."""
     by_partition: Mapping[str, str] = field(default_factory=dict)
-    """The entries of `columns` that are also counted by partition."""
+    """The items of `columns` that are also counted by partition."""
     fingerprinted: FingerprintedValueCounts = field(default_factory=FingerprintedValueCounts)
     """The value counts of fingerprinted columns. A value is stored if its fingerprint (a hash) occurs at least twice.
     """
     built: Mapping[str, Built] = field(default_factory=dict, compare=False)
-    """How value counts were built from scratch, by field id; columns that an update added are not included."""
+    """How value counts were built from scratch, by field id. Columns that an update added are missing."""
 
     def is_same(self, other: TableValueCounts) -> bool:
-        """Return whether both objects have the same files, columns and limits."""
+        """Return whether files, columns and limits are the same."""
         settings, other_settings = (
             (counts.columns, counts.top_limits, counts.by_partition) for counts in (self, other)
         )
@@ -103,7 +104,7 @@ class TableValueCounts:
 
 
 def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> TableValueCounts:
-    """Read the value counts that a version references; they are empty if `files` is None.
+    """Read the value counts that a version references. If `files` is None, it has none, and the result is empty.
 
     Raises:
         CorruptionError: The file is missing or damaged.
@@ -159,7 +160,7 @@ def write_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> Va
 
 
 def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Rewrite value counts to new files that contain no removed value: not in deltas, bounds or updates.
+    """Write value counts to new files that contain no removed values, neither in deltas nor in bounds or updates.
 
     Args:
         store: The folder of the table.
@@ -175,13 +176,10 @@ def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> 
 
 
 def _rewrite_state(flow: Dataflow, state: FlowState) -> FlowState:
-    """Load the content of all stages into new files, without earlier updates.
-
-    A state without stages is returned unchanged.
-    """
+    """Write the content of all stages to new files, without updates. A state without stages is returned unchanged."""
     view = flow.view(state)
     kinds = (VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION, FINGERPRINTS)
-    # A state that removed the last column of a class still has its stages: without values, with the update that removed
-    # them.
+    # After the last column of a class was removed, its stages still exist: without values, but with the update that
+    # removed them. `flow` does not have these stages.
     stages = [name for name in state.stages if name.partition(".")[0] in kinds and name in flow.names]
     return flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages}) if stages else state

@@ -1,1 +1,1 @@
-"""Values of columns as Arrow data: leaf columns, type classes, conversion of values, truncation, JSON."""
+"""Values of columns as Arrow data: columns and nested fields, type classes, conversions, truncation, JSON."""

@@ -1,4 +1,4 @@
-"""Single values as JSON. Every value is exact, and the JSON of a value is the same in all releases.
+"""Single values as JSON, without loss of precision. The JSON of a value is the same in all releases.
 
 Dates, times and timestamps are ISO 8601 text, to the nanosecond and of any year (see `iso8601`); with a time zone they
 are in UTC and end in `Z`. Decimals, and integers beyond 2**53, are text. Binary is hexadecimal text. Floats without a
@@ -23,7 +23,7 @@ _MAX_EXACT = 2**53
 
 
 def scalar_json(value: pa.Scalar | None) -> Any:
-    """Return a value of a column as JSON; None for None and null."""
+    """Return a value of a column as JSON, as the module describes; None for None and null."""
     if value is None or not value.is_valid:
         return None
     if isinstance(value, pa.ExtensionScalar):
@@ -46,7 +46,7 @@ def scalar_json(value: pa.Scalar | None) -> Any:
 
 
 def value_json(value: pa.Scalar) -> Any:
-    """Return a value of any type as JSON: lists as arrays, maps as arrays of pairs, structs as objects."""
+    """Return a value of any type as JSON: a list as an array, a map as an array of pairs, a struct as an object."""
     if not value.is_valid:
         return None
     if t.is_struct(value.type):

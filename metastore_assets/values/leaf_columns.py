@@ -1,4 +1,4 @@
-"""Leaf columns: the columns of a table and all fields inside of them, and the arrays of their values."""
+"""Leaf columns: the columns of a table and all fields inside them, each with its own array of values and statistics."""
 
 from __future__ import annotations
 
@@ -18,33 +18,32 @@ FIELD_ID = b"metastore.field_id"
 
 @dataclass(frozen=True)
 class LeafColumn:
-    """A column with a separate row in the file `statistics`: a top-level column or a field inside of one.
+    """A column that has its own statistics: a top-level column or a field inside one.
 
     Structs, lists and maps are leaf columns, too, in addition to their fields and elements.
     """
 
     path: str
-    """Dotted path: struct `a.b`, list `a.element`, map `a.key` and `a.value`."""
+    """Dotted path: `a.b` in a struct, `a.element` in a list, `a.key` and `a.value` in a map."""
     field_id: str
-    """The identities of the column and of the columns around it, joined by dots; distinct for distinct columns. An
-    identity is the metadata FIELD_ID, or else the name. One with a dot or a backtick is put in backticks, and its
-    backticks are doubled."""
+    """The ids of the enclosing columns, outermost first, and of the column, joined by dots: `1.4`. No two columns of a
+    table have the same. An id is the metadata FIELD_ID of the field; without it, the name. An id with a dot or a
+    backtick is put in backticks, and its backticks are doubled."""
     type: pa.DataType
     repeated: bool = False
-    """Whether the column is inside a list or a map, so that a row of the table has any number of its values."""
+    """Whether the column is inside a list or a map, so that one row of the table has any number of its values."""
     aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
-    """All possible paths of each struct, list and map around the column, outermost first, and of the column itself,
-    last.
+    """All possible paths of each enclosing struct, list and map, outermost first, and last of the column itself.
 
-    The first path of each is the current one. The others, with and without backticks, may become current when other
-    columns are added or dropped. They are stored because the path alone does not reveal the columns around it.
+    The first path of each is the current one. The other paths, with and without backticks, may become current when
+    other columns are added or dropped. Enclosing columns are stored because a path with dots does not determine them.
     """
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
-    """Return the type that a dictionary, run-end-encoded or extension type encodes.
+    """Return the type that a dictionary, run-end-encoded or extension type encodes. Other types are returned unchanged.
 
-    `arrow.uuid` is retained; `arrow.bool8` becomes boolean.
+    `arrow.uuid` is also returned unchanged; `arrow.bool8` becomes boolean.
     """
     while True:
         if t.is_dictionary(type) or t.is_run_end_encoded(type):
@@ -69,9 +68,9 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 
 def logical_nulls(array: pa.Array) -> pa.BooleanArray:
-    """Return for each value whether it is null. The null may also be in a dictionary or in a child of a union.
+    """Return for each value whether it is null, also where the null is in a dictionary or in a child of a union.
 
-    From pyarrow 26 on, `Array.is_null` returns the same; before, it returns False for such nulls.
+    From pyarrow 26 on, `Array.is_null` returns the same. Before, it returns False for nulls in these two places.
     """
     if t.is_dictionary(array.type):
         return logical_nulls(array.dictionary).take(array.indices).fill_null(True)
@@ -91,19 +90,19 @@ def logical_nulls(array: pa.Array) -> pa.BooleanArray:
 
 
 def leaf_columns(field: pa.Field) -> list[LeafColumn]:
-    """Return the leaf columns of one top-level field, depth first, in table order.
+    """Return the leaf columns of one top-level field, depth first.
 
     A struct, list or map is a leaf column, too, and is followed by its children. Paths are distinct within the field.
-    They are distinct within the table only if no name contains a dot; see `schema_leaves`.
+    Across the fields of a table they may be equal if a name contains a dot; see `schema_leaves`.
     """
     return schema_leaves([field])[0]
 
 
 def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
-    """Return the leaf columns of each field of a table, with paths that are distinct in the table.
+    """Return one list of leaf columns for each field of a table, with paths that are distinct in the table.
 
-    If two columns have the same dotted path (a field named `a.b` beside a struct `a` with a field `b`), names with a
-    dot are put in backticks, as in `field_id`. Columns of the same name are numbered: `a`, `` `a`[2] ``.
+    Two columns may have the same dotted path: a field named `a.b`, and the field `b` of a struct `a`. Then names with a
+    dot are put in backticks in their paths. Columns of the same name are numbered: `a`, `` `a`[2] ``.
     """
     walked = [list(_walk(field, (), False)) for field in fields]
     plain = Counter(".".join(names) for leaves in walked for names, _ in leaves)
@@ -129,15 +128,16 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
 def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
     """Return the array of each leaf column of a field, in the order of `leaf_columns(field)`.
 
-    Dictionaries are not decoded. A field below a null struct is null. Null lists and maps have no elements. The array
-    of a struct, list or map has the nulls and the lengths. A union inside a struct becomes booleans with the union's
-    nulls.
+    - Dictionaries are decoded only if their values are structs, lists or maps.
+    - A field inside a null struct is null. A null list or map has no elements.
+    - A struct, list or map has its own array, before those of its fields or elements.
+    - A union inside a struct becomes booleans: null where the union is null, otherwise true.
     """
     return list(_split(array))
 
 
 def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
-    """Return the name in paths and the field of each child of a struct, list or map. Other types have no children."""
+    """Return (name in paths, field) of each child of a struct, list or map. Other types have no children."""
     if t.is_struct(type):
         return [(type.field(i).name, type.field(i)) for i in range(type.num_fields)]
     if t.is_map(type):
@@ -159,15 +159,15 @@ def is_list(type: pa.DataType) -> bool:
 def _walk(
     field: pa.Field, parents: tuple[tuple[str, str], ...], repeated: bool, name: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
-    """Yield a field and all fields inside it, depth first: the names on its path, and its leaf column.
+    """Yield (names on the path, leaf column) of a field and of all fields inside it, depth first.
 
-    Paths and field ids of these leaf columns may be equal, and they have no aliases yet.
+    Several leaf columns may have the same path or field id. They have no aliases yet.
 
     Args:
         field: The field.
-        parents: The name and the identity of each field around it, outermost first.
-        repeated: Whether one of the fields around it is a list or a map.
-        name: The name to use in the path instead of the field's name; None for the field's name.
+        parents: (name, id) of each enclosing field, outermost first.
+        repeated: Whether an enclosing field is a list or a map.
+        name: The name in the path; None for the field's name.
     """
     # Parquet writers choose the name of a list's element, so its path and default identity are fixed here.
     label = field.name if name is None else name
@@ -190,7 +190,7 @@ def _make_unique(path: str, taken: set[str]) -> str:
 
 
 def quoted_name(name: str) -> str:
-    """Return a part of a path. It is in backticks if it contains a dot or a backtick, or is empty."""
+    """Return a name as part of a path: in backticks if it contains a dot or a backtick, or is empty."""
     return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name or not name else name
 
 
@@ -209,16 +209,13 @@ def _split(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _elements(array: pa.Array) -> pa.Array:
-    """Return the elements of all lists that are not null; a null list may contain elements in memory."""
+    """Return the elements of all lists that are not null. In memory, null lists may have elements, too."""
     # If all lists are null, Arrow's flatten() builds an empty array, and fails for structs with extension types.
     return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
-    """Yield the arrays of a struct's fields, and of all fields and elements inside these.
-
-    The array of the struct itself is omitted.
-    """
+    """Yield the array of each field of a struct, followed by those of all fields and elements inside it."""
     fields = [array.field(i) for i in range(array.type.num_fields)]
     if any(_lacks_validity(child.type) for child in fields):
         # Arrow's flatten() skips null structs for run-end encodings, and aborts the process for unions.
@@ -240,7 +237,7 @@ def _with_validity(array: pa.Array) -> pa.Array:
 
 
 def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Return the values at some indices, with null for a null index, also for types without an Arrow kernel."""
+    """Return the values at some indices, with null for a null index. Unlike `Array.take`, it supports all types."""
     if len(values) == 0:
         return pa.nulls(len(indices), values.type)
     if t.is_string_view(values.type) or t.is_binary_view(values.type):

@@ -1,7 +1,8 @@
 """Conversions of a column's values between Arrow arrays of any type, the canonical type, and physical values.
 
 A type class (`values.types`) is a group of column types that share one *canonical* Arrow type. Integers, decimals,
-dates and times have a *physical value*: an integer that is unscaled, in days, or in the unit of the type.
+dates and times have an integer as *physical value*: 12.34 as decimal of scale 2 has 1234, a date the days since 1970,
+a time or timestamp the number of its units. The physical value of a float is the float.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ _LITTLE_WORD = np.dtype("<u8")
 
 
 def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
-    """Return the non-null values of a column chunk as a polars series of physical values.
+    """Return the non-null values of an array as a polars series of physical values.
 
     Args:
         array: Values of any type of the class.
         cls: The type class.
 
     Returns:
-        Int64 or UInt64 for `integer` classes (Int128 for decimals that need it), otherwise Float64, Boolean or Binary.
+        A series of Int64 or UInt64 for `integer` classes, of Int128 if decimals exceed 64 bits, otherwise of Float64,
+        Boolean or Binary.
 
     Raises:
         UnsupportedTypeError: A value is beyond the range of the class, such as a distant timestamp in seconds.
@@ -64,7 +66,7 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
-    """Return a column chunk as an array of the canonical type of its type class, row by row, with nulls.
+    """Cast an array to the canonical type of its type class. Nulls stay null, and -0.0 becomes 0.0.
 
     Text is not changed, even if it is not valid UTF-8.
 
@@ -116,7 +118,10 @@ def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
 
 
 def numbers(values: pa.Array, cls: TypeClass) -> Numbers:
-    """Return the physical values of a canonical array without nulls, of a class of kind `integer` or `float`."""
+    """Return the physical values of an array of a class's canonical type, which has no nulls.
+
+    The kind of the class is `integer` or `float`.
+    """
     if t.is_decimal(cls.arrow):
         low, high = decimal_words(values)
         if np.array_equal(high, low.view(np.int64) >> 63):
@@ -134,15 +139,15 @@ def positive_zeros(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def decimal_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Return the low and high 64-bit words of a decimal128 array without nulls (two's complement)."""
+    """Return (low 64 bits, high 64 bits) of the two's complement of each value in a decimal128 array without nulls."""
     words = np.frombuffer(values.buffers()[1], _LITTLE_WORD, 2 * len(values), 16 * values.offset).reshape(-1, 2)
     return np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1]).view(np.int64)
 
 
 def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
-    """Return a physical value of an `integer` or `float` class as a scalar.
+    """Return a physical value of an `integer` or `float` class as a scalar of the canonical type.
 
-    An integer is clamped to the range of the class.
+    An integer beyond the range of the class becomes the nearest value within it.
     """
     if cls.kind == "float":
         return pa.scalar(float(physical), cls.arrow)
@@ -160,7 +165,7 @@ def physical_value(value: pa.Scalar) -> int | float:
 
 
 def order_key(value: pa.Scalar) -> Any:
-    """Return a number or bytes by which to sort scalars of one type class. NaN has no valid key; see `sort_key`."""
+    """Return a number or bytes by which to sort scalars of one type class. If they may be NaN, use `sort_key`."""
     if isinstance(value, pa.ExtensionScalar):
         value = value.value
     if t.is_boolean(value.type):
@@ -189,7 +194,7 @@ def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) 
 
 
 def storage(values: pa.Array) -> pa.Array:
-    """Return an array of the canonical type of a `bytes` class as large_binary."""
+    """Cast an array of strings, binary values or UUIDs, of their canonical type, to large_binary."""
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
     return values.cast(pa.large_binary())
@@ -257,7 +262,7 @@ def _combine_chunks(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Return values of a canonical type cast to a type for which Arrow has kernels of minimum and maximum."""
+    """Cast values of a canonical type to a type whose minimum and maximum Arrow can compute, with the same order."""
     if isinstance(values.type, pa.BaseExtensionType):
         return values.storage
     if t.is_boolean(values.type):
@@ -283,7 +288,7 @@ def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
 
 
 def split_lists(column: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any]]:
-    """Return the offsets and the elements of a column of lists; the first offset is 0."""
+    """Return (offsets, elements) of a column of lists. List i has the elements from offset i to offset i + 1."""
     array = one_chunk(column)
     offsets = array.offsets.to_numpy()
     start, stop = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)

@@ -1,4 +1,4 @@
-"""Truncation of long strings and binary values to bounds: the nearest value of limited length below or above."""
+"""Truncation of long strings and binary values to bounds: the nearest smaller or greater value of limited length."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 
 
 def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar, bool]:
-    """Return the greatest value of at most `max_bytes` bytes that is not above `value`, and whether both are equal.
+    """Return the greatest lower bound of a value that has at most `max_bytes` bytes.
 
-    No value of at most `max_bytes` bytes is between `value` and this bound, so bounds can be merged exactly.
+    No value of that length is between the bound and `value`, so bounds can be merged exactly.
 
     Args:
         value: The value, UTF-8 for strings.
         cls: The type class of the value, of kind `bytes`.
-        max_bytes: The maximal length of the bound; `MAX_BOUND_BYTES` by default.
+        max_bytes: The maximum length of the bound; `MAX_BOUND_BYTES` by default.
+
+    Returns:
+        (bound, whether it equals `value`).
     """
     max_bytes = MAX_BOUND_BYTES if max_bytes is None else max_bytes
     if len(value) <= max_bytes:
@@ -36,15 +39,15 @@ def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -
 
 
 def truncate_upper(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar | None, bool]:
-    """Return the least value of at most `max_bytes` bytes that is not below `value`, and whether it equals `value`.
+    """Return the least upper bound of a value that has at most `max_bytes` bytes.
 
     Args:
         value: The value, UTF-8 for strings.
         cls: The type class of the value, of kind `bytes`.
-        max_bytes: The maximal length of the bound; `MAX_BOUND_BYTES` by default.
+        max_bytes: The maximum length of the bound; `MAX_BOUND_BYTES` by default.
 
     Returns:
-        None as the bound if every value of that length is less.
+        (bound, whether it equals `value`). The bound is None if every value of that length is less than `value`.
     """
     max_bytes = MAX_BOUND_BYTES if max_bytes is None else max_bytes
     if len(value) <= max_bytes:
@@ -61,7 +64,10 @@ def _truncate_characters(value: bytes, max_bytes: int) -> bytes:
 
 
 def prefix_successor(prefix: bytes) -> bytes | None:
-    """Return the least byte string that is greater than all byte strings with a prefix; None if there is none."""
+    """Return the least byte string that is greater than all that start with a prefix: `b"ac"` for `b"ab"`.
+
+    None if there is no greater one, because all bytes of the prefix are 255.
+    """
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 

@@ -1,4 +1,4 @@
-"""Type classes: the canonical Arrow types to which the values of all profiled columns are converted without loss."""
+"""Type classes: groups of column types, such as all signed integers, whose values are stored as one Arrow type."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ DECIMAL_DIGITS = 38
 
 @dataclass(frozen=True)
 class TypeClass:
-    """A class of column types whose values compare, count and merge as one canonical Arrow type.
+    """A group of column types whose values are converted to one *canonical* Arrow type, without loss.
 
-    Kinds:
+    For example, int8 and int64 have the class `int64`, and string and large_string the class `string`. The kind of a
+    class determines how values are ordered and computed:
 
     - `boolean`;
     - `bytes`: strings, binary and UUIDs, ordered by their bytes;
-    - `null`: no values at all;
+    - `null`: the column has no values;
     - `integer`: values that are stored as one integer, their *physical value*: integers, decimals (the unscaled value),
       dates (days), times and timestamps (in their unit);
     - `float`: IEEE 754 doubles. NaN equals itself and is the greatest value, -0.0 equals 0.0.
     """
 
     name: str
-    """The name of the class, and of its field in the typed union: a struct with a field per class, which files store.
-    """
+    """The name of the class. Stored bounds are structs with one field per class, which have these names."""
     arrow: pa.DataType
-    """The canonical type, to which values of all types of the class are converted."""
+    """The canonical type."""
     kind: str
-    """One of the kinds above, which determines how values are ordered and computed."""
+    """One of the kinds above."""
 
     @property
     def scale(self) -> int:
-        """Digits after the decimal point: a decimal is its physical value / 10**scale. 0 for all other classes."""
+        """Digits after the decimal point: a decimal is its physical value / 10**scale. 0 if values are not decimals."""
         return self.arrow.scale if t.is_decimal(self.arrow) else 0
 
     @property
     def is_numeric(self) -> bool:
-        """Whether values have sums and means: integers, floats and decimals, but no dates, times and booleans."""
+        """Whether values have sums and means: true for integers, floats and decimals, false for dates and times."""
         return self.kind == "float" or t.is_integer(self.arrow) or t.is_decimal(self.arrow)
 
     @property
     def is_ordinal(self) -> bool:
-        """Whether values have distances, so that histograms and quantile sketches exist."""
+        """Whether values have histograms and quantile sketches: true for kinds `integer` and `float`."""
         return self.kind in ("integer", "float")
 
     @property
@@ -91,9 +91,10 @@ def type_text(type: pa.DataType) -> str:
 
 @lru_cache(maxsize=4096)
 def type_class(type: pa.DataType) -> TypeClass:
-    """Return the type class of an Arrow type. Encoded and extension types have the class of the type that they encode.
+    """Return the type class of an Arrow type.
 
-    Timestamps in seconds become milliseconds, because Parquet has no timestamps in seconds.
+    Dictionary, run-end-encoded and extension types have the class of the type that they encode. Timestamps in seconds
+    have the class of milliseconds, because Parquet has no timestamps in seconds.
 
     Raises:
         UnsupportedTypeError: The type has no class: a struct, list or map (their children have classes), a decimal of
@@ -137,7 +138,8 @@ def class_named(name: str) -> TypeClass:
 def type_fingerprint(type: pa.DataType) -> str:
     """Return a text that is equal for two types if and only if profiles of columns of these types can be merged.
 
-    The text is the name of the type class. For a type without a class it is the kind of container or the Arrow type.
+    The text is the name of the type class, such as `int64`. For a type without a class, it is `<struct>`, `<map>`,
+    `<list>`, or the Arrow type, such as `<duration[ns]>`.
     """
     try:
         return type_class(type).name
