@@ -1,7 +1,8 @@
 """Statistics of columns. Pure functions on Arrow data: no Spark, no Dagster, no files.
 
-A column's *frequencies* are its distinct values with their counts, in ascending order. Profiling a column computes its
-frequencies once, exactly, and updates every statistic with them, block by block. The modules:
+A column's *frequencies* are its distinct values with their counts, in ascending order. Profiling a column counts its
+values once, and updates all statistics from the counts, block by block. If too many values are distinct, they are not
+counted but hashed and sketched. The modules:
 
     profile            profiling one top-level column
     column_profiler    all statistics of one leaf column, block by block
@@ -16,13 +17,13 @@ frequencies once, exactly, and updates every statistic with them, block by block
     distinct           distinct count, HyperLogLog
     moments            sum, mean, deviation, skewness, kurtosis (power_sums: exact sums)
     quantiles          percentiles, t-digest
-    histogram          histograms of dyadic bins
-    multiset_hash      a hash by which unchanged rows are recognized
+    histogram          histograms whose bin widths are powers of two
+    multiset_hash      a hash that is equal for equal rows in any order
     user_defined       user-defined statistics
     states             tables of states, the input of merges
     merge              merging tables of states (merge_rules: one rule per kind)
     finalize           reported statistics from states
-    current_schema     statistics under the path and type that a column has now
+    current_schema     older statistics with the path and type of the current schema
     column             one row of statistics, and its JSON (declaration: how each is stored, merged and reported)
     tables, union      the Arrow tables of the files, with the typed union of values
     hashing            stable hashes of values (keyed_hashing: under a secret key)

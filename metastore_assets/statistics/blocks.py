@@ -1,8 +1,7 @@
 """Blocks: batches of a column's values with their counts. Statistics are updated block by block.
 
-A *type class* is a group of column types, such as all integer types, whose values are converted to one Arrow type:
-the
-*canonical type*.
+A *type class* is a group of column types, such as all signed integers, whose values are converted to one Arrow type,
+the *canonical type*.
 """
 
 from __future__ import annotations
@@ -38,10 +37,9 @@ else:
 
 @dataclass(frozen=True)
 class ValueBlock:
-    """Some of a column's values, without nulls, with the frequency of each.
+    """Some of a column's values, without nulls, with their counts.
 
-    Numbers, dates and times are in ascending order, NaN last. Values of other types are in any order unless
-    `is_sorted`.
+    Numbers, dates and times are in ascending order, NaN last. Other values are in ascending order only if `is_sorted`.
     """
 
     cls: TypeClass
@@ -50,10 +48,11 @@ class ValueBlock:
     """The values as integers or doubles: dates in days, times in their unit, decimals unscaled. None for other types.
     """
     values: pa.Array
-    """The values in the canonical type. All null in an unsorted block if `numbers` suffice; see `canonical_values()`.
-    """
+    """The values in the canonical type. In an unsorted block with `numbers`, they may all be null: use
+    `canonical_values()`."""
     is_sorted: bool
-    """Whether the column's blocks form one ascending sequence, in which each value occurs once with its total count."""
+    """Whether all blocks of the column together are one ascending sequence. Each value then occurs once, with its total
+    count."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -74,7 +73,7 @@ class ValueBlock:
 
     @property
     def nan_count(self) -> int:
-        """The number of NaN values, including repeats."""
+        """The number of NaN values: the sum of their counts."""
         return int(self.counts[len(self.without_nan) :].sum())
 
     @cached_property
@@ -108,10 +107,10 @@ class ValueBlock:
 
 
 def sorted_block(frequencies: Frequencies) -> ValueBlock:
-    """Return a sorted block of a column's next values.
+    """Return a sorted block of values.
 
     Args:
-        frequencies: The values with their total counts. All values must be greater than those of earlier blocks.
+        frequencies: The values with their total counts. They must be greater than all values of earlier blocks.
     """
     cls, values = frequencies.type_class, frequencies.values
     ordinals = numbers(values, cls) if cls.is_ordinal else None
@@ -119,7 +118,7 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
 
 
 def unsorted_block(run: ValueRun, cls: TypeClass) -> ValueBlock:
-    """Return an unsorted block of some of a column's values. Other blocks may contain the same values.
+    """Return an unsorted block of values. Other blocks of the column may have the same values.
 
     Args:
         run: Distinct values with their counts, or one value per row in any order. Numbers without counts are counted

@@ -18,11 +18,11 @@ from metastore_assets.values.json import Json, float_json, integer_json, scalar_
 FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 """Which of a column's values are stored with their frequencies.
 
-- `enumerated`: every value with its frequency, in frequencies.parquet.
-- `repeated`: for the table, every value that occurs at least twice and the number of others; for partitions, estimates.
-- `estimated`: `auto` decided against enumeration; the distinct count and the percentiles are estimates.
-- `off`: the policy stores no values; the distinct count and the percentiles are estimates.
-- `absent`: the values of the column's type are not profiled, or the policy hides the values.
+- `enumerated`: every value.
+- `repeated`: of the table, every value that occurs at least twice, and the number of the others; of partitions, none.
+- `estimated`: none, because the policy `auto` decided so. The distinct count and the percentiles are estimates.
+- `off`: none, because the policy is `off`. The distinct count and the percentiles are estimates.
+- `absent`: none, because values of the type are not profiled, or the policy hides them.
 """
 
 
@@ -30,10 +30,10 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 class ColumnStatistics:
     """Statistics of one leaf column, a top-level column or nested field, over some rows.
 
-    None means unknown, or not defined for the type. Scalars are of the canonical Arrow type of the column's type
-    class (`TypeClass.arrow`). Fields that are declared with `declare_statistic` are columns of the file `statistics`.
-    The other fields are mergeable states, and results of user-defined statistics. A new statistic declares its
-    results here and is computed by a class of `registry.BUILTIN_STATISTICS`.
+    None means unknown, or not defined for the type. Scalars are of the canonical Arrow type of the column's type class
+    (`TypeClass.arrow`). Fields with `declare_statistic` are columns of the file `statistics`. The other fields are
+    mergeable states, and results of user-defined statistics. A new statistic needs fields here, and a class in
+    `registry.BUILTIN_STATISTICS`.
     """
 
     position: int = field(metadata=declare_statistic("position", "position", "schema", reported=False))
@@ -50,36 +50,38 @@ class ColumnStatistics:
     """Values that are not null, NaN included."""
     null_count: int = field(metadata=declare_statistic("count", "nulls", "statistic"))
     nan_count: int | None = field(default=None, metadata=declare_statistic("count", "NaN", "sum"))
-    """Floats only."""
+    """Number of NaN values; None for types other than floats."""
     minimum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "minimum", "statistic"))
-    """The least value other than NaN, or a lower bound if not `minimum_exact`. If it is None, there are no such values
-    if `minimum_exact`; otherwise the minimum is unknown."""
+    """The least value other than NaN; only a lower bound if `minimum_exact` is false. None means that there is no such
+    value if `minimum_exact` is true, and that the minimum is unknown if it is false."""
     maximum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "maximum", "statistic"))
-    """The greatest value other than NaN, or an upper bound if not `maximum_exact`. If it is None, there are no such
-    values if `maximum_exact`; otherwise the maximum is unknown."""
+    """The greatest value other than NaN; only an upper bound if `maximum_exact` is false. None means that there is no
+    such value if `maximum_exact` is true, and that the maximum is unknown if it is false."""
     minimum_exact: bool = field(default=False, metadata=declare_statistic("flag", "minimum is exact", "statistic"))
     maximum_exact: bool = field(default=False, metadata=declare_statistic("flag", "maximum is exact", "statistic"))
     distinct_count: int | None = field(default=None, metadata=declare_statistic("count", "distinct", "statistic"))
-    """Number of distinct values; NaN is one value, null is none. After a merge, an estimate is at least the greatest
-    count of a merged part and at most the sum of all parts' counts."""
+    """Number of distinct values; NaN counts as one value, null does not count. An estimate after a merge is at least
+    the greatest count of a part, and at most the sum of the counts of all parts."""
     distinct_count_guarantee: Guarantee = field(
         default="absent", metadata=declare_statistic("text", "distinct guarantee", "statistic")
     )
     duplicate_count: int | None = field(default=None, metadata=declare_statistic("count", "duplicates", "statistic"))
-    """Number of distinct values that occur more than once; exact. None if `distinct_count` is an estimate."""
+    """Exact number of distinct values that occur more than once; None if `distinct_count` is an estimate."""
     sum: int | Decimal | float | None = field(default=None, metadata=declare_statistic("sum", "sum", "derived"))
-    """Integers and decimals: exact, of any size. Floats: the exact sum without NaN, rounded once. Files have a text."""
+    """Of integers and decimals, the exact sum. Of floats, the exact sum without NaN, rounded once. Files store text."""
     mean: float | None = field(default=None, metadata=declare_statistic("measure", "mean", "derived"))
     standard_deviation: float | None = field(default=None, metadata=declare_statistic("measure", "std dev", "derived"))
-    """Of the sample (divided by n - 1), as SQL's stddev; None for fewer than two numbers or with infinities."""
+    """The standard deviation of the sample (divisor n - 1), as SQL's stddev; None for fewer than two numbers or if a
+    value is infinite."""
     skewness: float | None = field(default=None, metadata=declare_statistic("measure", "skewness", "derived"))
-    """Of the population, as Spark SQL's; None for constants."""
+    """The skewness of the population, as in Spark SQL; None for constants."""
     kurtosis: float | None = field(default=None, metadata=declare_statistic("measure", "kurtosis", "derived"))
-    """Excess kurtosis of the population, as Spark SQL's; None for constants."""
+    """The excess kurtosis of the population, as in Spark SQL; None for constants."""
     minimum_length: int | None = field(
         default=None, metadata=declare_statistic("count", "minimum length", "length_minimum")
     )
-    """The least length: characters (code points) of strings, bytes of binary values, elements of lists and maps."""
+    """The length of the shortest value: characters (code points) of a string, bytes of binary, elements of a list or
+    map."""
     maximum_length: int | None = field(
         default=None, metadata=declare_statistic("count", "maximum length", "length_maximum")
     )
@@ -89,10 +91,10 @@ class ColumnStatistics:
     )
     """Sum of the lengths, from which `mean_length` is computed."""
     true_count: int | None = field(default=None, metadata=declare_statistic("count", "true", "sum"))
-    """Booleans only."""
+    """Number of true values; None for types other than booleans."""
     total_bytes: int | None = field(default=None, metadata=declare_statistic("count", "bytes", "sum"))
-    """Bytes of all values. Strings and binary: their lengths in bytes. Other types: the value count times the type's
-    width."""
+    """The size of all values: the bytes of strings and binary values; for other types, the value count times the width
+    of the type in bytes."""
     percentiles: Percentiles | None = field(
         default=None, metadata=declare_statistic("percentiles", "percentiles", "statistic")
     )
@@ -103,7 +105,7 @@ class ColumnStatistics:
         default="absent", metadata=declare_statistic("text", "frequencies", "statistic")
     )
     reason: str | None = field(default=None, metadata=declare_statistic("text", "reason", "statistic"))
-    """Why the column has only counts, as text for users; None for a column with all statistics."""
+    """Why the column has no statistics besides counts and lengths, as text for users; None if it has them."""
     moments: bytes | None = field(default=None, repr=False)
     """State of sum, mean, deviation, skewness and kurtosis: see moments.py."""
     quantile_sketch: bytes | None = field(default=None, repr=False)
@@ -113,10 +115,10 @@ class ColumnStatistics:
     multiset_hash: bytes | None = field(
         default=None, repr=False, metadata=declare_statistic("bytes", "multiset hash", "statistic", reported=False)
     )
-    """16 bytes that are equal for equal multisets of values and nulls in any row order: see multiset_hash.py."""
+    """A hash of 16 bytes of all values and nulls, which does not depend on the order of rows: see multiset_hash.py."""
 
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
-    """Results by name of the user-defined statistics that the policy requests and that apply to the column's type."""
+    """Results of the user-defined statistics that the policy requests and that apply to the column's type, by name."""
     user_states: bytes | None = field(default=None, repr=False)
     """States of the mergeable user-defined statistics, encoded together: see user_defined/states.py."""
     partition: str | None = field(default=None, compare=False)
@@ -142,7 +144,7 @@ def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
 
 
 def column_to_json(row: ColumnStatistics) -> Json:
-    """Return a row of statistics as JSON. A statistic that is unknown or not defined for the type is null.
+    """Return a row of statistics as a JSON object, by name. Statistics that are unknown or not defined are null.
 
     User-defined statistics are under the key `user_defined`, by name.
     """
@@ -159,7 +161,7 @@ def _result_json(result: UserResult) -> Json:
 
 
 def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float | None:
-    """Return the number in the text of a sum, in the type for the column's type class. See `ColumnStatistics.sum`."""
+    """Parse the text of a sum: to an int, a float or a Decimal, as the column's type class requires."""
     if text is None:
         return None
     if type_class == "float64":
@@ -197,4 +199,4 @@ _FORMATTERS: Mapping[StatisticKind, Callable[[Any, ColumnStatistics], Any]] = {
     "value": lambda value, row: scalar_json(value),
     "percentiles": lambda value, row: _percentiles_json(value),
 }
-"""By kind of statistic: a function that returns the JSON of a value, given its row."""
+"""For each kind of statistic, a function (value, its row) -> the value as JSON."""

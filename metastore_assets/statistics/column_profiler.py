@@ -2,7 +2,7 @@
 
 A block has values with their counts. `ColumnProfiler` takes sorted or unsorted blocks. `HiddenColumnProfiler` takes
 values that the policy hides, and computes only their distinct count and a hash. `profile_frequencies` computes the
-statistics of a column whose value counts are given.
+statistics of a column from its value counts.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from metastore_assets.values.types import TypeClass, class_named, type_text
 class ColumnProfiler:
     """The computation of all built-in statistics of a column from blocks of its values.
 
-    Pass all values to `add`, sorted and counted, or all values to `add_unsorted`, in any order. Distinct counts,
-    duplicate counts and percentiles are exact only after `add`. All other statistics do not depend on the method. At
-    most one block of values is held at a time.
+    Pass all values to `add`, sorted and counted, or all values to `add_unsorted`, in any order. Only `add` gives exact
+    distinct counts, duplicate counts and percentiles. The other statistics are the same in both cases. At most one
+    block of values is in memory.
     """
 
     def __init__(self, leaf: LeafColumn, cls: TypeClass, policy: ResolvedPolicy, rank_count: int = 0) -> None:
@@ -52,7 +52,8 @@ class ColumnProfiler:
             leaf: The column.
             cls: The column's type class.
             policy: What to store of the column.
-            rank_count: Number of all values without NaN. `add` needs it for percentiles; `add_unsorted` ignores it.
+            rank_count: The number of values that will be added, without NaN. `add` computes the ranks of percentiles
+                from it; `add_unsorted` ignores it.
         """
         self._cls = cls
         self._policy = policy
@@ -67,7 +68,7 @@ class ColumnProfiler:
         """Distinct hashes of each block, if the policy stores a value filter."""
 
     def add(self, frequencies: Frequencies) -> None:
-        """Add the next values in ascending order, each with all of its occurrences.
+        """Add the next values in ascending order, each with the number of all of its occurrences.
 
         Raises:
             UnsupportedTypeError: A string is not UTF-8.
@@ -100,7 +101,7 @@ class ColumnProfiler:
         return build_filter(np.concatenate(self._filter_hashes)) if self._filter_hashes else None
 
     def histogram(self) -> Histogram | None:
-        """Return the histogram, or None if the policy stores none or the column has no finite numbers or times."""
+        """Return the histogram; None if the policy stores none, or if there are no finite numbers, dates or times."""
         state = self._states.get(HISTOGRAM)
         return None if state is None else state.histograms.total()
 
@@ -109,12 +110,12 @@ class ColumnProfiler:
         return self._states[DISTINCT_COUNT].estimate()  # type: ignore[no-any-return]
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the column's row with all statistics of the added values. Call it once.
+        """Return the column's row with all statistics of the added values. It can be called only once.
 
-        Percentiles of values that were added unsorted are missing: `restrict_to_policy` estimates them.
+        If values were added unsorted, percentiles are missing: `restrict_to_policy` estimates them.
 
         Args:
-            row: The row so far, which has the counts of the column's values and nulls.
+            row: The row, with only the numbers of the column's values and nulls.
         """
         fields: dict[str, Any] = {}
         for statistic, state in self._states.items():
@@ -139,8 +140,7 @@ class ColumnProfiler:
 class HiddenColumnProfiler:
     """The computation of distinct count and multiset hash of values that the policy hides.
 
-    Both are computed from hashes under a secret key. Without the key, it is impossible to test whether a value
-    occurs.
+    Both are computed from hashes under a secret key. Without the key, nobody can test whether a value occurs.
     """
 
     def __init__(self, cls: TypeClass, key: bytes) -> None:
@@ -160,10 +160,10 @@ class HiddenColumnProfiler:
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
         """Return the column's row with the estimated distinct count and the multiset hash of the added values.
 
-        Call the method only once, because it adds the nulls of the row to the hash.
+        It can be called only once, because it adds the nulls to the hash.
 
         Args:
-            row: The row so far, which has the counts of the column's values and nulls.
+            row: The row, with only the numbers of the column's values and nulls.
         """
         self._hashes.add(multiset_hash_of_nulls(row.null_count))
         sketch = self._sketches.total() or EMPTY_SKETCH
@@ -179,14 +179,14 @@ class HiddenColumnProfiler:
 def profile_frequencies(
     leaf: LeafColumn, policy: ResolvedPolicy, type_class: str, null_count: int, frequencies: Frequencies
 ) -> tuple[ColumnStatistics, Histogram | None]:
-    """Compute the statistics, with their mergeable states, and the histogram of a column from its value counts.
+    """Compute (statistics with their mergeable states, histogram) of a column from its value counts.
 
     Args:
         leaf: The column.
         policy: What to store of the column.
         type_class: Name of the column's type class.
         null_count: Number of nulls in the column.
-        frequencies: All values of the column with their counts.
+        frequencies: All distinct values of the column with their counts.
     """
     value_count = sum(frequencies.counts.to_numpy().tolist())
     profiler = ColumnProfiler(leaf, class_named(type_class), policy, value_count - count_nan(frequencies))

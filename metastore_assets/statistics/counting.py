@@ -1,4 +1,4 @@
-"""Counting of the values of a column that arrives in chunks, in little more memory than the values need."""
+"""A counter of the values of a column that arrives in chunks. It needs little more memory than the values."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _PENDING_BYTES = 64 << 20
 class ValueCounter:
     """A counter of the values of one column, which arrive in chunks.
 
-    Chunks are buffered up to a million rows or 64 MB. If their values repeat, they become a run of distinct values
-    with counts. Runs of similar size are merged, as in a log-structured merge tree, so that a huge column of few
-    values remains small. If the values hardly repeat, they are sorted and merged only at the end, block by block. A
-    column of distinct values therefore needs little more memory than its size.
+    Chunks are buffered up to a million rows or 64 MB. If the buffered values repeat, they become a run of distinct
+    values with counts. Runs of similar size are merged, as in a log-structured merge tree, so a huge column of few
+    values needs little memory. If the values hardly repeat, they are sorted, and merged only at the end, block by
+    block. So a column of distinct values needs little more memory than its size.
     """
 
     def __init__(self, cls: TypeClass, consume: Callable[[ValueRun], bool] = lambda run: False) -> None:
@@ -51,17 +51,16 @@ class ValueCounter:
         Args:
             cls: The type class of the column.
             consume: A function that may process the values instead of this counter. It receives each batch before the
-                batch is counted, and returns True if it processed the batch. After the first True, this counter
-                stores no values. `consume` then also receives the values that were counted before, and must process
-                all later batches.
+                batch is counted, and returns whether it processed the batch. At the first True, it also receives the
+                values that were counted before. From then on it must process all batches, and this counter stores no
+                values.
         """
         self._class = cls
         self._consume = consume
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._entries: list[tuple[pl.Series, Counts]] = []
-        """Values of dictionary entries that occur in added arrays, with their counts. The same value may be in several
-        of them."""
+        """(values, counts) of the used entries of each dictionary. A value may be in several dictionaries."""
         self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[CountedRun] = []
@@ -89,7 +88,7 @@ class ValueCounter:
             self._flush()
 
     def blocks(self) -> Iterator[CountedRun]:
-        """Return the counts of all values that `consume` did not process, in blocks of ascending values.
+        """Yield all values that `consume` did not process, with their counts, in blocks of ascending values.
 
         No block is empty.
         """
@@ -104,9 +103,12 @@ class ValueCounter:
         return merge_in_blocks(runs) if runs else iter(())
 
     def _add_entries(self, values: pl.Series, counts: Counts, size: int) -> None:
-        """Buffer values of dictionary entries with their counts.
+        """Buffer values of dictionary entries with their counts. If many are buffered, convert them to a run.
 
-        If many are buffered, add up the counts of equal values.
+        Args:
+            values: The values of the entries.
+            counts: How often each entry occurs.
+            size: The bytes of the dictionary.
         """
         if self._class.kind == "float":
             self.nan_count += int(counts[np.isnan(values.to_numpy())].sum())
@@ -176,9 +178,9 @@ class ValueCounter:
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
-    """Return the dictionary's values that occur in the array, with the number of occurrences of each.
+    """Return (values, counts) of the dictionary entries that occur in the array.
 
-    A value that the dictionary contains several times may be in the result several times.
+    If entries of the dictionary are equal, the result has their value several times.
     """
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)

@@ -1,7 +1,7 @@
 """Counts of special values: NaN among floats, true among booleans.
 
-The profiler itself counts values and nulls (`value_count`, `null_count`) from validity bitmaps, because it counts them
-also in columns whose values are not profiled.
+`value_count` and `null_count` are not computed here: the profiler computes them from validity bitmaps, also of columns
+whose values are not profiled.
 """
 
 from __future__ import annotations

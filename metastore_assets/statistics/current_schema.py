@@ -1,4 +1,4 @@
-"""Conversion of older statistics to the current schema: to the column's current position, path and type."""
+"""Conversion of older statistics to the current schema: columns get their current positions, paths and types."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from metastore_assets.values.types import type_class, type_text
 def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
     """Return a row with the position, path, field id and type that its column has in the current schema.
 
-    The column may have been renamed, moved or widened since it was profiled. `total_bytes` is adjusted to the width
-    of
+    The column may have been renamed, moved or widened since it was profiled. `total_bytes` is adjusted to the width of
     the current type.
 
     Args:
@@ -36,7 +35,7 @@ def apply_schema(row: ColumnStatistics, position: int, leaf: LeafColumn) -> Colu
 
 
 SCHEMA_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statistic.merge == "schema")
-"""The columns of `statistics` that the current schema determines."""
+"""The columns of the file `statistics` that the current schema determines: position, path and type."""
 
 
 def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
@@ -45,7 +44,7 @@ def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> p
     The result is the same as that of `apply_schema` for each row.
 
     Args:
-        table: Rows of `statistics`, all of one leaf column; `SCHEMA_COLUMNS` may be missing.
+        table: Rows of files `statistics`, all of one leaf column; `SCHEMA_COLUMNS` may be missing.
         position: The column's current position.
         leaf: The column in the current schema.
     """

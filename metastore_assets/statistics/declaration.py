@@ -1,4 +1,4 @@
-"""Declarations of statistics: the rules to store, merge, report and label a column of `statistics`."""
+"""Declarations of statistics: how each column of the file `statistics` is stored, merged, reported and labelled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Guarantee = Literal["exact", "bound", "estimate", "absent"]
 """How far a number can be trusted.
 
 - `exact`: the true value.
-- `bound`: a limit. The true value is not below it if it is a minimum, and not above it if it is a maximum or a count.
+- `bound`: a limit of the true value: a lower limit for a minimum, an upper limit for a maximum or a count.
 - `estimate`: an approximation, which may be too low or too high.
 - `absent`: unknown. It never means zero.
 """
@@ -25,14 +25,14 @@ column, stored in the typed union; `percentiles` is a list of (fraction, value).
 """
 
 MergeRule = Literal["schema", "derived", "sum", "length_sum", "length_minimum", "length_maximum", "statistic"]
-"""How a statistic of several disjoint sets of rows, the parts, is computed from the statistics of each.
+"""How the statistic of a set of rows is computed from the statistics of disjoint parts of it.
 
 - `schema`: not merged; the current schema of the table determines it.
 - `derived`: not merged and not stored in tables of states; `finalize` computes it from states.
-- `sum`: the sum; null if it is null in a part that has values. Only for columns with a type class.
-- `length_sum`, `length_minimum`, `length_maximum`: sum, minimum, maximum of the parts; also for lists and maps, which
-  have no type class.
-- `statistic`: by the method `merge` of its class in `registry.BUILTIN_STATISTICS`, or in `merge.py`.
+- `sum`: the sum; null if it is null in a part with values. Only for columns with a type class.
+- `length_sum`, `length_minimum`, `length_maximum`: the sum, minimum or maximum of lengths; also for lists and maps,
+  which have no type class.
+- `statistic`: the method `merge` of its class in `registry.BUILTIN_STATISTICS` merges it, or `merge.py`.
 """
 
 ARROW_TYPES: Mapping[StatisticKind, pa.DataType] = {
@@ -58,18 +58,14 @@ class StatisticColumn:
     name: str
     kind: StatisticKind
     label: str
-    """The name that people read."""
+    """The name in texts for users."""
     merge: MergeRule
     is_reported: bool
-    """Whether the JSON of statistics contains the column. Columns that serve only merging or identification are left
-    out."""
+    """Whether the JSON of statistics contains the column. It omits columns that only merge or identify rows."""
 
     @property
     def is_state(self) -> bool:
-        """Whether merges need the column.
-
-        Tables of states, the input of merges, contain only columns that merges need.
-        """
+        """Whether tables of states, the input of merges, have the column."""
         return self.merge not in ("schema", "derived")
 
 
@@ -78,8 +74,8 @@ def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, repo
 
     Args:
         kind: The kind of value, which determines the stored type.
-        label: The name that users read. Labels are unique.
-        merge: The rule that computes the statistic of several disjoint sets of rows from the statistics of each set.
+        label: The name in texts for users. Labels are unique.
+        merge: How the statistic of disjoint sets of rows is merged.
         reported: Whether the JSON of statistics contains it.
     """
     return {_KEY: (kind, label, merge, reported)}

@@ -1,11 +1,14 @@
 """Distances of two distributions, which are counts over the same bins in the same order.
 
-All distances compare shares, so that the numbers of values do not matter. Two distributions with the same shares have
+All distances compare shares, so the numbers of values do not matter. Two distributions with the same shares have
 distance 0, even if they differ within the bins. Finer bins reveal more differences, so a distance is meaningful only
-together with the number of bins. Sources: S. Kullback, R. A. Leibler, "On information and sufficiency" (1951), whose
-symmetric divergence the population stability index is; N. Smirnov, "Table for estimating the goodness of fit" (1948);
-J. Lin, "Divergence measures based on the Shannon entropy" (1991), whose square root is a metric (D. Endres, J.
-Schindelin, "A new metric for probability distributions", 2003).
+together with the number of bins. Sources:
+
+- Population stability index: the symmetric divergence of S. Kullback, R. A. Leibler, "On information and sufficiency"
+  (1951).
+- Kolmogorov–Smirnov: N. Smirnov, "Table for estimating the goodness of fit" (1948).
+- Jensen–Shannon: J. Lin, "Divergence measures based on the Shannon entropy" (1991). The square root is a metric
+  (D. Endres, J. Schindelin, "A new metric for probability distributions", 2003).
 """
 
 from __future__ import annotations
@@ -42,15 +45,15 @@ class AlignedBins:
 
 
 def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -> AlignedBins:
-    """Convert two histograms of one type class to the same bins, which span both.
+    """Convert two histograms of one type class to the same bins, which cover the values of both.
 
-    The bins are as wide as those of the coarser histogram. They are wider if the result would have more than
-    `max_bins`. The result is exact, because narrow bins add up to wide ones.
+    The bins are as wide as those of the coarser histogram, or wider if there would be more than `max_bins`. The counts
+    are exact, because each wide bin consists of complete narrow bins.
 
     Args:
         left: A histogram.
         right: A histogram of the same type class.
-        max_bins: Maximum number of bins of the result, at least 2. The default is the larger of both capacities.
+        max_bins: Maximum number of bins of the result, at least 2. None means the larger of both capacities.
 
     Raises:
         ValueError: The type classes differ (the bins then have different units), or `max_bins` < 2.
@@ -79,8 +82,8 @@ def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArra
     """Return two distributions over groups of neighbouring bins. Each group has about the same share of the baseline.
 
     The population stability index is usually computed with 10 such groups. A bin belongs to group ⌈c * groups⌉, where
-    c is the share of the baseline's values in this bin and in all bins before it. Values of the other distribution
-    below or above the range of the baseline form separate groups.
+    c is the share of the baseline's values in this bin and in all bins before it. If the other distribution has values
+    below or above the range of the baseline, they form separate groups.
 
     Args:
         baseline: The counts of the first distribution by bin.
@@ -88,7 +91,7 @@ def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArra
         groups: Maximum number of groups within the range of the baseline, at least 1.
 
     Returns:
-        The counts of the baseline and of the other distribution by group.
+        (counts of the baseline, counts of the other distribution), with an item per group.
 
     Raises:
         ValueError: `groups` < 1, or counts are invalid as in `population_stability_index`.
@@ -123,8 +126,7 @@ def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
     """Return the Kolmogorov–Smirnov distance: the greatest difference of cumulated shares at a bin's upper edge.
 
     The distance is from 0 to 1, and symmetric. The distance of the values themselves, without bins, is at least as
-    large.
-    It is equal if each bin has only one distinct value.
+    large, and equal if each bin has only one distinct value.
 
     Raises:
         ValueError: As `population_stability_index`.
@@ -155,7 +157,7 @@ def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
-    """Return counts as shares that add up to 1. Raises ValueError for invalid counts. `which` names the counts."""
+    """Return counts as shares that add up to 1. Raises ValueError for invalid counts; `which` is for the message."""
     values = np.asarray(counts, np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"the {which} counts have no bin")

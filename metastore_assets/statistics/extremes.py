@@ -29,7 +29,7 @@ Side = Literal["minimum", "maximum"]
 
 @dataclass
 class ExtremesState:
-    """The least and the greatest value so far, without NaN; None before the first value."""
+    """The least and the greatest value so far, NaN excluded; None before the first value."""
 
     cls: TypeClass
     minimum: pa.Scalar | None = None
@@ -98,20 +98,19 @@ class MergedBounds:
     minimum: pa.StructArray
     maximum: pa.StructArray
     both_exact: Sequence[bool]
-    """By column: whether minimum and maximum are both exact."""
+    """For each column, whether minimum and maximum are both exact."""
 
     @classmethod
     def of_columns(cls, merged: Mapping[str, Any]) -> MergedBounds:
-        """Return the bounds from merged columns of `statistics`."""
+        """Return the bounds in merged statistics, which are arrays by the name of the statistic."""
         exact = (merged[f"{side}_exact"].to_pylist() for side in ("minimum", "maximum"))
         return cls(merged["minimum"], merged["maximum"], [low and high for low, high in zip(*exact, strict=True)])
 
     def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
-        """Return maximum minus minimum of each column.
+        """Return maximum minus minimum of each column: 0 if both are null, None if only one is null.
 
-        The difference is in days for dates, in the unit of the type for times, and unscaled for decimals. Type classes
-        without differences, such as strings, have 0 if minimum and maximum are equal, and 1 otherwise. A column has 0
-        if minimum and maximum are both null, and None if only one of them is null.
+        The difference is in days for dates, in the unit of the type for times, and unscaled for decimals. For type
+        classes without differences, such as strings, it is 0 if minimum and maximum are equal, and 1 otherwise.
 
         Args:
             classes: The type class of each column; None for a column without one.
@@ -136,9 +135,9 @@ class MergedBounds:
 
 
 def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
-    """Return the least minimum, or the greatest maximum, of the parts by column, and whether it is exact.
+    """Return (bounds, whether each is exact): the least minimum or the greatest maximum of the parts, by column.
 
-    The merged bound is exact if it is the exact bound of at least one part. If the bound of a part with values is
+    A merged bound is exact if it is the exact bound of at least one part. If the bound of a part with values is
     unknown, the merged bound is null and not exact. If no part has values, it is null and exact.
     """
     classes = parts.classes

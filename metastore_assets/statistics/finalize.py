@@ -1,4 +1,4 @@
-"""Completion of a column's statistics from states or value counts, and their restriction to a policy."""
+"""Completion of a column's statistics from states or value counts, and removal of what a policy does not store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the row with all statistics that its mergeable states determine: sum, mean, percentiles and so on."""
+    """Return the row with the statistics that are computed from its mergeable states: sum, mean, percentiles, …."""
     fields: dict[str, Any] = {}
     for statistic in BUILTIN_STATISTICS:
         fields |= statistic.finalize(row)
@@ -28,13 +28,12 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """Return the row without the sketches, states and exact numbers that a policy does not store.
 
-    The policy must not store more than the policy under which the row was profiled. If the policy does not enumerate
-    values, the distinct count and the percentiles become estimates from sketches, or absent without a sketch. They
-    remain exact if other statistics determine all values, for example of a constant column.
+    If the policy does not enumerate values, the distinct count and the percentiles become estimates from sketches, or
+    absent without a sketch. They stay exact if other statistics determine all values, as in a constant column.
 
     Args:
-        row: Statistics with their states.
-        policy: The policy with which the result complies.
+        row: Statistics with their states. They were profiled under a policy that stores at least as much.
+        policy: The policy of the result.
     """
     if row.user_states is not None:
         row = replace(row, user_states=select_states(row.user_states, policy, row.type_class))
@@ -70,11 +69,11 @@ def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
 
 
 def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnStatistics:
-    """Return the row with exact numbers from its value counts instead of estimates.
+    """Return the row with exact distinct counts and percentiles from its value counts instead of estimates.
 
     Args:
         row: Statistics of a column.
-        summary: The summary of all values of that column. If it has no percentiles, those of the row remain.
+        summary: The summary of all values of that column. If it has no percentiles, the row keeps its own.
     """
     if summary.percentiles is not None:
         row = replace(row, percentiles=summary.percentiles, percentiles_guarantee="exact")

@@ -1,8 +1,7 @@
-"""Fingerprints: 48-bit hashes that are stored instead of values, because values would take too much space.
+"""Fingerprints: 48-bit hashes of values, which are stored where the values would take too much space.
 
-Equal values have equal fingerprints, and different values may have equal fingerprints, too. A fingerprint consists of
-the upper bits of a value's first 64-bit hash. Shorter fingerprints are therefore prefixes of longer ones, and have
-the same order.
+Equal values have equal fingerprints; different values rarely have equal ones. A fingerprint consists of the upper bits
+of a value's first 64-bit hash. So a shorter fingerprint is a prefix of a longer one, and has the same order.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class FingerprintCounts:
-    """Distinct fingerprints, ascending, each with the number of rows whose values have this fingerprint."""
+    """Distinct fingerprints, ascending, each with the number of rows whose value has it."""
 
     fingerprints: Numbers
     counts: Numbers
@@ -33,7 +32,7 @@ class FingerprintCounts:
         return len(self.fingerprints)
 
     def equals(self, other: FingerprintCounts) -> bool:
-        """Return whether both have the same fingerprints and counts."""
+        """Return whether fingerprints and counts are the same."""
         return np.array_equal(self.fingerprints, other.fingerprints) and np.array_equal(self.counts, other.counts)
 
     @property
@@ -57,7 +56,7 @@ EMPTY = FingerprintCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def fingerprint_hashes(hashes: Words, bits: int = FINGERPRINT_BITS) -> Numbers:
-    """Return the fingerprint of each value, given the first 64-bit hash of each value."""
+    """Return the fingerprint of each value from its first 64-bit hash."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 

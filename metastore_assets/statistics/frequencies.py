@@ -1,4 +1,4 @@
-"""Frequencies: the distinct values of a column with the number of rows of each. Also their sums and statistics."""
+"""Frequencies: the distinct values of a column with the number of rows of each, their sums, and their statistics."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ Percentiles = tuple[tuple[float, pa.Scalar], ...]
 class Frequencies:
     """The distinct values of one column with their exact frequencies.
 
-    `values` are ascending, not null, and of the canonical Arrow type of the column's type class. Strings and binary
-    are ordered by their bytes, false is before true, NaN is last, and -0.0 is stored as 0.0. `counts` has the
-    frequency of each value. Counts are at least 1. In differences, which are added to other frequencies later, they
-    may be negative.
+    `values` are ascending, not null, and of the canonical Arrow type of the column's type class. Strings and binary are
+    ordered by their bytes, false is before true, NaN is last, and -0.0 is stored as 0.0. `counts` has the frequency of
+    each value, at least 1. A difference of frequencies may have negative counts.
     """
 
     values: pa.Array
@@ -72,22 +71,22 @@ EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
 
 @dataclass(frozen=True)
 class FrequencySummary:
-    """Exact statistics that are computed from the frequencies of all values. It is sent between processes."""
+    """Exact statistics that are computed from the frequencies of all values. They can be sent between processes."""
 
     distinct_count: int
     duplicate_count: int
     """Distinct values that occur more than once."""
     ranked: pa.Array | None
-    """The values of `percentiles` as an array, because pickled scalars lose precision. None if only the values that
-    occur at least twice are stored, because they do not determine percentiles."""
+    """The values of `percentiles` as an array, because pickled scalars lose precision. None if percentiles are unknown,
+    because only values that occur at least twice are stored."""
     user_defined: Mapping[str, UserResult] = field(default_factory=dict)
-    """Results by name of the requested user-defined statistics that are computed from frequencies."""
+    """Results of the requested user-defined statistics that need frequencies, by name."""
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """The percentiles without NaN: each is the least value with a cumulative frequency of at least fraction * n.
+        """(fraction, value) pairs. The value is the least one with a cumulative frequency of at least fraction * n.
 
-        The mapping is empty if all values are NaN. It is None if the percentiles are unknown.
+        NaN is ignored. There are no pairs if all values are NaN. None means that percentiles are unknown.
         """
         if self.ranked is None:
             return None
@@ -105,10 +104,10 @@ def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Fre
 
     Args:
         frequencies: The frequencies to split.
-        splitters: Ascending values; each is the inclusive end of a range.
+        splitters: Ascending values; each is the last value of a range.
 
     Returns:
-        One range more than there are splitters.
+        The ranges: one more than there are splitters. A range may be empty.
     """
     keys = [sort_key(splitter) for splitter in splitters]
     indices = range(len(frequencies))
@@ -118,10 +117,12 @@ def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Fre
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
-    """Return the sum of frequencies, each times an integer factor, usually +1 or -1.
+    """Add or subtract frequencies: return the sum of the terms.
 
-    Values with the sum 0 are omitted. The sum is associative and commutative. If only one term has values and its
-    factor is 1, the term is returned without checks.
+    Values with the sum 0 are omitted. If only one term has values and its factor is 1, it is returned without checks.
+
+    Args:
+        terms: (frequencies, integer factor), usually +1 or -1.
 
     Raises:
         CorruptionError: A value would have a negative frequency, or the terms are of several type classes.
@@ -172,7 +173,7 @@ def count_nan(frequencies: Frequencies) -> int:
 
 
 def exact_percentiles(frequencies: Frequencies) -> pa.Array:
-    """Return the value of each percentile by nearest rank, without NaN; empty if all values are NaN."""
+    """Return the value of each percentile by nearest rank, without NaN; an empty array if all values are NaN."""
     counts = frequencies.counts.to_numpy()
     if count_nan(frequencies):
         counts = counts[:-1]
@@ -182,25 +183,25 @@ def exact_percentiles(frequencies: Frequencies) -> pa.Array:
 
 
 def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
-    """Return the 1-based rank of each percentile among n > 0 values: fraction * n, rounded up."""
+    """Return the 1-based rank of each of `PERCENTS` among n > 0 values: percent / 100 * n, rounded up."""
     return np.array([-(-percent * n // 100) for percent in PERCENTS], np.int64)
 
 
 def derive_counts(
     cls: TypeClass, value_count: int, nan_count: int | None, true_count: int | None, *, is_constant: bool
 ) -> tuple[int, int] | None:
-    """Return the frequency of each value of a column that can have only two: a boolean, or a constant and NaN.
+    """Return the frequencies of both values of a column that has only two: booleans, or one value and NaN.
 
     Args:
         cls: Type class of the column.
-        value_count: Values that are not null, NaN included.
-        nan_count: Values that are NaN; None counts as 0.
-        true_count: Booleans that are true; None if unknown.
-        is_constant: Whether the exact minimum equals the exact maximum, or there is neither.
+        value_count: Number of values that are not null, NaN included.
+        nan_count: Number of NaN; None counts as 0.
+        true_count: Number of true booleans; None if unknown.
+        is_constant: Whether minimum and maximum are exact and equal, or there is neither.
 
     Returns:
-        The counts of false and true, or the counts of the constant and of NaN. Each may be 0. None if the column may
-            have other values.
+        (count of false, count of true), or (count of the only value, count of NaN). A count may be 0. None if the
+        column may have other values.
     """
     if cls.kind == "boolean" and true_count is not None:
         return value_count - true_count, true_count
@@ -210,10 +211,10 @@ def derive_counts(
 
 
 def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
-    """Return the frequencies of all values of a column, derived from the exact numbers in its row.
+    """Return the frequencies of a column that has only two values, such as booleans, from the exact counts in its row.
 
     Returns:
-        None if these numbers do not determine the frequencies, or if there are no values.
+        The frequencies; None if the row does not determine them, or if there are no values.
     """
     if row.type_class is None or row.value_count == 0:
         return None
@@ -231,7 +232,7 @@ def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
 
 @dataclass(frozen=True)
 class SpreadCounts:
-    """Exact counts of distinct values and their entropy. NaN counts as a value, null does not."""
+    """The entropy of a column and exact numbers of its distinct values. NaN counts as a value, null does not."""
 
     distinct_count: int
     duplicate_count: int
@@ -239,14 +240,14 @@ class SpreadCounts:
     singleton_count: int
     """Distinct values that occur once."""
     entropy: float
-    """Shannon entropy in bits: 0 if all values are equal or there are none, log2(n) if all n values differ."""
+    """Shannon entropy in bits: 0 if there is at most one distinct value, log2(n) if all n values differ."""
 
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> SpreadCounts:
-    """Return the entropy of a column, and the numbers of its distinct values: in total, once, and more than once.
+    """Return the entropy of a column, and how many distinct values it has, occur once, and occur more than once.
 
     Args:
-        counts: Pairs of a frequency and the number of distinct values with that frequency.
+        counts: (frequency, number of distinct values with this frequency).
     """
     pairs = list(counts)
     distinct = sum(number for _, number in pairs)

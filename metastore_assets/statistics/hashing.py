@@ -1,10 +1,10 @@
-"""Stable, vectorised 128-bit hashes of values. They are the same on every machine and in every version.
+"""Stable 128-bit hashes of values, as two words of 64 bits. They are the same on every machine and in every release.
 
-Distinct sketches and fingerprints contain the hashes. They are part of the stored format, so never change them. A
-number is one 64-bit word, hashed by the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom
-number generators", OOPSLA 2014). Bytes are hashed as little-endian words: the length is the seed, each word is
-multiplied into the state and folded, and the same finaliser completes the hash. Long values are hashed by BLAKE2b
-instead, one by one.
+Distinct sketches, fingerprints and value filters contain these hashes, so never change them. A number is one 64-bit
+word, hashed by the output function of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+OOPSLA 2014). A byte string is hashed as little-endian words: the state starts with its length, each word is multiplied
+into the state and folded, and the same function completes the hash. Byte strings of over 128 bytes are hashed by
+BLAKE2b instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ONE, _THIRTY_TWO, _SIXTY_THREE = np.uint64(1), np.uint64(32), np.uint64(63)
 
 
 def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
-    """Return the two 64-bit hashes of each value.
+    """Return the two 64-bit hashes of each value, as two arrays.
 
     Args:
         values: An array of the canonical type of the class, without nulls.
@@ -49,10 +49,10 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
 
 
 def hash_numbers(values: Numbers, cls: TypeClass) -> tuple[Words, Words]:
-    """Return the two 64-bit hashes of each number, equal to those that `hash_values` returns for the Arrow values.
+    """Return the two 64-bit hashes of each number, as `hash_values` does for Arrow values.
 
     Args:
-        values: Integers or doubles; dates in days, decimals unscaled. Not of dtype object.
+        values: Integers or doubles; dates in days, decimals unscaled. The dtype object is not supported.
         cls: The type class of the values.
     """
     if cls.kind == "float":
@@ -63,7 +63,7 @@ def hash_numbers(values: Numbers, cls: TypeClass) -> tuple[Words, Words]:
     return _hash_words(words.view(np.uint64), (words >> 63).view(np.uint64) if t.is_decimal(cls.arrow) else None)
 
 
-def finalise(words: Words) -> Words:
+def mix_bits(words: Words) -> Words:
     """Apply SplitMix64's output function, a bijection of 64-bit words that mixes all bits."""
     result = np.empty_like(words)
     scratch = np.empty(min(len(words), _BLOCK), np.uint64)
@@ -79,12 +79,12 @@ def finalise(words: Words) -> Words:
 
 
 def _hash_words(low: Words, high: Words | None = None) -> tuple[Words, Words]:
-    state = finalise(low + _SEEDS[0])
+    state = mix_bits(low + _SEEDS[0])
     return _hash_pair(state if high is None else state ^ high)
 
 
 def _hash_pair(state: Words) -> tuple[Words, Words]:
-    return finalise(state + _SEEDS[0]), finalise(state + _SEEDS[1])
+    return mix_bits(state + _SEEDS[0]), mix_bits(state + _SEEDS[1])
 
 
 def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
@@ -104,7 +104,7 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 
 
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
-    """Return the hash states of byte strings of at most `_LONG` bytes, block by block."""
+    """Return the hash states of byte strings of at most `_LONG` bytes."""
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)
     # An aligned copy of each block, padded so that a word can be read past the last value.
@@ -119,12 +119,12 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
     """Return the hash states of short byte strings, computed word by word for all strings at once.
 
-    The strings are first sorted by decreasing length, so that the strings with an n-th word come first. The result
-    has the order of the input.
+    Strings are sorted by decreasing length, so those that have an n-th word come first. The result has the order of the
+    input.
 
     Args:
         words: The bytes of all strings in sequence, as words.
-        bounds: Offset of each string in bytes, and the end of the last.
+        bounds: The offset of each string in bytes, and the end of the last one.
     """
     lengths = np.diff(bounds)
     shortness = (_LONG - lengths).astype(np.uint8)
@@ -132,7 +132,7 @@ def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
     shortness, lengths, starts = shortness.take(order), lengths.take(order), bounds.take(order)
     index, shift = starts >> 3, ((starts & 7) << 3).astype(np.uint64)
     back = _SIXTY_THREE - shift
-    states = finalise(lengths.astype(np.uint64) + _SEEDS[0])
+    states = mix_bits(lengths.astype(np.uint64) + _SEEDS[0])
     current, following, word, spill = words.take(index), *np.empty((3, len(states)), np.uint64)
     at_most = np.cumsum(np.bincount(shortness, minlength=_LONG + 1))[::-1]
     for done in range(0, _LONG, 8):

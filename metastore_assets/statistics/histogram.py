@@ -1,7 +1,8 @@
-"""Histograms of dyadic bins. The width is 2**k and edges are multiples of the width, so any two merge exactly.
+"""Histograms whose bins have the width 2**k. Edges are multiples of the width, so any two histograms merge exactly.
 
-The exponent k depends only on the minimum, the maximum and the capacity: it is the smallest k with at most `capacity`
-bins from floor(minimum / 2**k) to floor(maximum / 2**k). Merging therefore equals building from all rows at once.
+The exponent k depends only on the minimum, the maximum and the capacity, which is the maximum number of bins. It is the
+smallest k with at most `capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). So a merged histogram
+equals the one that is built from all rows at once.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ MAX_BINS = 10_000
 class Histogram:
     """Frequencies of a column's finite values in bins of equal width. NaN and infinities are in no bin.
 
-    Bin i holds the values v with  (first + i) * 2**exponent <= v < (first + i + 1) * 2**exponent  in physical units
-    (integers; unscaled decimals; days; the unit of times and timestamps; floats themselves). `counts` is dense int64,
-    zeros included; its first and last bins are never empty.
+    Bin i has the values v with  (first + i) * 2**exponent <= v < (first + i + 1) * 2**exponent. Decimals are unscaled,
+    dates are in days, times and timestamps in their unit. `counts` has an item per bin, 0 for an empty one. The first
+    and the last bin are never empty. There are at most `capacity` bins.
     """
 
     type_class: TypeClass
@@ -59,9 +60,10 @@ class Histogram:
         )
 
     def edges(self) -> pa.Array:
-        """Return the len + 1 bin edges, ascending, as values of the type class. Bin i is [edges[i], edges[i + 1]).
+        """Return the bin edges, ascending, as values of the type class. Bin i is [edges[i], edges[i + 1]).
 
-        Edges outside the range of the class are clamped to it. A last bin with a clamped upper edge includes that edge.
+        There is one edge more than there are bins. An edge beyond the range of the class becomes the end of the range;
+        the last bin then includes its upper edge.
         """
         return self._values(np.arange(len(self) + 1))
 
@@ -74,7 +76,7 @@ class Histogram:
         return self._values(bins)
 
     def _values(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """Return the lower edges of bins as values of the column's type class, clamped to the range of that class."""
+        """Return the lower edges of bins as values of the type class. The range of the class limits them."""
         ends = (self.first + int(bins[0]), self.first + int(bins[-1])) if len(bins) else (0, 0)
         bits = max(end.bit_length() for end in ends)
         if self.type_class.kind == "float":
@@ -93,11 +95,10 @@ class Histogram:
         return integers_array(values, self.type_class)
 
     def rebin(self, n: int) -> Histogram:
-        """Return the histogram with wider bins: at most n bins, and at least n / 2 unless there are fewer already.
+        """Return the histogram with wider bins: at most n, and at least n / 2 unless it has fewer bins already.
 
         Raises:
-            ValueError: n < 2. One bin is not always enough, because no bin contains both negative and positive
-                values.
+            ValueError: n < 2. Two bins may be necessary, because no bin contains both negative and positive values.
         """
         if n < 2:
             raise ValueError(f"a histogram has at least 2 bins, not {n}")
@@ -109,29 +110,29 @@ class Histogram:
 
 
 def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
-    """Return the histogram of the same values with a smaller capacity; unchanged if `capacity` is not smaller."""
+    """Return the histogram of the same values with a smaller capacity. A larger `capacity` changes nothing."""
     if histogram.capacity <= capacity:
         return histogram
     return _coarsen(histogram, _merged_exponent([histogram], capacity), capacity)
 
 
 def histogram_capacity(bins: int) -> int:
-    """Return a capacity with which a histogram has at least `bins` bins, even if a merge halves their number.
+    """Return the capacity of a histogram that is to have at least `bins` bins, even if a merge halves their number.
 
-    It is at most `MAX_BINS`.
+    It is twice `bins`, and at most `MAX_BINS`.
     """
     return min(2 * bins, MAX_BINS)
 
 
 def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None:
-    """Return the histogram of exact frequencies.
+    """Return the histogram of a column from its frequencies.
 
     Args:
-        frequencies: All values of a column.
+        frequencies: All distinct values of the column with their counts.
         capacity: Maximum number of bins, at least 2.
 
     Returns:
-        None for booleans, strings, binary values and UUIDs, and without a finite value.
+        The histogram; None for booleans, strings, binary values and UUIDs, or if there is no finite value.
     """
     cls = frequencies.type_class
     if not cls.is_ordinal:
@@ -142,16 +143,16 @@ def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None
 def build_histogram_of_values(
     values: Numbers, counts: npt.NDArray[np.int64], cls: TypeClass, capacity: int
 ) -> Histogram | None:
-    """Return the histogram of ascending physical values of an ordinal class with their counts.
+    """Return the histogram of numbers, dates or times with their counts.
 
     Args:
-        values: Physical values. NaN and infinities are ignored.
+        values: Physical values (decimals unscaled, dates in days), ascending. NaN and infinities are ignored.
         counts: How often each value occurs.
-        cls: The type class of the values.
+        cls: The type class of the values, of kind `integer` or `float`.
         capacity: Maximum number of bins, at least 2.
 
     Returns:
-        None without a finite value.
+        The histogram; None if there is no finite value.
     """
     if cls.kind == "float":
         finite = np.isfinite(values)
@@ -175,8 +176,8 @@ def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.in
 def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
     """Merge one or more histograms of disjoint sets of rows and of one type class.
 
-    The merge is associative and commutative. The result has the smallest of the capacities. It equals the histogram
-    that `build_histogram` builds from all rows with that capacity.
+    The result has the smallest capacity of all. It equals the histogram that `build_histogram` builds from all rows
+    with that capacity, so order and grouping of merges do not matter.
 
     Raises:
         CorruptionError: The type classes differ.
@@ -195,9 +196,9 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
-    """Return the least exponent with which at most `capacity` bins span all histograms.
+    """Return the least exponent with which at most `capacity` bins cover all histograms.
 
-    It is not less than the exponent of any of the histograms.
+    It is not less than the exponent of any histogram.
     """
     exponent = max(histogram.exponent for histogram in histograms)
     firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]
@@ -209,7 +210,7 @@ def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
 
 
 def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
-    """Return the histogram with another capacity, and with bins of width 2**exponent, at least the current width."""
+    """Return the histogram with another capacity and bins of width 2**exponent, at least the current width."""
     shift = exponent - histogram.exponent
     if not shift:
         return replace(histogram, capacity=capacity)
@@ -227,7 +228,7 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
 
 
 def _exponent(values: Numbers, capacity: int) -> int:
-    """Return the least exponent with which at most `capacity` bins span all values, which are ascending."""
+    """Return the least exponent with which at most `capacity` bins cover all values. The values are ascending."""
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
         # The bins are no finer than the doubles of the greatest magnitude, so that indices stay within 2**53.
@@ -263,7 +264,7 @@ def _floor(mantissa: int, shift: int) -> int:
 
 @dataclass
 class HistogramState:
-    """The histograms of the blocks so far, and the maximum number of bins of each."""
+    """The histogram of the blocks so far, and its maximum number of bins."""
 
     capacity: int
     histograms: Fold[Histogram]
@@ -284,7 +285,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
     )
 
     def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
-        """Return whether the values are numbers or times, and the policy stores histograms."""
+        """Return whether the values are numbers, dates or times, and the policy stores histograms."""
         return cls.is_ordinal and policy.histogram != "off"
 
     def initial(self, context: ColumnContext) -> HistogramState:
@@ -305,7 +306,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
         return {}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return for each column the merged histogram of the parts that have one, encoded as by `encode_states`."""
+        """Return the merged histogram of each column, encoded as by `encode_states`. Parts without one are ignored."""
         by_part = [decode_histograms(table) for table in parts.tables]
         histograms: list[Histogram | None] = []
         for at, flags in enumerate(parts.typed.T.tolist()):

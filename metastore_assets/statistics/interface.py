@@ -5,10 +5,9 @@ A built-in statistic has the methods of a user-defined one (`user_defined.interf
 points differ:
 
 - `update` takes a `ValueBlock`. The block computes hashes and numeric values once for all statistics.
-- One statistic may have several result columns and several state columns: minimum and maximum share one pass.
-- `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. A user's
-`merge`
-  takes two Python values, which would mean a Python call per column, part and statistic.
+- One statistic may have several result columns and several state columns: minimum and maximum are computed together.
+- `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. The `merge` of a
+  user-defined statistic takes two Python values, so it is called once per column, part and statistic.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ _PENDING_PARTS = 64
 
 @dataclass(frozen=True)
 class ColumnContext:
-    """The facts about a column that a statistic needs before the first block of values."""
+    """The properties of a column that a statistic needs before the first block of values."""
 
     cls: TypeClass
     policy: ResolvedPolicy
     value_width: int
-    """Bytes of one value of a type of fixed width, else 0."""
+    """The bytes of one value; 0 if the type has no fixed width."""
     rank_count: int = 0
-    """Number of values without NaN. Required only for sorted blocks, whose percentiles are picked by rank."""
+    """Number of the column's values without NaN. Only percentiles of sorted blocks need it, to compute their ranks."""
 
 
 class BuiltinStatistic(ABC, Generic[State]):
     """A statistic, or several statistics that are computed together.
 
-    Subclasses store nothing between calls, because one object is used for all columns.
+    Objects store nothing between calls, because one object is used for all columns.
     """
 
     name: ClassVar[str]
@@ -58,7 +57,7 @@ class BuiltinStatistic(ABC, Generic[State]):
     columns: ClassVar[tuple[str, ...]] = ()
     """The columns of the file `statistics` that this class computes."""
     state_schema: ClassVar[pa.Schema] = pa.schema([])
-    """The columns of a table of states that store the mergeable state, in addition to `columns`."""
+    """The columns that a table of states has for this statistic in addition to `columns`."""
 
     def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
         """Return whether the statistic is computed for columns of a type class under a policy."""
@@ -84,11 +83,11 @@ class BuiltinStatistic(ABC, Generic[State]):
         """
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
-        """Return the merged result columns and state columns, each with one element per column of the data table.
+        """Return the merged result columns and state columns, by name, with one element per column of the data table.
 
         Args:
             parts: The tables of states to merge.
-            merged: The columns that earlier statistics of the registry have merged.
+            merged: The merged columns of the statistics before this one in the registry, by name.
         """
         return {name: rule(parts, name) for name in self.columns if (rule := RULES.get(STATISTICS[name].merge))}
 
@@ -111,7 +110,7 @@ class BuiltinStatistic(ABC, Generic[State]):
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return fields of `ColumnStatistics` from the columns in `state_schema`: by name, a list of values per row.
+        """Return the fields of `ColumnStatistics` that a table of states stores: by name, a list with a value per row.
 
         Args:
             table: A table of states with one chunk per column.
@@ -120,7 +119,7 @@ class BuiltinStatistic(ABC, Generic[State]):
 
 
 class Fold(Generic[Part]):
-    """An accumulator that merges many states of one kind, 64 at a time."""
+    """An accumulator of states of one kind, which merges 64 of them at a time."""
 
     def __init__(self, merge: Callable[[Sequence[Part]], Part]) -> None:
         self._merge = merge
@@ -134,7 +133,7 @@ class Fold(Generic[Part]):
             self._parts = [self._merge(self._parts)]
 
     def total(self) -> Part | None:
-        """Return the merged state, or None if nothing was added."""
+        """Return the merged state of all added states; None if none was added."""
         if len(self._parts) == 1:
             return self._parts[0]  # Merging a single state returns an equal one.
         return self._merge(self._parts) if self._parts else None

@@ -1,8 +1,7 @@
-"""Keyed hashes of hidden values, which only the holder of a key can compute.
+"""Keyed hashes of hidden values. Without the key, nobody can test whether a sketch of the hashes contains a value.
 
-SipHash-2-4 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012) of a value's two unkeyed hashes,
-vectorized. Without the key, it is impossible to test whether a sketch or a multiset hash contains a given value. The
-hashes are part of the stored format, so never change them.
+The keyed hash of a value is SipHash-2-4 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012) of its
+two unkeyed hashes. The hashes are part of the stored format, so never change them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def column_key(key: bytes, table: str, column: str) -> bytes:
 
 
 def key_id(key: bytes) -> str:
-    """Return an identifier of a key that reveals nothing about the key."""
+    """Return an identifier of a key (a hash) that reveals nothing about the key."""
     return hashlib.blake2b(b"id", key=key, digest_size=8).hexdigest()
 
 
@@ -52,7 +51,7 @@ def hash_with_key(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words
 
 
 def siphash(message: tuple[Words, Words], key: bytes) -> Words:
-    """Return the hash SipHash-2-4 of each message of two words, under a key of 16 bytes."""
+    """Return the SipHash-2-4 of each message under a key of 16 bytes. Element i of both arrays is message i."""
     halves = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
     state = [np.full(len(message[0]), start ^ halves[at % 2], np.uint64) for at, start in enumerate(_START)]
     for word in (*message, _LENGTH):

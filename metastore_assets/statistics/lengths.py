@@ -35,8 +35,8 @@ class LengthState:
 class LengthStatistics(BuiltinStatistic[LengthState]):
     """Minimum, maximum, mean and total length, and total bytes.
 
-    Types of fixed width have total bytes only. The lengths of lists and maps are computed by the profiler, because
-    lists and maps are no leaf columns.
+    Types of fixed width have only total bytes. The profiler computes the lengths of lists and maps, which have no type
+    class.
     """
 
     name = "lengths"

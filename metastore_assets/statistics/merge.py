@@ -1,16 +1,14 @@
 """Merging of the statistics of disjoint sets of rows, the parts, for all columns at once.
 
-Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes merge exactly; skewness and
-kurtosis merge up to rounding. Distinct counts and percentiles become estimates unless exact numbers determine them.
-For
-enumerated columns, `finalize.apply_summary` replaces these estimates by exact numbers from the merged value counts.
-The
-order of parts does not matter. The grouping of merges changes only rounding and estimates. An estimated distinct
-count
-always lies between the largest count of a part and the sum of the counts of all parts.
+- Counts, bounds, sums, means, deviations, lengths, distinct sketches and multiset hashes are exact.
+- Skewness and kurtosis are exact up to rounding.
+- Distinct counts and percentiles become estimates, unless other exact numbers determine them. For enumerated columns,
+  `finalize.apply_summary` replaces these estimates by exact numbers from the merged value counts.
+- An estimated distinct count lies between the largest count of a part and the sum of the counts of all parts.
 
-Input and output are tables of states: the mergeable form of statistics, with one row per column.
-`finalize.finalize_statistics` computes the numbers that are derived from them.
+The order of parts does not matter. The grouping of merges changes only rounding and estimates. Input and output are
+tables of states: the mergeable form of statistics, with one row per column of the data table.
+`finalize.finalize_statistics` computes the other statistics from states.
 """
 
 from __future__ import annotations
@@ -34,23 +32,23 @@ from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import class_named
 
 _FREQUENCY_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
-"""The states of the field `frequencies`, from all values stored to none. Merged rows have the last state of a part."""
+"""The values of the field `frequencies`, from all values stored to none. A merged row has the last one of its parts."""
 _NO_CLASS = -1
-"""Stands for a missing type class in a matrix of type class codes."""
+"""The code of a missing type class in a matrix of type class codes."""
 
 
 def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     """Merge tables of states. Row i of every table belongs to the same column.
 
-    A part without values of a column contributes only its null count. If at most one part has values of a column, its
-    row is returned unchanged except for the null count and the multiset hash.
+    A part without values of a column contributes only its null count and its multiset hash. If only one part has values
+    of a column, all other fields of its row are returned unchanged.
 
     Args:
         parts: One table of states or more.
         columns: The path of each column, for messages.
 
     Returns:
-        The states of the rows of all parts together.
+        The table of states of all rows of the parts.
 
     Raises:
         CorruptionError: Parts have values of different type classes in one column.
@@ -113,13 +111,13 @@ def _merge_columns(
 ) -> pa.Table:
     """Return the merged rows of columns that have values in several tables.
 
-    A column without a type class has only counts, the lengths of lists, and the reason.
+    A merged column without a type class has only counts, the lengths of lists, and the reason.
 
     Args:
-        tables: Tables of states whose rows are only these columns of the data table.
-        non_empty: `MergeParts.non_empty`.
-        untyped: `MergeParts.untyped`.
-        class_names: The type class of each merged column, None for untyped ones.
+        tables: Tables of states that have rows only for these columns.
+        non_empty: `MergeParts.non_empty` for these columns.
+        untyped: `MergeParts.untyped` for these columns.
+        class_names: The name of the type class of each merged column; None for untyped columns.
         union: The typed union of all tables.
     """
     has_class = np.array([table["type_class"].is_valid().to_numpy() for table in tables]) & non_empty
@@ -148,9 +146,9 @@ def _merge_columns(
 
 
 def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
-    """Return the type class of each part and column as a matrix of codes, and the class names that the codes index.
+    """Return (codes, names) of the type classes of all parts and columns.
 
-    The code `_NO_CLASS` means a missing type class.
+    Codes are a matrix of indices into the names. The code `_NO_CLASS` means a missing type class.
     """
     names = sorted({name for table in tables for name in table["type_class"].unique().to_pylist() if name is not None})
     return _to_codes(tables, "type_class", names), names
@@ -161,8 +159,8 @@ def _choose_representatives(
 ) -> npt.NDArray[np.intp]:
     """Return for each column the index of the table whose row is used if the column needs no merging.
 
-    If one table has values of the column, its row is used. If no table has values, the most specific row is used: the
-    first by type class, then by frequency state. For columns with values in several tables, the result has no
+    That is the table with values of the column. If no table has values, it is the one with the most specific row: the
+    first by type class, then by the field `frequencies`. For columns with values in several tables, the index has no
     meaning.
     """
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
@@ -173,13 +171,13 @@ def _choose_representatives(
 
 
 def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> Integers:
-    """Return a text column of all tables as a matrix of indices into `values`. Other texts have the index -1."""
+    """Return a text column of all tables as a matrix of indices into `values`. Nulls and other texts are -1."""
     indices = pc.index_in(chain_column(tables, name), pa.array(values, pa.string())).fill_null(-1)
     return to_matrix(tables, indices).astype(np.int64, copy=False)
 
 
 def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
-    """Return for each untyped column the alphabetically first reason of its parts, and null for typed columns."""
+    """Return the alphabetically first reason of the parts for each untyped column, and null for typed columns."""
     if not parts.untyped.any():
         return pa.nulls(len(parts), pa.string())
     reasons = parts.states_by_column("reason", has_reason)
@@ -193,7 +191,7 @@ def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
 
 
 def _with_union(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the table with its minima, maxima and percentiles cast to a larger typed union."""
+    """Return the table with minima, maxima and percentiles cast to a typed union that has all of their classes."""
     for name in UNION_COLUMNS:
         type_ = statistic_type(name, union)
         if table.schema.field(name).type != type_:

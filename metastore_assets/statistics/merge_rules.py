@@ -1,4 +1,7 @@
-"""Rules that merge one statistic of several tables of states, for all columns of the data table at once."""
+"""Rules that merge one statistic of several tables of states, for all columns of the data table at once.
+
+A table of states has the statistics of a set of rows in mergeable form, with one row per column of the data table.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,21 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MergeParts:
-    """Tables of states to merge, with flags that say which table contributes to which column of the data table.
+    """Tables of states to merge, the *parts*, with flags that say which part contributes to which column.
 
-    Row i of each table belongs to the same column of the data table. Matrices have a row for each table ("part"), and
-    a column for each column of the data table.
+    Row i of each table belongs to the same column of the data table. Matrices have a row for each part, and a column
+    for each column of the data table.
     """
 
     tables: Sequence[pa.Table]
     non_empty: Flags
     """Matrix: whether the part has values of the column."""
     untyped: Flags
-    """By column: whether a part with values has no type class, so that the merged column has none."""
+    """By column: whether a part with values has no type class. Then the merged column has none."""
     has_lengths: Flags
-    """By column: whether lengths can be merged, because all parts with values have a type class or none has."""
+    """By column: whether lengths can be merged: either all parts with values have a type class, or none of them has."""
     classes: Sequence[TypeClass | None]
-    """By column: the type class of the merged column."""
+    """By column: the type class of the merged column; None if it is untyped."""
     union: pa.StructType
     """The typed union of the values of all tables."""
 
@@ -55,12 +58,11 @@ class MergeParts:
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return one field of the states: for each column of the data table, a list with a value per part.
+        """Return a column of the tables of states as one list per column of the data table, with a value per part.
 
         Args:
-            name: The name of the field in `tables`.
-            counted: A matrix of parts and columns of the data table. A list contains a part's value only if the
-                matrix is true there.
+            name: The name of the column in `tables`.
+            counted: A matrix. A list omits the values of parts for which the matrix is false.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
@@ -70,19 +72,19 @@ class MergeParts:
 
 
 def integer_matrix(tables: Sequence[pa.Table], name: str) -> tuple[Integers, Flags]:
-    """Return an integer column of all tables as a matrix, with 0 for null, and a mask of non-null values."""
+    """Return (matrix, mask) of an integer column of all tables. Nulls are 0 in the matrix, and false in the mask."""
     column = chain_column(tables, name)
     return to_matrix(tables, column.fill_null(0)), to_matrix(tables, column.is_valid())
 
 
 def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
-    """Return a column of all tables as one array. One call of Arrow is faster than one for each short array."""
+    """Return a column of all tables as one array, because one call of Arrow is faster than many for short arrays."""
     columns = [table[name] for table in tables]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
 
 
 def to_matrix(tables: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Reshape the values of a column of `chain_column` to a matrix with a row per table. No value may be null."""
+    """Reshape a result of `chain_column` to a matrix with a row per table. No value may be null."""
     return values.to_numpy().reshape(len(tables), -1)
 
 
@@ -115,4 +117,5 @@ RULES: Mapping[MergeRule, Callable[[MergeParts, str], pa.Array]] = {
     "length_minimum": partial(_length_extreme, choose=np.minimum, neutral=_RANGE.max),
     "length_maximum": partial(_length_extreme, choose=np.maximum, neutral=_RANGE.min),
 }
-"""By rule: a function that merges the statistic with a given name and returns an array with one value per column."""
+"""For each rule, a function that merges the statistic with a given name. It returns an array with a value per column of
+the data table."""

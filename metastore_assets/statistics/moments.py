@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 _VERSION = 1
 _HEADER = struct.Struct("<BqqqiiddIIII")
 _NO_SPREAD = -(2**20)
-"""Exponent of central moments that are all zero: below any other, so that merging uses the other exponent."""
+"""Exponent of central moments that are all zero. It is less than any other, so a merge uses the exponent of others."""
 
 
 @dataclass(frozen=True)
 class Moments:
     """The mergeable state of the moments of a column's numbers, without NaN.
 
-    The finite numbers, in physical units (decimals: unscaled): `n` of them, their sum `s1` * 2**base and sum of
-    squares `s2` * 2**(2 * base), their central moments `m3` * 2**(3 * exponent) and `m4` * 2**(4 * exponent).
+    There are `n` finite numbers. Their sum is `s1` * 2**base, and their sum of squares `s2` * 2**(2 * base). Their
+    central moments are `m3` * 2**(3 * exponent) and `m4` * 2**(4 * exponent). Decimals are unscaled.
     """
 
     n: int
@@ -67,19 +67,19 @@ class Moments:
 
     @property
     def infinities(self) -> tuple[int, int]:
-        """The numbers of -inf and +inf values."""
+        """(number of -inf values, number of +inf values)."""
         return self.negative_infinities, self.positive_infinities
 
     def m2(self) -> float:
-        """Second central moment of the finite numbers, in units of 2**(2 * exponent)."""
+        """Return the second central moment of the finite numbers, in units of 2**(2 * exponent)."""
         return rounded_ratio(self.n * self.s2 - self.s1**2, self.n, 2 * (self.base - self.exponent)) if self.n else 0.0
 
 
 @dataclass(frozen=True)
 class MomentResults:
-    """The statistics that moments determine.
+    """The statistics that are computed from moments.
 
-    None means undefined: all of them without numbers, for example, or the skewness of a constant.
+    None means undefined: all of them if there are no numbers, or the skewness of a constant.
     """
 
     sum: str | None
@@ -113,7 +113,7 @@ def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
 def merge_moments(parts: Sequence[Moments]) -> Moments:
     """Merge the moments of disjoint sets of numbers.
 
-    The merge is commutative, and associative except for the rounding of `m3` and `m4`.
+    The order of parts does not matter. The grouping of merges changes only the rounding of `m3` and `m4`.
     """
     filled = [part for part in parts if part.n]
     below = sum(part.negative_infinities for part in parts)
@@ -139,11 +139,11 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
 
 
 def compute_moment_results(moments: Moments, *, scale: int | None) -> MomentResults:
-    """Return sum, mean, standard deviation, skewness and kurtosis of the numbers that moments describe.
+    """Compute sum, mean, standard deviation, skewness and kurtosis from moments.
 
     Args:
         moments: The moments.
-        scale: Digits after the decimal point of decimals, 0 for integers, None for floats.
+        scale: The digits after the decimal point for decimals, 0 for integers, None for floats.
     """
     m, unit = moments, 10 ** (scale or 0)
     if m.n + sum(m.infinities) == 0:
@@ -200,7 +200,7 @@ def rounded_ratio(numerator: int, denominator: int, shift: int) -> float:
 
 
 def root(numerator: int, denominator: int) -> float:
-    """Return the square root of a non-negative ratio, within one unit in the last place."""
+    """Return the square root of numerator / denominator >= 0, with an error of at most one unit in the last place."""
     if numerator == 0:
         return 0.0
     shift = 128 - _bits(numerator, denominator)
@@ -210,7 +210,7 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def _bits(numerator: int, denominator: int) -> int:
-    """Return an exponent e with |numerator / denominator| < 2**e. It is the least one, or the least one plus one."""
+    """Return an exponent e with |numerator / denominator| < 2**e: the least such integer, or one more."""
     return numerator.bit_length() - denominator.bit_length() + 1
 
 
@@ -288,7 +288,7 @@ class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
         return {"moments": pa.array(moments, pa.binary())}
 
     def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the numbers that the moments determine."""
+        """Return sum, mean, deviation, skewness and kurtosis; no fields if the row has no moments."""
         if row.moments is None or row.type_class is None:
             return {}
         cls = class_named(row.type_class)

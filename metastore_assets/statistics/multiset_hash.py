@@ -1,4 +1,4 @@
-"""A hash of the multiset of a column's values and nulls, which does not depend on the order of rows."""
+"""A hash of a column's values and nulls that does not depend on the order of rows (a hash of a multiset)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ import pyarrow as pa
 
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.hashing import Words, finalise
+from metastore_assets.statistics.hashing import Words, mix_bits
 from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext, Fold
 
 if TYPE_CHECKING:
     from metastore_assets.statistics.blocks import ValueBlock
 
-_NULL_HASHES = finalise(np.array([0x6E756C6C, 0x4E554C4C], np.uint64))  # of "null" and "NULL"
+_NULL_HASHES = mix_bits(np.array([0x6E756C6C, 0x4E554C4C], np.uint64))  # of "null" and "NULL"
 
 
 def multiset_hash(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64]) -> bytes:
-    """Return a 128-bit hash of a multiset. Each half is the sum of hash times count, modulo 2**64.
+    """Return a 128-bit hash of a multiset. Each half is the sum of hash * count over all values, modulo 2**64.
 
     Equal multisets have equal hashes, and the hash of a union is the sum of hashes. Different multisets have equal
     hashes with a probability of about 2**-64, unless they were chosen to collide.
+
+    Args:
+        hashes: The two 64-bit hashes of each value.
+        counts: How often each value occurs.
     """
     weights = counts.view(np.uint64)
     sums = [int((half * weights).sum(dtype=np.uint64)) for half in hashes]
@@ -44,7 +48,7 @@ def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
 
 
 class MultisetHash(BuiltinStatistic[Fold[bytes]]):
-    """The multiset hash of a column. Equal hashes show that rows were only rewritten, without changes.
+    """The multiset hash of a column. If it is equal before and after a commit, rows were only rewritten.
 
     The class has no `merge`, which would ignore parts with only nulls. `merge_states` adds the hashes of all parts.
     """
@@ -69,11 +73,11 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
 
 
 def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return for each row the sum of the multiset hashes of all tables. A row is a column of the data table.
+    """Return the sum of the multiset hashes of all tables for each column of the data table.
 
     Args:
-        tables: Tables of states whose row i belongs to the same column.
-        undefined: Mask of rows for which to return null. The sum is also null if any table has no hash in the row.
+        tables: Tables of states. Row i of each belongs to the same column of the data table.
+        undefined: Mask of columns for which to return null. The sum is also null if a table has no hash of the column.
     """
     is_null = undefined.copy()
     total = np.zeros((len(undefined), 2), np.uint64)

@@ -1,8 +1,7 @@
 """MurmurHash3 (x64, 128 bits) of many byte strings at once, as Apache DataSketches hashes them.
 
-Only the first of the two words of a hash is returned. The algorithm is public domain (Austin Appleby, SMHasher).
-Strings are hashed 16 bytes at a time, all strings together. The rest of a string is padded with zeros, which do not
-change the hash.
+Only the first 64 of the 128 bits are returned. The algorithm is public domain (Austin Appleby, SMHasher). All strings
+are hashed together, 16 bytes at a time. The rest of a string is padded with zeros, which do not change the hash.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ _F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
 _BLOCK = 16
 _STRINGS_AT_ONCE = 1 << 14
-"""Number of strings whose states fit in the processor's cache together."""
+"""Number of strings that are hashed together, so that their states fit in the processor's cache."""
 
 
 def hash_words(words: Words, length: int, seed: int = DATASKETCHES_SEED) -> Words:
-    """Return the hash of each byte string of a fixed length of at most 8 bytes.
+    """Return the hash of each of several byte strings of the same length, which is at most 8 bytes.
 
     Args:
         words: The bytes of each string as a little-endian number.
@@ -40,7 +39,7 @@ def hash_words(words: Words, length: int, seed: int = DATASKETCHES_SEED) -> Word
 
 
 def hash_strings(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], seed: int = DATASKETCHES_SEED) -> Words:
-    """Return the hash of each byte string of any length.
+    """Return the hash of each of several byte strings of any lengths.
 
     Args:
         data: The bytes of all strings in sequence.

@@ -12,15 +12,15 @@ from metastore_assets.values.physical import Numbers
 Counts = npt.NDArray[np.int64]
 
 FLOAT_BASE = -1126
-"""Every finite double is an integer times 2**FLOAT_BASE: a mantissa of 53 bits times a power of two. The least positive
-double, 2**-1074, is 2**52 * 2**-1126."""
+"""Every finite double is an integer times 2**FLOAT_BASE. The integer is a mantissa of 53 bits times a power of two: the
+least positive double, 2**-1074, is 2**52 * 2**-1126."""
 _LOW_32 = np.uint64(2**32 - 1)
 _HALF = np.uint64(27)
 _LOW_27 = np.uint64(2**27 - 1)
 
 
 def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
-    """Return the sum and the sum of squares of values, each value times its count.
+    """Return (sum, sum of squares) of values that occur several times. Both are exact.
 
     Args:
         values: Values of dtype int64, uint64 or object (Python integers).
@@ -57,7 +57,7 @@ def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
 
 
 def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[int, int, int]:
-    """Return (base, s1, s2) such that the sum is s1 * 2**base and the sum of squares is s2 * 2**(2 * base).
+    """Return the exact sum and sum of squares as (base, s1, s2): s1 * 2**base and s2 * 2**(2 * base).
 
     Args:
         values: Finite values in ascending order.
@@ -93,15 +93,15 @@ def magnitude(ascending: npt.NDArray[np.float64]) -> int:
 
 
 def scale_by_power_of_two(values: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.float64]:
-    """Return values * 2**exponent. They are rounded only if the result is not a normal double."""
+    """Return values * 2**exponent. A result is exact if it is a normal double."""
     # Multiplication is vectorized and gives the same, as long as the power of two is a normal double.
     return values * 2.0**exponent if abs(exponent) < 1022 else np.ldexp(values, exponent)
 
 
 def _weighted_sums(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:
-    """Return the exact sums of unsigned values times signed weights, per group from one of `starts` to the next.
+    """Return the exact sum of value * weight in each group. Group i is from position starts[i] to starts[i + 1].
 
-    The magnitudes of the weights must add up to less than 2**31, so that no sum of 32-bit halves exceeds 63 bits.
+    The magnitudes of the weights must add up to less than 2**31. Then no sum of 32-bit halves exceeds 63 bits.
     """
     low = np.add.reduceat((values & _LOW_32).view(np.int64) * weights, starts).tolist()
     high = np.add.reduceat((values >> np.uint64(32)).view(np.int64) * weights, starts).tolist()
@@ -111,7 +111,7 @@ def _weighted_sums(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.
 def _float_power_sums_slowly(
     mantissas: npt.NDArray[np.int64], exponents: npt.NDArray[np.int32], counts: Counts
 ) -> tuple[int, int, int]:
-    """Return the result of `float_power_sums` for the values mantissa * 2**(exponent - 53), computed one by one."""
+    """Compute `float_power_sums` one value at a time, for any counts. The values are mantissa * 2**(exponent - 53)."""
     s1 = s2 = 0
     for mantissa, exponent, count in zip(mantissas.tolist(), exponents.tolist(), counts.tolist(), strict=True):
         shift = exponent - 53 - FLOAT_BASE

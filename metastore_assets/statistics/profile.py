@@ -1,4 +1,4 @@
-"""Profiling one top-level column of some rows: statistics, frequencies, histograms, fingerprints and value filters."""
+"""Profiling of one top-level column: statistics, frequencies, histograms, fingerprints and value filters."""
 
 from __future__ import annotations
 
@@ -48,10 +48,8 @@ class ColumnProfile:
     """Fingerprints (48-bit hashes) of all values with their counts; None unless `statistics.frequencies` is "repeated".
     """
     value_filter: bytes | None = None
-    """The encoded set of short hashes of the values, if the policy stores one and the values are not enumerated.
-
-    The filter of enumerated values is not stored, because it is derivable from `frequencies`.
-    """
+    """The encoded value filter, a set of short hashes of the values; None if the policy stores none, or if the values
+    are enumerated: `frequencies` then give the filter."""
 
 
 def profile_field(
@@ -64,23 +62,24 @@ def profile_field(
     """Profile one top-level column that arrives in chunks.
 
     Whether values are enumerated (sorted, and stored with their counts) depends on the policy's `frequencies`:
+
     - `auto`: values are enumerated unless they hardly repeat, or too many are distinct.
     - `enumerated`, a decision of an earlier profile under `auto`: values are enumerated unless too many are distinct.
-    - `repeated`: values are enumerated unless they hardly repeat. Otherwise fingerprints, which are hashes of the
-    values, are stored. The policy's `algorithm` may prescribe one of the two.
+    - `repeated`: values are enumerated unless they hardly repeat; then fingerprints, which are hashes of the values,
+      are stored. The policy's `algorithm` may prescribe one of the two.
 
-    No content of a column raises an error. In three cases, a column has only counts, lengths and a reason. Either its
-    type is not profiled, or a value is out of range of its type class, or its values are hidden. Hidden values also
-    have an estimated distinct count if the policy has a key.
+    No content of a column raises an error. In three cases, a column has only counts, lengths and a reason: its type is
+    not profiled, a value is out of range of its type class, or its values are hidden. Hidden values also have an
+    estimated distinct count if the policy has a key.
 
     Args:
         field: The column.
         chunks: The values of the column, in one chunk or more.
-        policy: Returns the policy of a leaf column by its path.
-        leaves: The leaf columns, if their paths in the table differ from those of `leaf_columns(field)`.
+        policy: A function that returns the policy of a leaf column, given its path.
+        leaves: The leaf columns with their paths in the table; None for those of `leaf_columns(field)`.
 
     Returns:
-        A profile per leaf column, in the order of `leaf_columns`. `position` is 0 in all of them; the caller sets it.
+        A profile per leaf column, in the order of `leaf_columns`. Their `position` is 0; the caller sets it.
     """
     profilers = [_LeafProfiler(leaf, policy(leaf.path)) for leaf in (leaf_columns(field) if leaves is None else leaves)]
     for chunk in chunks:
@@ -90,13 +89,13 @@ def profile_field(
 
 
 def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -> ColumnStatistics:
-    """Return the statistics of a column over rows whose files do not have the column.
+    """Return the statistics of a column over rows whose files do not have the column, so that all values are null.
 
-    All values are null. A column inside a list or a map has no elements at all.
+    A column inside a list or a map has no values and no nulls, because the list or map is null.
 
     Args:
         leaf: The column.
-        row_count: Number of the rows.
+        row_count: Number of rows.
         policy: What to store of the column.
     """
     profiler = _LeafProfiler(leaf, policy)
@@ -110,13 +109,13 @@ class _LeafProfiler:
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         """Start with no values.
 
-        If the column's type is not profiled, or the policy hides the values, the reason for missing statistics is set
-        at once. Hidden values are hashed only if the policy has a key.
+        If the column's type is not profiled or the policy hides the values, `reason` is set at once. Hidden values are
+        hashed only if the policy has a key.
         """
         self.leaf = leaf
         self._policy = policy
         self._unsorted: ColumnProfiler | None = None
-        """The profiler of values that are not enumerated, which takes them in any order. None until that is decided."""
+        """The profiler of values that are not enumerated. It takes them in any order. None while values are counted."""
         self._is_decided = False
         self.value_count = self.null_count = 0
         self.reason: str | None = None
@@ -145,7 +144,7 @@ class _LeafProfiler:
     def add(self, array: pa.Array) -> None:
         """Add the next chunk of values.
 
-        If a value is out of range of its type class, the column has no statistics of its values from then on.
+        If a value is out of range of the type class, only values, nulls and lengths are counted from then on.
         """
         nulls = _count_nulls(array)
         self.null_count += nulls
@@ -199,8 +198,8 @@ class _LeafProfiler:
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
         """Return the profile of all added values.
 
-        Statistics come from the profiler of unsorted values if it has received the values, and otherwise from sorted
-        counts.
+        If the profiler of unsorted values received the values, it computes the statistics. Otherwise they are computed
+        from the counted values, in ascending order.
         """
         runs = self._counter.blocks()
         profiler = self._unsorted
@@ -234,11 +233,10 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass values to the profiler of unsorted values, or return False if they are to be counted.
+        """Pass values to the profiler of unsorted values and return True, or return False if they are to be counted.
 
-        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. The next batch decides what
-        happens
-        to this and all later batches: values that are mostly distinct, by a sample and then by an estimate, are
+        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. The next batch decides about itself
+        and all later batches: if its values are mostly distinct, by a sample and then by an estimate, all values are
         profiled unsorted.
         """
         if self._unsorted is not None:
@@ -266,10 +264,7 @@ class _LeafProfiler:
         return True
 
     def _with_lengths(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the row with the lengths of lists, maps, or hidden strings and binary values.
-
-        Rows of other columns are returned unchanged.
-        """
+        """Return the row with lengths, if the column has lists, maps, or hidden strings or binary values."""
         if not self._has_lengths or not self._lengths:
             return replace(row, total_length=0) if self._has_lengths else row
         total = sum(each[2] for each in self._lengths)
@@ -305,7 +300,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _hidden_lengths(array: pa.Array) -> np.ndarray:
-    """Return the length of each value that is not null, in characters of strings, bytes, or elements of lists."""
+    """Return the length of each value that is not null: characters of strings, bytes of binary, elements of lists."""
     kind = plain_type(array.type)
     if not _is_byte_string(kind):
         return _list_lengths(array)

@@ -2,10 +2,11 @@
 
 Sorted and counted values are divided into clusters of neighbours. No cluster is wider than one step of the scale
 function k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019). A cluster is stored as its mean
-and its weight. A profile clusters its values. A merge treats the clusters of its parts as values, and clusters them
-in the same way. A digest that was not merged therefore depends only on the multiset of values. A merge does not
-depend on the order of its parts. The grouping of several merges changes the last digits, so quantiles of merged
-digests are estimates. `benchmarks/quantile_errors.py` measures their errors.
+and its weight (number of values). A merge treats the clusters of its parts as values, and clusters them again.
+
+A digest that was not merged depends only on the multiset of values. A merge does not depend on the order of its parts.
+The grouping of several merges changes the last digits of quantiles. `benchmarks/quantile_errors.py` measures the errors
+of quantiles.
 
 DataSketches can read and merge these digests, but this module uses its own code. Merges of the Python package of
 DataSketches (5.2) have a rank error that is several times larger. Its `get_quantile` interpolates towards the wrong
@@ -44,15 +45,15 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.histogram import Histogram
 
 COMPRESSION = 200
-"""Steps of the scale function, and most clusters of a digest. In addition, a value that covers more than a step has a
-cluster of its own."""
+"""Number of steps of the scale function, and maximum number of clusters of a digest. Values that cover more than a step
+have additional clusters, each with one value."""
 _SHARES = (np.sin(math.pi * (np.arange(COMPRESSION) / COMPRESSION - 0.5)) + 1) / 2
-"""Element j is the share of the weight at which step j of k1 begins."""
+"""Element j is the share of all values that are before step j of the scale function k1."""
 _HEADER = struct.Struct("<BBBHBHIIdd")
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 _HUGE = 1e288
 _PRECISION = 8
-"""Bits of a cluster's mean that are stored, counted from the magnitude of the cluster's width."""
+"""The mean of a cluster is rounded to this many bits below the magnitude of the cluster's width."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ class Digest:
 
     @lock_free_cached_property
     def rank_curve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The ranks and the scaled values between which to interpolate.
+        """(ranks, scaled values): the points between which ranks and values are interpolated.
 
-        A cluster's mean is at the middle of its ranks; minimum and maximum are at the ends. A cluster of one frequent
-        value has that value from its first rank to its last.
+        Minimum and maximum are at the ends. The mean of a cluster is at the middle of its ranks. A cluster of one
+        frequent value has two points with that value, at its first and its last rank.
         """
         ends = np.cumsum(self.weights)
         single = _count_steps(ends, self.weights) >= 2
@@ -82,14 +83,11 @@ class Digest:
 
 
 def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> bytes | None:
-    """Return the encoded digest of some values.
+    """Return the encoded digest of values; None if there are none.
 
     Args:
         values: Finite values in ascending order.
         counts: How often each value occurs.
-
-    Returns:
-        None without values.
     """
     if len(values) == 0:
         return None
@@ -102,7 +100,7 @@ def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
 
 
 def merge_digests(parts: Sequence[Digest]) -> Digest:
-    """Merge one or more digests: their clusters are clustered again."""
+    """Merge one or more digests. Their clusters are clustered again."""
     if len(parts) == 1:
         return parts[0]
     means = np.concatenate([part.means for part in parts])
@@ -120,9 +118,9 @@ def estimate_percentiles(
     """Return percentiles estimated from a digest.
 
     Args:
-        sketch: The encoded digest of the finite values; None without finite values.
+        sketch: The encoded digest of the finite values; None if there are none.
         cls: The type class of the values.
-        infinities: How often -inf and +inf occur; the digest does not contain them.
+        infinities: (number of -inf, number of +inf). The digest does not contain them.
         minimum: Lower bound of the results, inclusive.
         maximum: Upper bound of the results, inclusive.
     """
@@ -133,7 +131,7 @@ def estimate_percentiles(
 
 
 def count_ranked_values(digest: Digest | None, infinities: tuple[int, int]) -> int:
-    """Return the number of values that have ranks: the values of a digest and the infinities."""
+    """Return the number of values without NaN: those in a digest, and the infinities."""
     return sum(infinities) + (0 if digest is None else int(digest.weights.sum()))
 
 
@@ -144,12 +142,12 @@ def estimate_values(
     bounds: tuple[pa.Scalar, pa.Scalar],
     ranks: npt.NDArray[np.int64],
 ) -> list[pa.Scalar]:
-    """Return the estimated value at each of some ranks.
+    """Return the estimated value at each of the given ranks.
 
     Args:
-        digest: The digest of the finite values; None without finite values.
+        digest: The digest of the finite values; None if there are none.
         cls: The type class of the values.
-        infinities: How often -inf and +inf occur; the digest does not contain them.
+        infinities: (number of -inf, number of +inf). The digest does not contain them.
         bounds: Lower and upper bound of the results, both inclusive.
         ranks: 1-based ranks among all values without NaN.
     """
@@ -168,8 +166,8 @@ def estimate_rank(digest: Digest | None, infinities: tuple[int, int], value: flo
     """Return the estimated number of values less than `value`. This is the inverse of `estimate_values`.
 
     Args:
-        digest: The digest of the finite values; None without finite values.
-        infinities: How often -inf and +inf occur.
+        digest: The digest of the finite values; None if there are none.
+        infinities: (number of -inf, number of +inf).
         value: A number: dates in days, times in their unit, decimals unscaled.
     """
     below, above = infinities
@@ -194,7 +192,7 @@ def _interpolate_ranks(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDAr
 
 
 def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the number of steps of the scale function that each value or cluster covers.
+    """Return how many steps of the scale function each value or cluster covers. The numbers may be fractions.
 
     Args:
         ends: The last 1-based rank of each value or cluster, ascending.
@@ -208,7 +206,7 @@ def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> 
 def _cluster_values(
     values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return the means and the weights of the clusters of ascending values."""
+    """Return (means, weights) of the clusters of ascending values with their counts."""
     if len(values) <= COMPRESSION:
         return values, counts
     ends = np.cumsum(counts)
@@ -227,7 +225,7 @@ def _cluster_values(
 
 
 def _round_means(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Round means to about 1/256 of the widths of their clusters. More bits would be noise that does not compress."""
+    """Round the means of clusters to about 1/256 of the clusters' widths. More bits would be noise."""
     finite = np.isfinite(widths) & (widths > 0)
     exponents = np.where(finite, np.frexp(np.where(finite, widths, 1.0))[1] - _PRECISION, 0)
     steps = np.ldexp(1.0, np.clip(exponents, -1021, 1021))
@@ -237,7 +235,7 @@ def _round_means(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]
 
 
 def _shrink_factor(least: float, greatest: float) -> float:
-    """Return a factor for values between two limits, so that their weighted sums and differences do not overflow."""
+    """Return 2**-64 if weighted sums of values in a range could overflow, else 1. Values are multiplied by it."""
     return 2.0**-64 if max(abs(least), abs(greatest)) > _HUGE else 1.0
 
 
@@ -260,19 +258,19 @@ def decode_digest(sketch: bytes) -> Digest:
 
 @dataclass
 class QuantileState:
-    """The digest of the blocks so far, and the exact percentiles as long as all blocks are sorted."""
+    """The digest of the blocks so far, and their exact percentiles if all blocks so far are sorted."""
 
     context: ColumnContext
     digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
     percentiles: list[pa.Scalar] = field(default_factory=list)
-    """The percentiles that were picked from the blocks so far, ascending."""
+    """The exact percentiles whose ranks are in the blocks so far, ascending."""
     ranked_count: int = 0
     """Number of values without NaN in the blocks so far."""
     is_exact: bool = True
 
 
 class QuantileStatistics(BuiltinStatistic[QuantileState]):
-    """Percentiles: exact from sorted blocks, otherwise estimated from the digest when a row is finalized."""
+    """Percentiles. They are exact if all blocks are sorted; otherwise `finalize` estimates them from the digest."""
 
     name = "percentiles"
     version = "1"
@@ -291,11 +289,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         return QuantileState(context)
 
     def update(self, state: QuantileState, block: ValueBlock) -> QuantileState:
-        """Return the state with a block added.
-
-        If the block is sorted, its percentiles are exact and are recorded. It is added to the digest if the policy
-        stores one.
-        """
+        """Add a block to the digest, if the policy stores one. If the block is sorted, record its exact percentiles."""
         if not block.is_sorted:
             state.is_exact = False
         values = block.without_nan
@@ -334,7 +328,7 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         }
 
     def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return percentiles if the row has none: exact if other numbers determine them, else from the digest."""
+        """Return percentiles if the row has none: exact ones if other numbers determine all values, else estimates."""
         if row.type_class is None or row.percentiles is not None:
             return {}
         frequencies = derive_frequencies(row)
@@ -381,7 +375,7 @@ def _digest_arrays(digests: Sequence[Digest | None]) -> list[pa.Array]:
 
 
 def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
-    """Append the percentiles whose ranks lie in a sorted block without NaN to `state.percentiles`."""
+    """Append the percentiles whose ranks are in a block to `state.percentiles`. The block is sorted, without NaN."""
     ends = np.cumsum(block.counts) + state.ranked_count
     ranks = nearest_ranks(state.context.rank_count)
     ranks = ranks[(ranks > state.ranked_count) & (ranks <= ends[-1])]
@@ -390,7 +384,7 @@ def _pick_percentiles(state: QuantileState, block: ValueBlock) -> None:
 
 
 def _merge_digests(parts: MergeParts, merged: Mapping[str, Any]) -> list[Digest | None]:
-    """Return the merged digest of each column; None if a part has finite values of the column without a digest."""
+    """Return the merged digest of each column; None if a part has finite values of the column and no digest."""
     digests = [decode_digests(table) for table in parts.tables]
     value_counts, _ = integer_matrix(parts.tables, "value_count")
     part_moments = [table["moments"].to_pylist() for table in parts.tables]

@@ -36,8 +36,8 @@ BUILTIN_STATISTICS: tuple[BuiltinStatistic[Any], ...] = (
 )
 """All statistics in the order in which they are updated and merged.
 
-`merge` of a statistic may read what earlier ones merged: distinct counts depend on counts and extremes, digests depend
-on moments.
+The method `merge` receives the merged columns of earlier statistics: distinct counts depend on counts and extremes, and
+quantile digests on moments.
 """
 
 
@@ -48,4 +48,4 @@ def _digest_versions() -> str:
 
 
 STATISTICS_VERSION = _digest_versions()
-"""A digest of the versions of all built-in statistics except the histogram, whose file has a version of its own."""
+"""A digest of the versions of all built-in statistics except the histogram, whose file has a separate version."""

@@ -1,4 +1,4 @@
-"""Runs of a column's values: counting of values, addition of counts, and merging of many runs block by block."""
+"""Runs: sequences of a column's values, counted or not. They are counted, added up, and merged block by block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ else:
     pl = lazy_module("polars")
 
 BLOCK = 1 << 17
-"""Approximate number of values in a block. At most one block is in memory at a time."""
+"""Approximate number of values in a block. A merge has one block in memory at a time."""
 _SAMPLES = 4
 _SHORT = 1 << 12
 _UNIQUE = 1 << 14
@@ -32,8 +32,8 @@ Counts = npt.NDArray[np.int64]
 class ValueRun:
     """A column's values without nulls: ascending distinct values with their counts, or one value per row.
 
-    Numbers are integers or doubles. All other values are bytes or booleans. Functions that merge runs need ascending
-    values; profilers accept values without counts in any order.
+    The series has integers or doubles for numbers, and bytes or booleans for all other values. Functions that merge
+    runs require ascending values. Profilers accept values without counts in any order.
     """
 
     values: pl.Series
@@ -70,7 +70,7 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """Count integers of a narrow range without sorting. Return None for a wide range, another type, or no values."""
+    """Count integers of a narrow range without sorting; None if the range is wide, or if there are no integers."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
@@ -84,10 +84,7 @@ def count_dense(values: pl.Series) -> CountedRun | None:
 
 
 def is_hashed(values: pl.Series) -> bool:
-    """Return whether hashing counts the values faster than sorting.
-
-    It does for bytes that repeat, and not for numbers.
-    """
+    """Return whether values are counted faster by hashing than by sorting: true for bytes that repeat."""
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
 
@@ -164,8 +161,7 @@ def merge_runs(runs: Sequence[ValueRun]) -> CountedRun:
 def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
     """Merge runs and yield ascending blocks, each value in one block only. No block is empty.
 
-    The values of each run must be ascending. One range of values is merged at a time, so that only one block is in
-    memory.
+    The values of each run must be ascending. One range of values is merged at a time, so only one block is in memory.
     """
     if len(runs) == 1 and runs[0].counts is not None:
         for start in range(0, len(runs[0]), BLOCK):
@@ -192,9 +188,9 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """Copy values out of the buffers of larger chunks, so that the chunks can be freed.
+    """Copy binary values out of the buffers of larger chunks, so that the chunks can be freed.
 
-    Only binary values share buffers.
+    Other values are returned unchanged, because they share no buffers.
     """
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
@@ -204,7 +200,7 @@ def _count_run(run: ValueRun) -> CountedRun:
 
 
 def _choose_splitters(runs: Sequence[ValueRun]) -> pl.Series:
-    """Return values that divide all runs into ranges of about one block each."""
+    """Return ascending values that divide all runs into ranges of about one block each."""
     step = BLOCK // _SAMPLES
     sample = concatenate_series([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()
     return sample.gather_every(_SAMPLES, offset=_SAMPLES - 1).unique().sort()

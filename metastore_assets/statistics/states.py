@@ -1,4 +1,4 @@
-"""Tables of states: the statistics of some rows in the form that merging reads, with one row per column."""
+"""Tables of states: the statistics of a set of rows in mergeable form, with one row per column of the data table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from metastore_assets.statistics.registry import BUILTIN_STATISTICS
 from metastore_assets.statistics.tables import pack_columns, unpack_columns
 
 STATE_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statistic.is_state)
-"""The columns of `statistics` that merging needs; the others are derived from states or from the schema."""
+"""The columns of the file `statistics` that merges need. The other columns are derived from states or the schema."""
 
 UNION_COLUMNS = tuple(name for name in STATE_COLUMNS if STATISTICS[name].kind in ("value", "percentiles"))
-"""The state columns with values of the typed union, which is a struct with one field per type class."""
+"""The state columns whose values have the typed union: a struct with one field per type class."""
 
 SKETCH_COLUMNS: dict[str, pa.DataType] = {
     field.name: field.type for statistic in BUILTIN_STATISTICS for field in statistic.state_schema
@@ -49,11 +49,11 @@ def build_states_schema(union: pa.StructType) -> pa.Schema:
 
 
 def read_state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[ColumnStatistics]:
-    """Return the rows of a table of states. Fields that `finalize_statistics` derives are still None.
+    """Return the rows of a table of states. Fields that `finalize_statistics` computes are None.
 
     Args:
         table: A table that `build_states_table` built.
-        columns: The current path of each column, and its type as text.
+        columns: (current path, type as text) of each column, in the order of the rows.
     """
     table = table.combine_chunks()
     fields = unpack_columns(table, STATE_COLUMNS)

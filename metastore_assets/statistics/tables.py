@@ -1,7 +1,6 @@
 """The Arrow tables of the files `statistics`, `frequencies` and `histograms`: construction and parsing.
 
-Values of columns of any types are stored in one Arrow column of the *typed union*: a struct with one field per type
-class.
+Values of columns of any types are in one Arrow column of the *typed union*: a struct with one field per type class.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from metastore_assets.values.physical import numbers, one_chunk, physical_series
 from metastore_assets.values.types import DECIMAL_DIGITS, TypeClass, class_named, type_class
 
 ValueCountRows = tuple[pa.Array, pa.Int64Array]
-"""Values of one column, in any order, and how often each occurs."""
+"""(values of one column, how often each occurs). Values are in any order, and may repeat."""
 
 _REPEATS = 1 << 20
-"""Most repetitions of a path in one chunk, because strings with 32-bit offsets are limited to 2 GB."""
+"""Maximum number of repetitions of a path in one chunk, because strings with 32-bit offsets are limited to 2 GB."""
 
 HISTOGRAMS = "metastore.histograms"
-"""Metadata key of `histograms`: the bins of each column by its path, as JSON."""
+"""Metadata key of the file `histograms`. The value is JSON: the bins of each column, by its path."""
 
 
 def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
-    """Return the table `statistics` of some rows, without mergeable states.
+    """Return rows as the table `statistics`, without mergeable states.
 
     `minimum`, `maximum` and `percentiles` have a typed union of the type classes in these rows. The last columns are
-    the user-defined statistics by name: struct(value, guarantee, reason).
+    the user-defined statistics, each as struct(value, guarantee, reason).
     """
     names = {row.type_class for row in rows if row.type_class is not None}
     table = pack_columns(rows, list(STATISTICS), union_type(class_named(name) for name in names))
@@ -59,7 +58,7 @@ def build_statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
 
 
 def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
-    """Return the rows of a table `statistics`, in which mergeable states are None.
+    """Return the rows of a table `statistics`. Their mergeable states are None.
 
     Columns that are neither built-in nor user-defined statistics are ignored.
     """
@@ -76,9 +75,10 @@ def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` in the form that `build_statistics_table` produces from the same rows.
+    """Return a table `statistics` with the schema that `build_statistics_table` gives the same rows.
 
-    Its typed union has only the type classes of these rows, and user-defined statistics that no row has are removed.
+    Type classes that no row has are removed from the typed union, and columns of user-defined statistics that no row
+    has are dropped.
     """
     names = pc.unique(table["type_class"]).drop_null().to_pylist()
     union = union_type(class_named(name) for name in names)
@@ -92,13 +92,13 @@ def normalize_statistics_table(table: pa.Table) -> pa.Table:
 
 
 def build_typed_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` for users: without bytes, and with plain types if all values have one type class.
+    """Return a table `statistics` for users: without columns of bytes, and if possible without unions.
 
-    With one type class, `minimum`, `maximum` and the values of `percentiles` have the canonical type of the class,
-    and `sum` is a double or a decimal. With several type classes, they remain unions and text.
+    If all values have one type class, `minimum`, `maximum` and the values of `percentiles` have the canonical type of
+    the class, and `sum` is a double or a decimal. Otherwise they remain unions and text.
 
     Args:
-        table: A table in the form of `build_statistics_table`.
+        table: A result of `build_statistics_table`.
     """
     table = table.drop_columns([name for name, statistic in STATISTICS.items() if statistic.kind == "bytes"])
     names = [name for name in pc.unique(table["type_class"]).drop_null().to_pylist() if name != "null"]
@@ -142,9 +142,9 @@ def _sums_of_class(column: pa.StringArray, cls: TypeClass) -> pa.Array:
 
 
 def _build_row(values: dict[str, Any]) -> ColumnStatistics:
-    """Return a row, given the values of all of its fields, without calling `__init__`.
+    """Return a row from the values of all of its fields, by name.
 
-    `__init__` would take most of the time, because it sets forty fields one by one.
+    `__init__` is not called. It would take most of the time, because it sets forty fields one by one.
     """
     row = object.__new__(ColumnStatistics)
     object.__setattr__(row, "__dict__", values)
@@ -152,7 +152,7 @@ def _build_row(values: dict[str, Any]) -> ColumnStatistics:
 
 
 _STATES = {field.name: field.default for field in fields(ColumnStatistics) if field.name not in STATISTICS}
-"""The default values of the fields of `ColumnStatistics` that are not columns of a table `statistics`."""
+"""The fields of `ColumnStatistics` that are no columns of a table `statistics`, with their default values."""
 
 
 def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: pa.StructType) -> pa.Table:
@@ -177,7 +177,10 @@ def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: 
 
 
 def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return a list with one value per row for each of some columns of a table, by name. Names are in `STATISTICS`."""
+    """Return for each of the columns `names` of a table, by name, a list with one value per row.
+
+    The names are keys of `STATISTICS`.
+    """
     columns: dict[str, list[Any]] = {}
     for name in names:
         column, kind = one_chunk(table.column(name)), STATISTICS[name].kind
@@ -193,11 +196,11 @@ def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]
 
 
 def build_frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:
-    """Return the rows of one column for the table `frequencies`, by decreasing frequency, then value.
+    """Return the rows of one column for the table `frequencies`, by decreasing frequency, then increasing value.
 
     Args:
         path: The column's path.
-        frequencies: All values of the column.
+        frequencies: All distinct values of the column with their counts.
         union: The typed union of the table.
 
     Returns:
@@ -228,12 +231,12 @@ def parse_frequencies(table: pa.Table) -> Frequencies:
 
 
 def parse_value_counts(table: pa.Table) -> ValueCountRows:
-    """Return the values and counts of one column, in the order of its rows in the table `frequencies`."""
+    """Return (values, counts) of one column from its rows in the table `frequencies`, in the same order."""
     return unpack_values(one_chunk(table.column("value"))), one_chunk(table.column("frequency")).cast(pa.int64())
 
 
 def sum_value_counts(parts: Sequence[ValueCountRows]) -> Frequencies:
-    """Return the frequencies of one column from value counts in any order, in which values may repeat."""
+    """Return the frequencies of one column from parts in which values are in any order and may repeat."""
     filled = [part for part in parts if len(part[0])]
     if not filled:
         return EMPTY
@@ -246,10 +249,10 @@ def sum_value_counts(parts: Sequence[ValueCountRows]) -> Frequencies:
 
 
 def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
-    """Return a table with one column per histogram, named by the path of the profiled column.
+    """Return a table with one column per histogram. Keys and column names are the paths of the profiled columns.
 
     A column has struct(minimum, frequency) for each bin that is not empty, followed by nulls. The metadata of the table
-    has, by path, the type class, the exponent, the index of the first bin, the number of bins and the capacity.
+    has for each path the type class, the exponent, the number of the first bin, the number of bins and the capacity.
     """
     filled = {path: np.flatnonzero(histogram.counts) for path, histogram in histograms.items()}
     longest = max(map(len, filled.values()), default=0)
@@ -275,13 +278,16 @@ def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
 
 @lru_cache(maxsize=4)
 def _parse_bins(text: bytes) -> Mapping[str, tuple[Any, ...]]:
-    """Return the bins of every column from the metadata of a file. Cached, because files are read column by column."""
+    """Return the bins of every column, by path, from the metadata of a file `histograms`.
+
+    The result is cached, because files are read column by column.
+    """
     bins_by_path: dict[str, tuple[Any, ...]] = json.loads(text)
     return bins_by_path
 
 
 def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
-    """Return the histograms of a table by the path of their column.
+    """Return the histograms in a table of `build_histograms_table`, by the path of the profiled column.
 
     Raises:
         CorruptionError: The metadata of the table does not describe a column.
@@ -303,7 +309,10 @@ def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
 
 
 def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) -> pa.ListArray:
-    """Return lists of struct(fraction, value), where values are of the typed union; null for None."""
+    """Return the percentiles of each row as a list of struct(fraction, value), with values of the typed union.
+
+    None becomes null.
+    """
     flat = [pair for percentiles in rows for pair in percentiles or ()]
     entries = pa.StructArray.from_arrays(
         [pa.array([fraction for fraction, _ in flat], pa.float64()), pack_scalars([v for _, v in flat], union)],
@@ -315,7 +324,7 @@ def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) 
 
 
 def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
-    """Return the percentiles of each list, or None for null. The inverse of `_pack_percentiles`."""
+    """Return the percentiles of each row; None for null. This is the inverse of `_pack_percentiles`."""
     # Not `flatten`: Arrow cannot flatten lists with nulls whose values contain UUIDs.
     first, last = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
     entries = column.values.slice(first, last - first)

@@ -1,11 +1,11 @@
 """Theta sketches of sets of hashes, in the compact form of Apache DataSketches (serial version 3).
 
 A sketch of a set with at most 4,096 hashes has all of them. A sketch of a larger set has the 4,096 least hashes, and
-`theta`, the next greater one. The number of hashes is estimated from the share of possible hashes that are below
-`theta`. The bytes of a sketch depend only on the set, and not on how its elements were split and merged.
+`theta`, the next greater one. If theta is 1 % of the range of hashes, the set has about 4,096 / 1 % elements. The bytes
+of a sketch depend only on the set, and not on how it was split and merged.
 
-The form is that which DataSketches' Java library writes for ordered compact sketches, so that every DataSketches
-library reads it. Numbers are little-endian.
+DataSketches' Java library writes the same bytes for ordered compact sketches, so every DataSketches library reads them.
+Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def build_sketch(hashes: Hashes) -> bytes:
     """Return the sketch of a set of hashes, in any order, with or without repeats.
 
     Args:
-        hashes: First words of 128-bit MurmurHash3 hashes, shifted to the right by one bit. 0 is left out, as in
+        hashes: First words of 128-bit MurmurHash3 hashes, shifted to the right by one bit. 0 is ignored, as in
             DataSketches.
     """
     return _encode(hashes[hashes != 0], _MAX_THETA)
 
 
 def merge_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Return the sketch of the union of sets from their sketches. Associative, commutative and idempotent."""
+    """Return the sketch of the union of sets. Its bytes depend neither on order and grouping nor on repeats."""
     decoded = [decode_sketch(sketch) for sketch in sketches]
     theta = min((theta for _, theta in decoded), default=_MAX_THETA)
     hashes = np.concatenate([hashes for hashes, _ in decoded]) if decoded else np.zeros(0, np.uint64)
@@ -58,7 +58,7 @@ def estimate_sketch(sketch: bytes) -> float:
 
 
 def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
-    """Return the hashes of a sketch that this module encoded, ascending, and its theta."""
+    """Return (hashes, theta) of a sketch that this module encoded. The hashes are ascending."""
     preamble_words, *_, flags, _ = _HEADER.unpack_from(sketch)
     if flags & _EMPTY:
         return np.zeros(0, np.uint64), _MAX_THETA
@@ -70,7 +70,7 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 
 
 def _encode(hashes: Hashes, theta: int) -> bytes:
-    """Return the sketch of the hashes below `theta`, which is lowered if they are too many."""
+    """Return the sketch of hashes, which are all below `theta`. If they are too many, the sketch has a lower theta."""
     hashes = _distinct_least(hashes)
     if len(hashes) > NOMINAL_ENTRIES:
         theta = int(hashes[NOMINAL_ENTRIES])
@@ -85,10 +85,10 @@ def _encode(hashes: Hashes, theta: int) -> bytes:
 
 
 def _distinct_least(hashes: Hashes) -> Hashes:
-    """Return the distinct hashes, ascending: all of them, or at least one more than a sketch retains.
+    """Return the least distinct hashes, ascending: all of them, or at least one more than a sketch stores.
 
-    Sorting all hashes takes 50 times as long as computing them. If hashes hardly repeat, four times as many as a sketch
-    retains lie below a limit that follows from their number.
+    Sorting all hashes takes 50 times as long as computing them. So many hashes are first filtered by a limit below
+    which four times as many lie as a sketch stores, if they hardly repeat.
     """
     if len(hashes) > _MIN_FILTERED * NOMINAL_ENTRIES:
         limit = np.uint64(4 * NOMINAL_ENTRIES * _MAX_THETA // len(hashes))

@@ -1,6 +1,7 @@
 """The typed union: a struct with one nullable child per type class, of which at most one is not null.
 
-A type class is a group of Arrow types, such as all integer types, whose values are converted to one *canonical type*.
+It stores values of columns of any types in one Arrow column: {"int64": 5, "string": null}. A type class is a group of
+Arrow types, such as all signed integers, whose values are converted to one *canonical type*.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def scalars_array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.
 
 
 def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
-    """Return each element of a union array as a scalar of the canonical type of its type class, or None if it is null.
+    """Return each element of a union array as a scalar of the canonical type of its class; None for null.
 
-    A child that was stored with another type of its class, such as `string` instead of `large_string`, is converted.
+    Files may have another type of the class, such as `string` instead of `large_string`.
     """
     result: list[pa.Scalar | None] = [None] * len(values)
     for field, child in zip(values.type, values.flatten(), strict=True):
@@ -84,7 +85,7 @@ def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def unpack_values(values: pa.StructArray) -> pa.Array:
-    """Return the values of a union array as an array of their canonical type. All must be of one type class."""
+    """Return the values of a union array, which all have one type class, as an array of their canonical type."""
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count < len(child):
             return child.cast(class_named(field.name).arrow)
@@ -92,19 +93,19 @@ def unpack_values(values: pa.StructArray) -> pa.Array:
 
 
 def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
-    """Return the typed union that has the children of all given unions."""
+    """Return a typed union with the type classes of all given unions."""
     return union_type(class_named(field.name) for type_ in types for field in type_)
 
 
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
-    """Return a union array cast to another typed union.
+    """Cast a union array to another typed union.
 
-    Children that only the other union has are null. Children that the other union lacks are dropped, and must have no
+    Children that only the new union has become null. Children that it does not have are dropped; they must have no
     values.
 
     Args:
         values: Union values, or lists of (fraction, union value).
-        union: The other union.
+        union: The new union.
     """
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):
@@ -127,7 +128,7 @@ def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
 
 
 def select_class(values: pa.StructArray, cls: TypeClass) -> pa.Array:
-    """Return the child of one type class in its canonical type. It is null for elements of another class."""
+    """Return the values of one type class in its canonical type. Elements of another class are null."""
     at = values.type.get_field_index(cls.name)
     if at < 0:
         return pa.nulls(len(values), cls.arrow)
@@ -141,8 +142,9 @@ def scatter_values(
     """Build an array of the typed union from the values of each type class and their positions.
 
     Args:
-        values: By class name: ascending positions in the result, and a value of the canonical type for each.
-        length: Length of the result. Elements without a value are null.
+        values: (positions in the result, values of the canonical type) of each type class, by its name. Positions are
+            ascending.
+        length: Length of the result. Elements at other positions are null.
         union: The typed union; classes that it does not have are ignored.
     """
     arrays = []

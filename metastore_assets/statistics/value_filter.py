@@ -1,18 +1,16 @@
-"""Value filters: compact sets of hashes that prove, for most absent values, that a column does not contain them.
+"""Value filters: compact sets of hashes that show for most values that a column does not contain them.
 
-A filter contains a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits. A
-value that does not occur matches with a probability of n / 2^bits, which is at most 0.8 %. A value that occurs always
-matches. Like a Bloom filter, it contains no values. At the same size it has fewer false positives (a split-block
-Bloom filter of 10 bits per value has 1.3 %). Prefixes are in ascending order, so that a part of a filter can be read
-alone.
+A filter has a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits. A value
+that occurs always matches. A value that does not occur matches with a probability of n / 2^bits, which is at most
+0.8 %. A Bloom filter of the same size has more false positives (a split-block one of 10 bits per value has 1.3 %).
+Prefixes are in ascending order, so that a part of a filter can be read alone.
 
-A filter is stored in the Elias–Fano encoding. The last byte of each prefix is stored unchanged. The bits before it
-are the number of its bucket. The number of prefixes in each bucket is stored in unary: a 1 for each prefix, then a 0.
-That takes 9.5 to 10 bits per value, and at least 128 bytes.
+A filter is stored in the Elias–Fano encoding. The last byte of each prefix is stored unchanged. The bits before it are
+the number of its bucket. The number of prefixes in each bucket is stored in unary: a 1 for each prefix, then a 0. That
+takes 9.5 to 10 bits per value, and at least 128 bytes.
 
-A *filter slice* is the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters
-are
-two Arrow arrays: `upper` (unary, padded with zeros to whole bytes) and `lower` (bytes).
+A *filter slice* is the part of a filter for one of 2^slice_bits equal ranges of hashes. The slices of many filters are
+two Arrow arrays: `upper` (the unary numbers, padded with zeros to whole bytes) and `lower` (the last bytes).
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ Words = npt.NDArray[np.uint64]
 FilterIndices = npt.NDArray[np.int64]
 
 MIN_BITS = 18
-"""Length of the shortest prefix in bits. With it, the slices of all filters start at bucket boundaries."""
+"""Minimum length of a prefix in bits. It makes the slices of all filters start at bucket boundaries."""
 _LOWER_BITS = 8
 _PRECISION_BITS = 7
 MAX_SLICE_BITS = MIN_BITS - _LOWER_BITS
@@ -40,7 +38,10 @@ _HASH_BITS = 64
 
 @dataclass(frozen=True)
 class FilterSlice:
-    """The slices of several filters for the same range of hashes. A filter may be missing."""
+    """The slices of several filters for the same range of hashes. All arrays have an item per filter.
+
+    A filter may be missing.
+    """
 
     bits: npt.NDArray[np.int64]
     """Length of each filter's prefixes; 0 for a missing filter."""
@@ -59,14 +60,14 @@ class FilterSlice:
 
     @property
     def _buckets(self) -> npt.NDArray[np.int64]:
-        """The number of each slice's first bucket among all buckets of its filter."""
+        """The number of the first bucket of each slice, among all buckets of its filter."""
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_hold(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the filters that may contain one of some values. It is true for a missing filter.
+        """Return for each filter whether it may contain one of the given values. True for a missing filter.
 
         Args:
-            hashes: First 64-bit hashes of the values, all of them in the range of the slice.
+            hashes: The first 64-bit hash of each value. All are in the range of the slice.
         """
         matches = ~self.exists
         at = np.flatnonzero(self.exists)
@@ -95,9 +96,9 @@ class FilterSlice:
         return matches
 
     def prefixes(self) -> tuple[FilterIndices, Words]:
-        """Return all prefixes as two ascending arrays: the index of each prefix's filter, and the prefix.
+        """Return (filter indices, prefixes), with an item per prefix, sorted by filter and prefix.
 
-        A prefix is returned as a 64-bit word: the prefix in the upper bits, and zeros below.
+        A prefix is in the upper bits of a 64-bit word; the lower bits are zeros.
         """
         data, starts = _data(self.upper)
         ones = np.flatnonzero(np.unpackbits(data))
@@ -116,8 +117,8 @@ def build_filter_slice(
     Args:
         indices: For each hash, the index of its filter, in ascending order.
         hashes: Hashes in the range of the slice, ascending within a filter. Bits after the prefix are ignored.
-        bits: Length of each filter's prefixes; 0 for a missing filter.
-        slice_bits: The range of all hashes is divided into 2^slice_bits slices.
+        bits: The prefix length of each filter; 0 for a missing filter.
+        slice_bits: There are 2^slice_bits slices.
         slice_: The number of this slice.
     """
     # The distinct prefixes of each filter.
@@ -142,7 +143,7 @@ def build_filter_slice(
 
 
 def bits_for(count: int) -> int:
-    """Return the length in bits of the prefixes of a filter of `count` hashes."""
+    """Return the prefix length in bits of a filter of `count` hashes."""
     return max(MIN_BITS, _PRECISION_BITS + max(0, count - 1).bit_length())
 
 
@@ -160,12 +161,12 @@ def build_filter(hashes: Words) -> bytes:
 
 
 def build_filter_of_frequencies(frequencies: Frequencies) -> bytes | None:
-    """Return the encoded filter of the values, or None if there are no values."""
+    """Return the encoded filter of the values; None if there are no values."""
     return build_filter(hash_values(frequencies.values, frequencies.type_class)[0]) if len(frequencies) else None
 
 
 def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
-    """Return encoded filters as one slice that covers all hashes. Raises ValueError for an invalid filter."""
+    """Decode filters; None is a missing one. The slice covers all hashes. Raises ValueError for an invalid filter."""
     bits = [0 if data is None else data[0] for data in encoded]
     ends = [0 if data is None else 9 + int.from_bytes(data[1:9], "little") for data in encoded]
     for data, length, end in zip(encoded, bits, ends, strict=True):
@@ -177,14 +178,14 @@ def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
 
 
 def _data(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], FilterIndices]:
-    """Return the bytes of all elements in sequence, with the start of each element and the end of the last."""
+    """Return (bytes of all elements in sequence, offsets): the start of each element, and the end of the last one."""
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
     return data[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 def _binary_array(data: bytes, offsets: FilterIndices, exists: npt.NDArray[np.bool_]) -> pa.BinaryArray:
-    """Return an array of the parts of `data` between offsets, null where `exists` is false."""
+    """Return an array of `data[offsets[i]:offsets[i + 1]]`, with null where `exists[i]` is false."""
     bitmap = None if exists.all() else pa.py_buffer(np.packbits(exists, bitorder="little").tobytes())
     buffers = [bitmap, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(exists), buffers)

@@ -1,4 +1,4 @@
-"""Computation of the results of user-defined statistics, from merged states or from frequencies of all values."""
+"""Results of user-defined statistics, computed from merged states or from the frequencies of all values."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def add_user_results(
 ) -> ColumnStatistics:
     """Return the row with the results of the user-defined statistics that the policy requests.
 
-    All results that the row had are replaced.
+    Earlier results of the row are dropped.
 
     Args:
         row: The statistics, with the states of mergeable user-defined statistics.
         policy: The policy of the column.
-        frequencies: All values of the column. If None, results that are computed from frequencies are absent.
+        frequencies: The frequencies of all values. If None, results that need them have the guarantee `absent`.
     """
     results: dict[str, UserResult] = {}
     states = decode_user_states(row.user_states) if policy.statistics else {}
@@ -94,7 +94,7 @@ def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
 
 
 def _finalize_state(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:
-    """Return the result of a merged state. It is absent, with a reason, without a state or if the user's code fails."""
+    """Return the result of a merged state. If it has no value or the user's code fails, it is absent with a reason."""
     if state.reason is not None:
         return _absent_result(statistic, state.reason)
     try:

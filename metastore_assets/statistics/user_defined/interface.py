@@ -14,11 +14,11 @@ from metastore_assets.statistics.declaration import Guarantee
 from metastore_assets.values.types import TypeClass
 
 Route = Literal["merge", "subtract", "frequencies"]
-"""How a statistic is updated after a commit.
+"""How a statistic is computed after a commit.
 
-- `merge`: the states of the parts are merged.
-- `subtract`: as `merge`; a part's state can also be subtracted.
-- `frequencies`: the statistic is computed from the frequencies of all values.
+- `merge`: from the merged states of the parts of the table.
+- `subtract`: as `merge`; the states of removed parts can also be subtracted.
+- `frequencies`: from the frequencies of all values.
 """
 
 GROUPS = ("any", "numeric", "temporal", "decimal", "timestamp", "timestamptz")
@@ -26,25 +26,25 @@ GROUPS = ("any", "numeric", "temporal", "decimal", "timestamp", "timestamptz")
 
 
 class UserStatistic(ABC):
-    """A statistic with one Arrow value per column.
+    """A statistic that has one Arrow value for each column it applies to.
 
-    It is constructed without arguments. It must not store values between calls, because one object is used for all
-    columns.
+    Objects are constructed without arguments. They must not store values between calls, because one object is used for
+    all columns.
     """
 
     name: ClassVar[str]
     """The name of its column in `statistics`: a Python identifier that no other statistic has."""
     revision: ClassVar[str]
-    """Must change whenever the same rows would give another value, so that they are read again."""
+    """A text that must change if the same rows would give another value. Then all rows are read again."""
     types: ClassVar[tuple[str, ...]]
-    """The type classes it applies to, by name (`int64`, `float64`, `string`, `date`, `boolean`, …), or `numeric`,
-    `decimal` (any scale), `temporal`, `timestamp`, `timestamptz` (any unit), `any`."""
+    """The names of the type classes to which it applies (`int64`, `float64`, `string`, `date`, `boolean`, …), or groups
+    of them: `numeric`, `decimal` (any scale), `temporal`, `timestamp` and `timestamptz` (any unit), `any`."""
     result: ClassVar[pa.DataType]
     """Arrow type of the value, which Parquet must support."""
     guarantee: ClassVar[Guarantee] = "exact"
     """How far the value can be trusted: `exact`, `bound` or `estimate`."""
     is_reported: ClassVar[bool] = True
-    """Whether statistics have the result. Statistics of which only the state is needed, for an export, have none."""
+    """Whether the result is stored in `statistics`. False if an export needs only the state."""
 
     @property
     @abstractmethod
@@ -64,11 +64,11 @@ class SupportsRetract(Protocol):
     """A mergeable statistic whose `merge` has an inverse."""
 
     def retract(self, total: Any, part: Any) -> Any:
-        """Return the state of some rows without a part of them: the inverse of `merge`.
+        """Return the state of the rows that remain after some are removed: `retract(merge(a, b), b)` equals `a`.
 
         Args:
-            total: The state of all the rows.
-            part: The state of the part.
+            total: The state of all rows.
+            part: The state of the removed rows.
         """
 
 
@@ -76,7 +76,8 @@ class MergeableStatistic(UserStatistic):
     """A statistic whose states of disjoint sets of rows can be merged.
 
     A state is the Python value that Arrow returns for its type (`list`, `dict`, `int`, `str`, None, …). `merge` must be
-    associative and commutative with the initial state as identity, because neither rows nor files have an order.
+    associative and commutative, because neither rows nor files have an order. Merging with the initial state must
+    change nothing.
     """
 
     state: ClassVar[pa.DataType]
@@ -88,10 +89,10 @@ class MergeableStatistic(UserStatistic):
 
     @abstractmethod
     def update(self, state: Any, values: pa.Array, counts: pa.Int64Array) -> Any:
-        """Return the state with more rows, in which `values[i]` occurs `counts[i]` times.
+        """Return the state after more rows are added: `values[i]` occurs in `counts[i]` of them.
 
         Args:
-            state: The state so far; it must not be changed.
+            state: The state before. It must not be changed.
             values: Values of the canonical Arrow type of their class (int64, float64, large_string, date32, …), in
                 any order. They may repeat. No value is null; NaN is a value.
             counts: 1 or more for each value.
@@ -114,7 +115,7 @@ class MergeableStatistic(UserStatistic):
 class FrequencyStatistic(UserStatistic):
     """A statistic that is computed from the frequencies of all values.
 
-    It is absent for columns whose values are not enumerated.
+    It has no value for columns whose values are not enumerated, that is, not all stored with their counts.
     """
 
     @abstractmethod

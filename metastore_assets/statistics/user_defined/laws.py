@@ -1,7 +1,7 @@
 """Laws that user-defined statistics must obey, such as that `merge` is associative, tested on random data.
 
-A statistic that obeys the laws stays correct after any commit: states of the same rows are equal, however they were
-computed. Floats are compared up to rounding.
+If a statistic obeys the laws, its incremental results equal those of a full computation: states of the same rows are
+equal, however the rows were split. Floats are compared up to rounding.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def equals_up_to_rounding(one: Any, other: Any) -> bool:
 
 
 _Law = tuple[str, Any, Any, Sequence[pa.Array]]
-"""The text of the law, the expected and the actual value, and the sets of rows."""
+"""(text of the law, expected value, actual value, tested sets of rows)."""
 
 
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Test each law for the statistic's kind on three sets of rows. Yield it with its expected and observed result.
+    """Test the laws of the statistic's kind on three sets of rows; yield each with its expected and actual value.
 
-    If the statistic's code raises an error, the last law is "no error", which is violated.
+    If the statistic's code raises an error, the last item is the law that it raises none.
     """
     try:
         if isinstance(statistic, MergeableStatistic):
@@ -116,7 +116,7 @@ def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: S
 
 
 def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Test the laws of `update`, `merge` and `retract` on three sets of rows. Yield each law with its results."""
+    """Test the laws of `update`, `merge` and `retract` on three sets of rows; yield each with both values."""
     rows, others, third = sets
 
     def call_for_state(what: str, call: Callable[[], Any]) -> Any:
@@ -167,7 +167,7 @@ def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequen
 
 
 def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
-    """Test the laws of `compute` on the frequencies of some rows. Yield each law with its results."""
+    """Test the laws of `compute` on the frequencies of some rows; yield each with both values."""
     run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)
@@ -185,7 +185,7 @@ def _text(value: Any) -> str:
 
 
 def _random_rows(draw: random.Random, cls: TypeClass, size: int) -> pa.Array:
-    """Return an array of `size` random values of a class without nulls, in which values may repeat."""
+    """Return an array of `size` random values of a type class. Values may repeat; none is null."""
     if pa.types.is_decimal(cls.arrow):
         unscaled = [
             draw.choice([0, 1, -1, draw.randrange(1000), draw.randrange(-(10**37), 10**37)]) for _ in range(size)

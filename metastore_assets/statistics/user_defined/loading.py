@@ -1,6 +1,6 @@
-"""Loading user-defined statistics by their names in the configuration.
+"""Loading of user-defined statistics by their names in the configuration, `module:Class`.
 
-Only names are sent between processes. Each process imports the module, which must be installed there too.
+Only names are sent between processes, so the module must be installed wherever statistics are computed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 @dataclass(frozen=True)
 class LoadedStatistic:
-    """A user-defined statistic, and the reference `module:Class` by which the configuration names its class."""
+    """A user-defined statistic, and the name of its class in the configuration."""
 
     reference: str
-    """`module:Class` as in the configuration."""
+    """The name in the configuration: `module:Class`."""
     statistic: UserStatistic
 
     @property
@@ -42,15 +42,15 @@ class LoadedStatistic:
 
     @property
     def key(self) -> str:
-        """The reference and the revision, which together identify the statistic's stored states."""
+        """The reference and the revision, which identify the stored states of the statistic: `module:Class@1`."""
         return f"{self.reference}@{self.statistic.revision}"
 
     @cached_property
     def source(self) -> str:
-        """A digest of the source of the statistic's class and its base classes, without comments and whitespace.
+        """A digest of the source code of the statistic's class and base classes, without comments and whitespace.
 
-        Base classes in this package are not included: they have revisions, and a release may change their source.
-        Raises ConfigError if a source cannot be read.
+        Base classes in this package are ignored: they have revisions, and a release may change their source. Raises
+        ConfigError if a source cannot be read.
         """
         digest = hashlib.sha256()
         for cls in type(self.statistic).__mro__:
@@ -88,7 +88,7 @@ def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[Loa
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """Return the statistic with a key (`LoadedStatistic.key`), in its current revision. Raises ConfigError."""
+    """Return the current revision of the statistic with a key (`LoadedStatistic.key`). Raises ConfigError."""
     return load_statistic(key.rpartition("@")[0])
 
 
@@ -122,7 +122,7 @@ def load_statistic(reference: str) -> LoadedStatistic:
 
 @lru_cache(maxsize=256)
 def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
-    """Load all referenced statistics, each once. Raises ConfigError if two have the same name."""
+    """Load all referenced statistics. Repeated references are ignored. Raises ConfigError if two names are equal."""
     by_name: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):
         loaded = load_statistic(reference)

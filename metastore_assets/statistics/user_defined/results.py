@@ -11,7 +11,8 @@ from metastore_assets.startup import pc
 from metastore_assets.statistics.declaration import Guarantee
 
 FIELDS = ("value", "guarantee", "reason")
-"""The fields of a result in `statistics`. The struct is null where the statistic does not apply to the column."""
+"""The fields of a result in the file `statistics`. Where a statistic does not apply to the column, the struct is null.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class UserResult:
     """One element of the declared type: the value, or null if it is unknown."""
     guarantee: Guarantee
     reason: str | None = None
-    """Why the value is unknown. None if there is a value, or if it is not defined, as for a column without values."""
+    """Why the value is unknown. None if there is a value, or if none is defined (a column without values)."""
 
     @property
     def value(self) -> pa.Scalar:
@@ -31,9 +32,10 @@ class UserResult:
 
 
 def build_result_columns(rows: Sequence[Mapping[str, UserResult]]) -> dict[str, pa.StructArray]:
-    """Return the columns of user-defined statistics in the table `statistics`, by name.
+    """Return the columns of the table `statistics`, by name, with the results of user-defined statistics.
 
-    There is a column for each statistic that has a result in at least one row.
+    Args:
+        rows: For each row, the results of user-defined statistics, by name. Rows may have different statistics.
     """
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: _column([row.get(name) for row in rows]) for name in names}
@@ -84,10 +86,7 @@ def _is_result(type_: pa.DataType) -> bool:
 
 
 def _column(results: Sequence[UserResult | None]) -> pa.StructArray:
-    """Return the results of one statistic in several rows as structs; None becomes null.
-
-    At least one result is not None.
-    """
+    """Return the results of one statistic as structs. None becomes null; at least one result is not None."""
     type_ = next(result.array.type for result in results if result is not None)
     arrays = [
         pa.concat_arrays([pa.nulls(1, type_) if result is None else result.array for result in results]),

@@ -1,6 +1,6 @@
-"""User-defined statistics that are ready to use or to derive from.
+"""User-defined statistics that are ready to use, or to derive classes from.
 
-In a configuration: `metastore_assets.statistics.user_defined.shipped:Benford`.
+A configuration names them as `metastore_assets.statistics.user_defined.shipped:Benford`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class _CaseCounts(MergeableStatistic):
     state = pa.list_(pa.int64())
 
     def merge(self, one: list[int], other: list[int]) -> list[int]:
-        """Return the sum of the two counts of each case."""
+        """Return the sum of both counts of each case."""
         return [a + b for a, b in zip(one, other, strict=True)]
 
     def retract(self, total: list[int], part: list[int]) -> list[int]:
-        """Return the difference of the two counts of each case."""
+        """Return the difference of both counts of each case."""
         return [a - b for a, b in zip(total, part, strict=True)]
 
     def _add_cases(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
@@ -40,7 +40,7 @@ class _CaseCounts(MergeableStatistic):
 
         Args:
             state: The counts so far.
-            cases: The number of each value's case; null for a value that belongs to no case.
+            cases: For each value, the number of its case, from 0; null for a value of no case.
             counts: How often each value occurs.
         """
         has_case = cases.is_valid()
@@ -50,10 +50,10 @@ class _CaseCounts(MergeableStatistic):
 
 
 class Benford(_CaseCounts):
-    """The distance of the first digits of numbers from Benford's law: the mean absolute deviation of nine shares.
+    """How far the first digits of numbers are from Benford's law: the mean absolute deviation of nine shares.
 
-    A distance of 0 means perfect agreement. Above 0.015, first digits do not conform (Nigrini, Benford's Law, 2012).
-    Zero, NaN and infinities have no first digit. The distance is null if no value has a first digit.
+    0 means perfect agreement. Above 0.015, first digits do not conform (Nigrini, Benford's Law, 2012). Zero, NaN and
+    infinities have no first digit. The result is null if no value has a first digit.
     """
 
     name = "benford_distance"
@@ -80,9 +80,9 @@ class Benford(_CaseCounts):
 
 
 class StringPatterns(_CaseCounts):
-    """The shares of a column's strings by form, such as `integer`, `date` or `e-mail`, by decreasing share.
+    """The share of each form among a column's strings, by decreasing share. Forms are `integer`, `date`, `e-mail`, ….
 
-    The first of `patterns` that matches a string is the string's form.
+    The form of a string is the first of `patterns` that matches it.
     """
 
     name = "string_patterns"
@@ -151,9 +151,9 @@ class LongestCommonPrefix(MergeableStatistic):
 
 
 class OutsideFences(FrequencyStatistic):
-    """The share of numbers outside Tukey's fences: 1.5 times the interquartile range below or above the quartiles.
+    """The share of numbers outside Tukey's fences: more than 1.5 interquartile ranges below or above the quartiles.
 
-    Quartiles are by nearest rank, as in `percentiles`, and NaN is ignored. The share is null without numbers, or if a
+    Quartiles are by nearest rank, as in `percentiles`. NaN is ignored. The share is null if there are no numbers or a
     quartile is infinite.
     """
 

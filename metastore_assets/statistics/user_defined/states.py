@@ -1,8 +1,8 @@
-"""States of user-defined statistics. All states of a column are one binary value: an Arrow stream of one row.
+"""States of user-defined statistics. All states of a table's column are one binary value: an Arrow stream of one row.
 
-The row has one column for each statistic: struct(`state`, `reason`). The column's name is the key of the statistic:
-its reference and revision. If the user's code raised an error or returned a value of another type, the column has a
-reason instead of a state. Other statistics are not affected.
+The row has a field struct(`state`, `reason`) for each statistic. The name of the field is the key of the statistic: its
+reference and revision, such as `my_module:Median@1`. If the user's code raised an error or returned a value of another
+type, there is a reason instead of a state. Other statistics are not affected.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.column import ColumnStatistics
 
 _MAX_REASON = 300
-"""Most characters of a reason."""
+"""Maximum number of characters of a reason."""
 NOT_ALL = "it was not computed for all rows; `metastore refresh NAME --full` computes it"
-"""The reason why a merged state is missing, if a part of the rows has no state of the statistic."""
+"""The reason instead of a merged state if a part of the rows has no state of the statistic."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StoredUserState:
 
 
 class UserCodeError(Exception):
-    """An error that a user's code raised an error, or returned a value that is not of the declared type."""
+    """A failure of a user's code: it raised an error, or returned a value that is not of the declared type."""
 
 
 def call_user_code(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa.Array:
@@ -79,7 +79,7 @@ class UserStateAccumulator:
     """The states of the mergeable user-defined statistics of one column, updated block by block."""
 
     def __init__(self, references: tuple[str, ...], cls: TypeClass) -> None:
-        """Start with the initial states of those referenced statistics that are mergeable and apply to a class.
+        """Start with the initial states of the referenced statistics that are mergeable and apply to a type class.
 
         Args:
             references: Classes of user-defined statistics, as `module:Class`. Statistics that are not mergeable are
@@ -103,7 +103,7 @@ class UserStateAccumulator:
         return bool(self._statistics)
 
     def add(self, values: pa.Array, counts: pa.Int64Array) -> None:
-        """Update the states with more values.
+        """Add values to all states.
 
         Args:
             values: Values in the canonical Arrow type of the column's type class.
@@ -117,7 +117,7 @@ class UserStateAccumulator:
                 )
 
     def states(self) -> bytes | None:
-        """Return the encoded states, or None if the column has no such statistics."""
+        """Return the encoded states; None if no statistic applies to the column."""
         return encode_user_states(self._states)
 
 
@@ -154,7 +154,7 @@ def decode_user_states(data: bytes | None) -> dict[str, StoredUserState]:
 def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
     """Merge the encoded states of disjoint sets of rows.
 
-    A statistic without a state in one of the parts has a reason instead of a merged state.
+    If a part has no state of a statistic, the result has a reason instead of a merged state.
     """
     if all(part is None for part in parts):
         return None
@@ -167,7 +167,7 @@ def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
 
 
 def select_states(data: bytes | None, policy: ResolvedPolicy, type_class: str | None) -> bytes | None:
-    """Return encoded states without those that a policy does not request.
+    """Return the encoded states that a policy requests, without the others.
 
     Args:
         data: Encoded states.
@@ -195,7 +195,7 @@ def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozen
 
 
 def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
-    """Compute the encoded states that a policy requests from all values of a column; None if it requests none."""
+    """Compute the states that a policy requests from the values of a column; return them encoded (None if none)."""
     accumulator = UserStateAccumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)
     return accumulator.states()
@@ -230,7 +230,7 @@ def _require_mergeable(loaded: LoadedStatistic) -> MergeableStatistic:
 
 
 class UserStates(BuiltinStatistic[UserStateAccumulator]):
-    """All mergeable user-defined statistics as one built-in statistic, whose state is one binary value per column."""
+    """All mergeable user-defined statistics as one built-in statistic. Its state is one binary value per column."""
 
     name = "user_states"
     version = "1"
