@@ -7,12 +7,12 @@
     literals                  literals: conversion to the types of columns, and to SQL text
     row_filter                the rows of Arrow tables that match a predicate
     row_bounds                bounds on the numbers of matching rows, from statistics
-    elimination               the statistics that prove that no row matches
+    elimination               names of the statistics that prove that no row matches
     partition_condition       a predicate on partition columns, evaluated on partition keys
     partition_filter          the filter of a table's partitions: patterns or a condition
     partition_keys            encoding and decoding of partition keys
     partition_patterns        selection of partitions by keys and patterns
-    wildcards                 `*`, `?` and `[…]`
+    wildcards                 patterns with `*`, `?` and `[…]`
 
 Import names from the modules; importing this package imports nothing heavy.
 """

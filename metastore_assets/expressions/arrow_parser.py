@@ -1,9 +1,9 @@
-"""Parser of Arrow's compute expressions.
+"""Parser of predicates that are Arrow's compute expressions.
 
-Arrow serializes an expression as a record batch. Its literals are values in one row. The schema's metadata list
-calls, fields and literals in prefix order, with duplicate keys. pyarrow returns metadata as a mapping without
-duplicate keys, so this module reads the entries from the schema's text form. If a name in an expression could be
-mistaken for a part of that text, PredicateError is raised.
+Arrow serializes an expression as a record batch with one row, which has the literals. The metadata of the schema list
+calls, fields and literals in prefix order, with duplicate keys. pyarrow returns metadata as a mapping without duplicate
+keys, so this module reads the entries from the schema's text form. If a name in an expression could be mistaken for a
+part of that text, PredicateError is raised.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Call:
 
 
 def parse_arrow(expression: pc.Expression) -> UnboundPredicate:
-    """Return the unbound predicate of an Arrow expression: its columns have no types yet.
+    """Parse an Arrow expression to an unbound predicate, whose columns have no types yet.
 
     Raises:
         PredicateError: The expression calls an unsupported function, or its serialized form is ambiguous.
@@ -90,7 +90,7 @@ class _Reader:
         return self._position == len(self._entries)
 
     def argument(self) -> Argument:
-        """Read the next field, literal or call, and all arguments of the call."""
+        """Read the next field, literal, or call with all of its arguments."""
         kind, value = self._next()
         if kind == "field_ref":
             return ColumnName((value,))
@@ -106,7 +106,7 @@ class _Reader:
         return self._call(value)
 
     def _call(self, function: str) -> _Call:
-        """Read the arguments and the options of a call up to its end. The name of the call was read before."""
+        """Read the arguments, the options and the end of a call. The name of the call was read before."""
         arguments: list[Argument] = []
         options: Mapping[str, Any] = {}
         while self._entries[self._position][0] not in ("end", "options"):
@@ -149,7 +149,7 @@ def _parse_children(call: _Call, expression: pc.Expression) -> tuple[UnboundPred
 
 
 def _parse_comparison(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return the comparison of a column with a literal; swapped if the literal comes first. Raises PredicateError."""
+    """Return the comparison of a column with a literal: `x > 5` for `5 < x`. Raises PredicateError."""
     operator = _OPERATORS[call.function]
     left, right = call.arguments
     if isinstance(left, ColumnName) and isinstance(right, UnboundLiteral):
@@ -166,7 +166,7 @@ def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
 
 
 def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return the predicate of Arrow's `is_in`. For a null value, `is_in` is true or false, never null."""
+    """Return the predicate of Arrow's `is_in`. Of a null value, `is_in` is true or false, unlike SQL's `in`."""
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()
     if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):
@@ -175,7 +175,7 @@ def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
     literals = tuple(_to_literal(scalar) for scalar in scalars if scalar.is_valid)
     alternatives: list[UnboundPredicate] = []
     if literals:
-        # For null, Arrow's `is_in` is false, and SQL's `in` is null, which differs under a negation.
+        # Of a null, Arrow's `is_in` is false, and its negation true. SQL's `in` and its negation are null.
         alternatives.append(UnboundAnd((Not(UnboundIsNull(name)), UnboundIn(name, literals, rounded=True))))
     if null_handling == _NULL_MATCHES and len(literals) < len(scalars):
         alternatives.append(UnboundIsNull(name))
@@ -240,7 +240,7 @@ _FUNCTIONS: Mapping[str, Callable[[_Call, pc.Expression], UnboundPredicate]] = {
     "starts_with": _parse_starts_with,
     "match_like": lambda call, expression: UnboundLike(_column_name(call, expression), _pattern(call, expression)),
 }
-"""By name of an Arrow function that a predicate may contain: the function that parses its calls."""
+"""For each Arrow function that a predicate may contain, by name: the function that parses its calls."""
 
 
 def _unsupported(expression: pc.Expression) -> PredicateError:

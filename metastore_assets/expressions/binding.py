@@ -1,4 +1,4 @@
-"""Binding: conversion of unbound predicates to predicates on the columns of one table, with their types."""
+"""Binding: conversion of unbound predicates to predicates on the typed columns of one table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metastore_assets.values.types import type_class
 
 
 def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequence[LeafColumn]) -> Predicate:
-    """Return the bound predicate of an expression on the columns of a table.
+    """Parse an expression, and bind it to the columns of a table.
 
     Args:
         expression: SQL text or an Arrow expression.
@@ -24,7 +24,7 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
         leaves: The leaf columns of the table.
 
     Raises:
-        PredicateError: The expression does not parse, and the message says where; or the values of a column do not
+        PredicateError: The expression does not parse (the message says where), or the values of a column do not
             compare.
         ColumnNotFoundError: The expression names a column that the table does not have.
         LiteralError: A literal is not a value of its column.
@@ -45,13 +45,13 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
 def bind_predicate(
     unbound: UnboundPredicate, table: str, leaves: Sequence[LeafColumn], noun: str = "column"
 ) -> Predicate:
-    """Return a parsed predicate as a predicate on the typed columns of a table.
+    """Bind a parsed predicate to the typed columns of a table.
 
     Args:
         unbound: The parsed predicate.
         table: The table's name, for messages.
         leaves: The leaf columns that the predicate may refer to.
-        noun: The word for such a column in messages.
+        noun: The word for a column in messages.
 
     Raises:
         PredicateError: The values of a column do not compare, or the predicate is nested too deep.
@@ -88,10 +88,7 @@ class Binder:
             return BoundColumn(leaf.path, leaf.field_id, None)
 
     def resolve_comparable(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name, as `resolve` does.
-
-        Raises PredicateError also if the column's values do not compare.
-        """
+        """Return the column with a name, as `resolve` does. Raises PredicateError also if its values do not compare."""
         column = self.resolve(name)
         if column.cls is None:
             raise PredicateError(
@@ -113,11 +110,11 @@ class Binder:
         return str(self._leaves[column.path].type)
 
     def is_float32(self, column: BoundColumn) -> bool:
-        """Return whether the table's schema has 32-bit floats for a column."""
+        """Return whether the column has 32-bit floats."""
         return t.is_float32(plain_type(self._leaves[column.path].type))
 
     def _leaf(self, name: ColumnName) -> LeafColumn:
-        """Return the leaf column with a name: by its exact path, else by the only path that differs only in case.
+        """Return the leaf column with a name or, if there is none, the only one whose path differs only in case.
 
         Raises ColumnNotFoundError.
         """

@@ -1,6 +1,6 @@
-"""Explanations of pruning: the statistics that prove that no row of a set matches a predicate.
+"""Explanations of pruning: the statistics that prove that no row of a set, such as a fragment, matches a predicate.
 
-A predicate combines *leaves*, which are conditions on one column.
+A predicate consists of *leaves*, which are conditions on one column, joined by `and` and `or`.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def eliminating_statistics(
     limits: UpperLimits,
     filters: Mapping[Leaf, Mask] = _NO_FILTERS,
 ) -> StatisticNames:
-    """Return for each set of rows the names of the statistics that prove that no row matches.
-
-    The names are separated by commas.
+    """Return the statistics that prove that no row of a set matches, for each set of rows: `minimum, null_count`.
 
     Args:
         predicate: The predicate.
-        columns: Bounds of each referenced column by its field id.
+        columns: Bounds of each referenced column, by its field id.
         row_counts: The number of rows of each set. Sets without rows are eliminated by `row_count`.
-        limits: For some leaves, upper bounds on the matching rows of each set, from value counts by partition.
+        limits: For some leaves, the greatest possible number of matching rows in each set, from value counts by
+            partition.
         filters: For some leaves, a mask of the sets whose value filter may contain a matching value.
 
     Returns:
-        One text per set. Texts of sets that are not eliminated have no meaning.
+        One text per set: names of statistics, separated by commas. It has no meaning for a set that may have matching
+        rows.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:
@@ -52,11 +52,11 @@ def eliminating_statistics(
 def eliminating_value(
     predicate: Predicate, columns: Mapping[str, ColumnBounds], statistic: str, position: int
 ) -> str | None:
-    """Return the value of the statistic that eliminated one set of rows, as SQL text.
+    """Return the value of the statistic that proves that no row of a set matches, as SQL text.
 
     Args:
-        predicate: The predicate that eliminated the set.
-        columns: Bounds of each referenced column by its field id.
+        predicate: The predicate that no row matches.
+        columns: Bounds of each referenced column, by its field id.
         statistic: The name of the statistic.
         position: The position of the set.
 
@@ -78,7 +78,7 @@ def eliminating_value(
 def _leaf_statistics(
     leaf: Leaf, column: ColumnBounds, limits: UpperLimits, filters: Mapping[Leaf, Mask]
 ) -> StatisticNames:
-    """Return for each set the statistic that proves that no row of it matches a leaf.
+    """Return the name of the statistic that proves that no row of a set matches a leaf, for each set.
 
     Minimum, maximum and counts are considered first, then value counts by partition, then the value filter.
     """

@@ -1,8 +1,8 @@
 """Literals: conversion of Python values and texts to scalars of a type class, and of scalars and names to SQL text.
 
-Texts have the form of values in JSON (`values.json`), so that printed values can be used in queries. This module
-writes SQL text without sqlglot, whose import takes 90 ms. A lookup with an Arrow expression needs no sqlglot
-otherwise. `sql_parser` accepts all SQL text that is written here.
+A type class is a group of column types whose values are stored as one Arrow type. Texts have the form of values in JSON
+(`values.json`), so that printed values can be used in queries. `sql_parser` accepts all SQL text that is written here.
+The text is written without sqlglot, whose import takes 90 ms.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FORMS = {
     "timestamptz": "a timestamp, such as 2024-01-31T23:59:59Z",
     "null": "nothing, because the column has no values",
 }
-"""How values are written as text, by name of the type class without its unit or scale."""
+"""The form of values as text, for messages, by name of the type class without its unit or scale."""
 _PYTHON_TYPES = {
     "boolean": "a bool",
     "int64": "an int",
@@ -63,15 +63,15 @@ _PYTHON_TYPES = {
     "timestamp": "a datetime.datetime without a time zone",
     "timestamptz": "a datetime.datetime with a time zone",
 }
-"""The Python type of values that are not text, by name of the type class without its unit or scale."""
+"""The Python type of values, for messages, by name of the type class without its unit or scale."""
 
 
 def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
-    """Return a Python or numpy value, or an Arrow scalar, as a scalar of a type class.
+    """Convert a Python or numpy value, or an Arrow scalar, to a scalar of a type class.
 
-    Supported are integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime`
-    (also of pandas, to the nanosecond), with a zone if the column has one. An integer, float or decimal is accepted for
-    any numeric class that has exactly its value.
+    Supported are `int`, `float`, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, `date`, `time` and `datetime` (also of
+    pandas, to the nanosecond). A `datetime` must have a time zone exactly if the column has one. Any number is accepted
+    if the class has exactly its value: 2.0 for integers, but not 2.5.
 
     Args:
         value: The value.
@@ -126,9 +126,10 @@ class _UnfitError(ValueError):
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
-    """Return a scalar of a type class from an integer, a float, a boolean or bytes.
+    """Convert an integer, float, boolean or bytes to a scalar of a type class.
 
-    Dates are integers in days. Times and timestamps are integers in their unit. Decimals are unscaled integers.
+    A date is given in days, a time or timestamp in its unit, a decimal as its unscaled integer. Raises _UnfitError for
+    an integer beyond the range of the class.
     """
     if cls.kind == "integer":
         least, greatest = cls.physical_range
@@ -145,9 +146,9 @@ def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
 
 
 def _to_physical(value: object, cls: TypeClass) -> Any:
-    """Return a Python, numpy or Arrow value as the integer, float, boolean or bytes that `_scalar` takes.
+    """Convert a Python, numpy or Arrow value to the integer, float, boolean or bytes that `_scalar` takes.
 
-    Raises ValueError if the value is of another kind than the class, and _UnfitError if it does not fit into it.
+    Raises ValueError if the value is of another kind than the class, and _UnfitError if the class does not have it.
     """
     if isinstance(value, np.generic):
         value = pa.array(np.array([value]))[0]
@@ -160,9 +161,9 @@ def _to_physical(value: object, cls: TypeClass) -> Any:
 
 
 def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
-    """Return an Arrow scalar as the integer, float, boolean or bytes that `_scalar` takes.
+    """Convert an Arrow scalar to the integer, float, boolean or bytes that `_scalar` takes.
 
-    Raises the errors of `_to_physical`.
+    Errors are those of `_to_physical`.
     """
     if isinstance(value, pa.DictionaryScalar):
         value = value.value
@@ -187,7 +188,10 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 
 
 def _integer(value: Any, cls: TypeClass) -> int:
-    """Return a number as an integer; decimals are multiplied by 10^scale. Raises an error if it is not integral."""
+    """Convert a number to an integer. For a class of decimals, it is first multiplied by 10^scale.
+
+    Raises _UnfitError if the result is not integral.
+    """
     try:
         scaled = Decimal(value).scaleb(cls.scale, _EXACT)
         is_integral = scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT)
@@ -215,7 +219,7 @@ def _time(value: Any, cls: TypeClass) -> int:
 
 
 def _timestamp(value: Any, cls: TypeClass) -> int:
-    """Return a datetime, or a pandas timestamp, in the unit of the class.
+    """Convert a datetime or pandas timestamp to the unit of the class, since 1970.
 
     Raises _UnfitError for a fraction of the unit, for null, or if only one of value and class has a time zone.
     """
@@ -256,8 +260,8 @@ _CONVERSIONS: Mapping[str, Mapping[type, Callable[[Any, TypeClass], Any]]] = {
     "timestamptz": {datetime: _timestamp},
     "null": {},
 }
-"""By name of a type class, or its part before `_`: the function that converts values of each Python type to integers,
-floats, booleans or bytes."""
+"""For each type class, by its name or the part before `_`: the Python types of its values, each with the function that
+converts them to integers, floats, booleans or bytes."""
 
 
 def _parse_physical(text: str, cls: TypeClass) -> Any:
@@ -299,7 +303,7 @@ def _reject(text: str) -> Any:
 
 
 def column_to_sql(path: str) -> str:
-    """Return a column's dotted path as SQL text, with double quotes if it needs them."""
+    """Return the dotted path of a column as SQL text. Names that need it are in double quotes."""
     if _PLAIN_PATH.fullmatch(path) and not set(path.split(".")) & _RESERVED:
         return path
     # Each part is quoted by itself, because a quoted name with a dot may be the name of another column.

@@ -1,6 +1,6 @@
 """Conditions on partitions: predicates on partition columns, evaluated on the values in partition keys.
 
-The texts in keys are converted to values of the columns' types, and never compared as texts.
+The values in keys are texts. They are converted to the types of the columns before they are compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from metastore_assets.values.types import type_class
 
 
 class PartitionCondition:
-    """A condition that is bound to the partition columns of one table. Results are cached by value."""
+    """A condition on the partition columns of one table, with their types. Results are cached by value."""
 
     def __init__(self, condition: UnboundPredicate, table: str, types: Mapping[str, pa.DataType]) -> None:
         """Bind a condition to partition columns.
@@ -35,7 +35,7 @@ class PartitionCondition:
         Raises:
             ColumnNotFoundError: The condition names a column that is not in `types`.
             LiteralError: A literal is not a value of its column.
-            PredicateError: The type of a column has no comparable values.
+            PredicateError: The values of a column do not compare.
         """
         leaves = [LeafColumn(name, name, type_, False) for name, type_ in types.items()]
         self._predicate = bind_predicate(condition, table, leaves, noun="partition column")
@@ -44,10 +44,10 @@ class PartitionCondition:
         self._results: dict[tuple[int, str | None], bool] = {}
 
     def may_match(self, values: Mapping[str, str | None]) -> bool:
-        """Return whether the condition may be true of a partition, given the values that are known.
+        """Return whether the condition may be true of a partition, of which some values may be unknown.
 
         Args:
-            values: Texts of the partition's values by column, None for null. A missing column may have any value.
+            values: The texts of the known values, by column; None for null.
 
         Raises:
             LiteralError: A text is not a value of its column.
@@ -55,10 +55,7 @@ class PartitionCondition:
         return self._may_match(self._predicate, values)
 
     def _may_match(self, predicate: Predicate, values: Mapping[str, str | None]) -> bool:
-        """Return whether a predicate may be true of a partition, given its values by column name.
-
-        A column that is not in `values` may have any value.
-        """
+        """Return whether a predicate, which is the condition or a part of it, may be true of a partition."""
         # Bound predicates have no negations, so an unknown value can be taken as matching.
         if isinstance(predicate, And):
             return all(self._may_match(child, values) for child in predicate.children)
@@ -85,7 +82,7 @@ class PartitionCondition:
 
 
 def parse_partition_value(text: str | None, type_: pa.DataType, subject: str) -> pa.Array:
-    """Parse the text of a value in a partition key. The result is an array of length one.
+    """Parse the text of a value in a partition key to an array with the value.
 
     Args:
         text: The text; None for null.
@@ -108,7 +105,7 @@ def parse_partition_value(text: str | None, type_: pa.DataType, subject: str) ->
 
 
 def is_partition_value(text: str | None, type_: pa.DataType) -> bool:
-    """Return whether a text in a partition key is a value of a type. None is null."""
+    """Return whether a text in a partition key is a value of a type. None means null, which every type has."""
     try:
         parse_partition_value(text, type_, "")
     except (LiteralError, UnsupportedTypeError):

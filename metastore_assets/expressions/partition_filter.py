@@ -1,6 +1,6 @@
-"""Filters of a table's partitions: patterns for the values of each column, or a condition.
+"""Filters of a table's partitions: patterns for the values of columns, or a condition.
 
-A filter can exclude a partition even if only some of its values are known.
+A filter can exclude a partition of which only some values are known.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class PartitionFilter:
     """A filter by partition values. A filter without patterns and condition selects all partitions."""
 
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Pairs of a column and its patterns. In each column, a partition's value must match at least one pattern."""
+    """(column, its patterns). The value of each of these columns must match at least one of its patterns."""
     condition: UnboundPredicate | None = None
     """A condition on the values. `current_date` was replaced by a date when the condition was parsed."""
 
     @classmethod
     def of(cls, partitions: Mapping[str, tuple[str, ...]] | str) -> PartitionFilter:
-        """Return the filter that the configuration key `partitions` describes.
+        """Return the filter in the configuration key `partitions`.
 
         Args:
             partitions: Patterns by column, or the text of a condition.
@@ -58,10 +58,10 @@ class PartitionFilter:
         return tuple(dict.fromkeys(named))
 
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
-        """Return, in ascending order, the filter's columns that are no partition columns of a table or are ambiguous.
+        """Return the names in the filter that do not determine a partition column of a table, sorted.
 
-        A column matches by its name. Without an equal name, it matches if exactly one name differs only in upper and
-        lower case.
+        A name determines the column with this name. If there is none, it determines the only column whose name differs
+        in nothing but upper and lower case.
 
         Args:
             columns: The names of the table's partition columns.
@@ -73,7 +73,7 @@ class PartitionFilter:
 
         Args:
             table: The table's name or location, for messages.
-            types: The type of each partition column. `unknown_columns` of these columns must be empty.
+            types: The type of each partition column. `unknown_columns(types)` must be empty.
 
         Raises:
             LiteralError: A literal of the condition is not a value of its column.
@@ -97,14 +97,13 @@ class BoundPartitionFilter:
     condition: PartitionCondition | None = None
 
     def may_match(self, items: Iterable[tuple[str, str | None]]) -> bool:
-        """Return whether a partition may match, given the values that are known.
+        """Return whether a partition may match, of which some values may be unknown.
 
         Args:
-            items: Pairs of a column and its value, which is the text in partition keys or None for null. A column
-                without a pair may have any value.
+            items: (column, value) for each known value. A value is the text in partition keys; None for null.
 
         Raises:
-            LiteralError: A text is not a value of its column, and there is a condition.
+            LiteralError: There is a condition, and a text is not a value of its column.
         """
         values = dict(items)
         if self.condition is not None and not self.condition.may_match(values):
@@ -115,7 +114,7 @@ class BoundPartitionFilter:
 
 
 def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
-    """Return whether a value matches at least one of some patterns with the wildcards `*`, `?` and `[…]`.
+    """Return whether a value matches at least one of the patterns, which may have the wildcards `*`, `?` and `[…]`.
 
     Null matches only the pattern `__HIVE_DEFAULT_PARTITION__`.
     """

@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from metastore_assets.errors import PartitionKeyError
 
 ALL_PARTITIONS = "*"
-"""The text that selects all partitions; no key."""
+"""The text that selects all partitions. It is not a key."""
 UNPARTITIONED = "all"
-"""The single key of a table without partition columns. Other keys contain `=`."""
+"""The only key of a table without partition columns. All other keys contain `=`."""
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""The text that stands for null after `=`, as in Hive's folders. A value that is this text is encoded as
+"""The text for null after `=`, as in Hive's folders. A value that equals this text is encoded as
 `%5F_HIVE_DEFAULT_PARTITION__`."""
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_~:+@() ")
 _SIMPLE = re.compile(r"[a-zA-Z0-9_:-]*")
-"""Matches texts that need no encoding: most texts."""
+"""A quick test for most texts that need no encoding."""
 _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 
 
@@ -32,8 +32,8 @@ def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
     Names and values may be any text. Null, the empty text, and Hive's text for null have different keys.
 
     Args:
-        items: Pairs of a partition column and its value, None for null, in the table's column order. Without any, the
-            key is `all`.
+        items: (partition column, value), None for null, in the order of the table's partition columns. The key is
+            `all` if there are none.
     """
     if not items:
         return UNPARTITIONED
@@ -41,7 +41,7 @@ def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
 
 
 def decode_partition_key(key: str) -> tuple[tuple[str, str | None], ...]:
-    """Return the (column, value) pairs of a key; no pairs for `all`. Raises PartitionKeyError for an invalid key."""
+    """Return the (column, value) pairs of a key; none for `all`. Raises PartitionKeyError if the key is invalid."""
     items = [] if key == UNPARTITIONED else [_decode_item(key, item) for item in key.split("/")]
     if encode_partition_key(items) != key:
         raise PartitionKeyError(f"{key!r} is not a partition key as the Metastore writes them")
@@ -64,7 +64,7 @@ def _encode(text: str) -> str:
 
 
 def _stays(char: str, previous: str, last: bool) -> bool:
-    """Return whether a key contains a character unchanged, without percent-encoding.
+    """Return whether a key contains a character as it is, without percent-encoding.
 
     Args:
         char: The character.

@@ -1,9 +1,9 @@
-"""Selection of partitions by texts, the values of `partition=` in Python and of `--partition` in commands.
+"""Selection of partitions by texts, as in `partition=` in Python and `--partition` in commands.
 
 A text is one of these:
 
 - a key: `day=2024-01-01/country=FR`. It may be written without percent-encoding: `city=São Paulo`;
-- a pattern of the values of some or all partition columns: `day=2024-01-*/country=F?` or `country=FR`. `*`, `?` and
+- patterns for the values of some or all partition columns: `day=2024-01-*/country=F?` or `country=FR`. `*`, `?` and
   `[…]` are wildcards;
 - `*`: all partitions.
 
@@ -36,7 +36,7 @@ Items = tuple[tuple[str, str | None], ...]
 
 
 def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return all partition keys that at least one of some texts selects.
+    """Return the partition keys that at least one of the texts selects.
 
     Args:
         table: The table's name, for messages.
@@ -44,7 +44,7 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
         keys: The keys of all partitions of the table.
 
     Raises:
-        PartitionNotFoundError: A text selects no partition; the message names similar keys.
+        PartitionNotFoundError: A text selects no partition. The message names similar keys.
     """
     existing = set(keys)
     selected: set[str] = set()
@@ -56,7 +56,7 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return the partition keys that some texts name. Unlike in `match_partitions`, texts are not patterns.
+    """Return the partition keys that the texts name. Unlike in `match_partitions`, the texts are not patterns.
 
     Args:
         table: The table's name, for messages.
@@ -104,7 +104,7 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
 
 
 def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
-    """Return the keys that a text selects: as a readable key or, if no partition has this key, as patterns.
+    """Return the keys that a text selects. It is a key without percent-encoding or, if no partition has it, patterns.
 
     Raises PartitionNotFoundError if the text selects none.
     """
@@ -127,7 +127,7 @@ def _readable(items: Items) -> str:
 
 
 def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the (column, text) pairs of a text such as `column=text/column=text`.
+    """Return the (column, text) pairs of a text: (day, 2024-*) and (country, FR) for `day=2024-*/country=FR`.
 
     A `/` that is not followed by a column and `=` belongs to the text before it.
 
@@ -147,17 +147,16 @@ def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, 
 
 
 def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Combine texts that select partitions into one mapping of patterns by column.
+    """Combine texts that select partitions into one mapping: the patterns of each column, by its name.
 
-    A partition is selected if it matches one pattern of each column. Unlike `match_partitions`, this needs no list of
-    the
-    table's partitions.
+    A partition is selected if each of its values matches a pattern of the column. Unlike `match_partitions`, the
+    function needs no list of the table's partitions.
 
     Args:
         texts: Keys or patterns such as `day=2024-*/country=F?`, as `match_partitions` takes them.
 
     Raises:
-        ValueError: A text is no pattern, or the texts differ in more than one column.
+        ValueError: A text is neither a key nor a pattern, or the texts differ in more than one column.
     """
     alternatives: list[dict[str, str]] = []
     for text in texts:

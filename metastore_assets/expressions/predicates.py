@@ -1,12 +1,11 @@
 """Bound predicates: one class per operator, each with all its evaluators.
 
-A bound predicate is typed and contains no `not`. SQL has three truth values: true, false and null. A filter selects
-the rows where a predicate is true, so null and false need not be distinguished. Binding moves `not` to the leaves,
-which are conditions on one column. A bound predicate therefore needs only two truth values. Except for `IsNull`,
-neither a leaf nor its negation is true of a null.
+A bound predicate has typed columns. It is a tree of `And`, `Or` and leaves, which are conditions on one column. There
+is no `not`: binding moves it to the leaves, which have a field `negated`. Except for `IsNull`, neither a leaf nor its
+negation is true of a null. So a bound predicate is true or false of a row, while SQL also has null: a filter selects
+the rows of which the predicate is true, and need not distinguish false and null.
 
-Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares
-by
+Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares by
 its UTF-8 bytes.
 
 Evaluators:
@@ -15,8 +14,8 @@ Evaluators:
     eliminating_statistic  the statistic that proves that no row of a set matches (leaves only)
     to_sql                 SQL text that parses to the same predicate
 
-A concrete class without one of them fails when its module is imported. Evaluators in other packages are tables by
-class; `complete_evaluator` checks them in the same way.
+If a class lacks one of them, the import of its module fails. Evaluators in other packages are functions by class;
+`complete_evaluator` checks that no class is missing.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ from metastore_assets.values.types import TypeClass
 
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 COMMUTED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""By operator, the operator of the same comparison with its operands swapped."""
+"""For each operator, the one after the operands are swapped: `5 < x` is `x > 5`."""
 NEGATED: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-"""By operator, its negation: `<` is false of exactly the values of which `>=` is true."""
+"""For each operator, its negation: `<` is false of exactly the values of which `>=` is true."""
 
 MAX_SHOWN_VALUES = 10
-"""Most values of one `in` that SQL text for people contains."""
+"""Maximum number of values of one `in` in SQL text for people."""
 _MAX_EQUAL_VALUES = 16
-"""Most values of one `in` that `equal_values` returns by default."""
+"""Maximum number of values of one `in` that `equal_values` returns by default."""
 _MAX_COMPARED_VALUES = 64
-"""Most values of one `in` that are each compared with bounds, where the type allows no binary search."""
+"""Maximum number of values of one `in` that are compared with bounds one by one, if the type has no binary search."""
 _KERNELS: Mapping[Operator, str] = {
     "=": "equal",
     "!=": "not_equal",
@@ -75,25 +74,25 @@ _MINIMUM_AND_MAXIMUM = "minimum, maximum"
 
 @dataclass(frozen=True)
 class BoundColumn:
-    """A column to which a bound predicate refers. Each row has one value of it, or null."""
+    """A column in a bound predicate. It is inside no list and no map, so each row has one value of it, or null."""
 
     path: str
     """Dotted path in the current schema."""
     field_id: str
     cls: TypeClass | None
-    """None for columns whose values do not compare: structs, lists, maps, and types without a class."""
+    """The type class; None if values do not compare, as in structs, lists and maps."""
 
     @property
     def type_class(self) -> TypeClass:
-        """The class of a column whose values compare."""
+        """The type class, of a column whose values compare."""
         assert self.cls is not None
         return self.cls
 
 
 class CompleteClass(ABC):  # noqa: B024 (its families have the abstract methods)
-    """A base class whose concrete subclasses must define all abstract methods.
+    """A base class that checks, when a subclass is defined, that the subclass has all abstract methods.
 
-    This is checked when a subclass is defined, unless it is declared with `abstract=True`.
+    A subclass that is abstract itself is declared with `abstract=True`, and not checked.
     """
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
@@ -108,10 +107,10 @@ class Predicate(CompleteClass, abstract=True):
 
     @abstractmethod
     def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
-        """Return the matching rows as a boolean mask.
+        """Return a mask of the matching rows.
 
         Args:
-            arrays: The values of each referenced column by its field id, each of `row_count` rows.
+            arrays: The values of each referenced column, by its field id. Each has `row_count` rows.
             row_count: The number of rows.
         """
 
@@ -121,13 +120,13 @@ class Predicate(CompleteClass, abstract=True):
     ) -> RowBounds:
         """Return bounds on the number of matching rows in each set of rows.
 
-        The upper bound corresponds to Iceberg's inclusive evaluator: 0 means that no row can match. The lower bound
-        corresponds to its strict evaluator: the row count means that every row matches.
+        An upper bound of 0 means that no row matches (Iceberg's inclusive evaluator). A lower bound that equals the row
+        count means that all rows match (its strict evaluator).
 
         Args:
             row_counts: The number of rows of each set.
-            columns: Bounds of each referenced column by its field id.
-            limits: More upper bounds for some leaves: the maximum number of matching rows in each set.
+            columns: Bounds of each referenced column, by its field id.
+            limits: For some leaves, more upper bounds on the number of matching rows in each set.
         """
 
     @abstractmethod
@@ -135,25 +134,26 @@ class Predicate(CompleteClass, abstract=True):
         """Return SQL text that parses to the same predicate.
 
         Args:
-            max_values: Show at most this many values of each `in`. The text is then for people, and does not parse.
+            max_values: The maximum number of values of an `in`; None for all. A shortened text is for people only: it
+                does not parse.
         """
 
     @abstractmethod
     def leaves(self) -> Iterator[Leaf]:
-        """Yield the leaves of the predicate, which are conditions on one column, left to right."""
+        """Yield the leaves of the predicate, left to right."""
 
     def to_short_sql(self) -> str:
         """Return SQL text for users, with at most `MAX_SHOWN_VALUES` values of each `in`."""
         return self.to_sql(MAX_SHOWN_VALUES)
 
     def conjuncts(self) -> tuple[Predicate, ...]:
-        """Return the parts that `and` joins in this predicate, or the predicate itself if it is no conjunction."""
+        """Return the parts of a conjunction; for any other predicate, only the predicate itself."""
         return (self,)
 
 
 @dataclass(frozen=True)
 class Constant(Predicate):
-    """A predicate that is true of every row, or of no row."""
+    """A predicate that is true of all rows, or of none."""
 
     value: bool
 
@@ -235,7 +235,7 @@ class Leaf(Predicate, abstract=True):
 
     @abstractmethod
     def value_mask(self, array: pa.Array) -> Mask:
-        """Return for each value of an array of the column's type class whether it matches."""
+        """Return for each value whether it matches. The array has any type of the column's type class."""
 
     @abstractmethod
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
@@ -243,13 +243,13 @@ class Leaf(Predicate, abstract=True):
 
     @abstractmethod
     def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
-        """Return for each set the name of the statistic that proves that no row of it matches.
+        """Return the name of the statistic that proves that no row of a set matches, for each set.
 
-        The names are meaningful only for sets in which `bound_column_rows` allows no matching row.
+        A name has a meaning only if `bound_column_rows` allows no matching row in the set.
         """
 
     def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
-        """Return the values that matching rows can have, if there are at most `max_values`; otherwise an empty list."""
+        """Return the values that match, such as 1 and 2 for `in (1, 2)`; [] if there are more than `max_values`."""
         return []
 
     def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
@@ -311,7 +311,7 @@ class IsNaN(Leaf):
 
 
 class _ValueLeaf(Leaf, abstract=True):
-    """A condition on the order or the text of a value, so that minimum and maximum of a set can decide it."""
+    """A condition that the minimum and the maximum of a set of rows can decide, such as `<`, `in` or `like`."""
 
     @property
     @abstractmethod
@@ -320,7 +320,7 @@ class _ValueLeaf(Leaf, abstract=True):
 
     @abstractmethod
     def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return for each range whether a value in it may match, and whether all values match; null if unknown.
+        """Return (whether a value in a range may match, whether all match), both for each range; null if unknown.
 
         Args:
             minimum: The lower end of each range, inclusive, of the canonical type; null if unknown.
@@ -330,7 +330,7 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """The least and the greatest matching value, as arrays of length one; None if matching values form no range."""
+        """(least matching value, greatest matching value), as arrays of length one; None if they form no range."""
 
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
         some, every = self.match_range(column.minimum, column.maximum)
@@ -349,7 +349,7 @@ class _ValueLeaf(Leaf, abstract=True):
         return np.where(names == "", self._eliminating_bound(column), names)
 
     def _eliminating_bound(self, column: ColumnBounds) -> StatisticNames:
-        """Return for each set the bound that proves that no value matches: `minimum`, `maximum`, or both."""
+        """Return the bound that proves that no value of a set matches, for each set: `minimum`, `maximum`, or both."""
         if self.matching_range is None:
             return np.full(len(column.rows), _MINIMUM_AND_MAXIMUM)
         cls = self.column.type_class
@@ -367,7 +367,7 @@ class Comparison(_ValueLeaf):
     column: BoundColumn
     operator: Operator
     value: pa.Scalar
-    """The constant, of the canonical Arrow type of the column's type class."""
+    """The constant, in the canonical Arrow type of the column's type class."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # A pickled scalar is a Python value, which ends at microseconds and at the year 9999.
@@ -426,8 +426,8 @@ class In(_ValueLeaf):
 
     column: BoundColumn
     values: pa.Array
-    """The set: at least one value, without NaN, distinct and ascending, of the canonical Arrow type of the column's
-    class."""
+    """The set: at least one value, distinct and ascending, without NaN, in the canonical Arrow type of the column's
+    type class."""
     negated: bool = False
 
     def __eq__(self, other: object) -> bool:
@@ -481,13 +481,13 @@ class In(_ValueLeaf):
 
 @dataclass(frozen=True)
 class Like(_ValueLeaf):
-    """The condition that a text begins with `prefix` and, if there is a `pattern`, matches it; or its negation."""
+    """The condition that a text begins with `prefix`, and matches `pattern` if there is one; or its negation."""
 
     column: BoundColumn
     prefix: bytes
     """The bytes before the first wildcard of the pattern. Empty only if `pattern` is given."""
     pattern: str | None = None
-    """A `like` pattern with `\\` as its escape; None where any text may follow the prefix."""
+    """A `like` pattern with `\\` as its escape; None if any text may follow the prefix."""
     negated: bool = False
 
     @property
@@ -542,11 +542,11 @@ PREDICATE_CLASSES: tuple[type[Predicate], ...] = (Constant, And, Or, *_LEAF_CLAS
 
 
 def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -> Mapping[type[Predicate], Handler]:
-    """Return an evaluator's handlers by predicate class. Raises an error if a class has no handler.
+    """Return the handlers unchanged, after checking that each predicate class has one.
 
     Args:
-        name: The evaluator, for the message.
-        handlers: By predicate class, the function that evaluates predicates of that class.
+        name: The name of the evaluator, for the message.
+        handlers: The function that evaluates the predicates of each class.
 
     Raises:
         TypeError: A predicate class has no handler.
@@ -558,17 +558,17 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 
 
 def conjoin(children: Sequence[Predicate]) -> Predicate:
-    """Return the conjunction of some predicates, simplified; true without any.
+    """Join predicates with `and`, and simplify the result; true if there are no predicates.
 
-    Nested conjunctions are flattened, and duplicates and constants are removed. The result may be no `And`.
+    Nested conjunctions are flattened, and duplicates and constants are removed. The result need not be an `And`.
     """
     return _join(And, children, Constant(True))
 
 
 def disjoin(children: Sequence[Predicate]) -> Predicate:
-    """Return the disjunction of some predicates, simplified; false without any.
+    """Join predicates with `or`, and simplify the result; false if there are no predicates.
 
-    Nested disjunctions are flattened, and duplicates and constants are removed. The result may be no `Or`.
+    Nested disjunctions are flattened, and duplicates and constants are removed. The result need not be an `Or`.
     """
     return _join(Or, children, Constant(False))
 
@@ -579,8 +579,8 @@ def _join(kind: type[And | Or], children: Sequence[Predicate], neutral: Constant
     Args:
         kind: `And` or `Or`.
         children: The predicates to join.
-        neutral: The constant that does not change a junction, and the result for no predicates. The other constant,
-            as a child, determines the result.
+        neutral: The constant that changes nothing (true for `And`). It is the result for no predicates. If the other
+            constant is a child, it is the result.
     """
     distinct: dict[Predicate, None] = {}
     for child in children:

@@ -1,4 +1,4 @@
-"""Bounds on numbers of rows, for many sets of rows at once, such as the files of a table."""
+"""Bounds on numbers of rows, for many sets of rows at once, such as the fragments of a table."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 RowCounts: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
-"""For some conditions on one column, the greatest possible number of matching rows in each set of rows."""
+"""For some leaves (conditions on one column), the greatest possible number of matching rows in each set of rows."""
 
 
 @dataclass(frozen=True)
 class RowBounds:
-    """The least and the greatest possible number of matching rows in each set, both inclusive."""
+    """The least and the greatest possible number of rows with a property, such as matching rows, in each set."""
 
     least: RowCounts
     most: RowCounts
@@ -37,22 +37,20 @@ class RowBounds:
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """Bounds of one column's statistics in each of several sets of rows.
-
-    The bounds of an unknown number are as wide as possible.
-    """
+    """Bounds of one column in each of several sets of rows. An unknown number has the widest possible bounds."""
 
     rows: RowCounts
+    """The number of rows of each set."""
     nulls: RowBounds
     nans: RowBounds
     minimum: pa.Array
-    """A lower bound of the values other than NaN, of the canonical type; null where unknown or without such values."""
+    """A lower bound of the values other than NaN, of the canonical type; null if unknown or if there are no values."""
     maximum: pa.Array
-    """An upper bound of the values other than NaN, of the canonical type; null where unknown or without such values."""
+    """An upper bound of the values other than NaN, of the canonical type; null if unknown or if there are no values."""
 
     @property
     def numbers(self) -> RowBounds:
-        """Bounds of the number of values other than NaN."""
+        """Bounds of the number of values that are neither null nor NaN."""
         return RowBounds(
             np.maximum(self.rows - self.nulls.most - self.nans.most, 0),
             np.maximum(self.rows - self.nulls.least - self.nans.least, 0),
@@ -60,28 +58,25 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `and` from the bounds of its parts (Fréchet), for any correlation of the parts."""
+    """Return bounds on the rows for which all parts are true (Fréchet). The parts may be correlated in any way."""
     least = sum((part.least for part in parts), np.zeros_like(row_counts)) - (len(parts) - 1) * row_counts
     return RowBounds(np.maximum(least, 0), np.minimum.reduce([part.most for part in parts]))
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return the bounds of an `or` from the bounds of its parts (Fréchet), for any correlation of the parts."""
+    """Return bounds on the rows for which any part is true (Fréchet). The parts may be correlated in any way."""
     most = sum((part.most for part in parts), np.zeros_like(row_counts))
     return RowBounds(np.maximum.reduce([part.least for part in parts]), np.minimum(most, row_counts))
 
 
 def order_comparable(values: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
-    """Cast values so that Arrow's comparison kernels order them as the type class does.
-
-    The values must have the canonical type of the class.
-    """
+    """Cast values of the canonical type so that Arrow's comparison kernels order them as their type class does."""
     if isinstance(values, pa.Scalar):
         return order_comparable(array_of([values]), cls)[0]
     return storage(values) if cls.kind == "bytes" else comparable(values)
 
 
 def to_mask(booleans: pa.Array, *, if_null: bool) -> Mask:
-    """Return Arrow booleans as a numpy mask, with `if_null` in place of nulls."""
+    """Convert Arrow booleans to a numpy mask. Nulls become `if_null`."""
     mask: Mask = booleans.fill_null(if_null).to_numpy(zero_copy_only=False)
     return mask

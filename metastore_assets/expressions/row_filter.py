@@ -12,7 +12,7 @@ from metastore_assets.values.leaf_columns import plain_array, schema_leaves, spl
 
 
 class RowFilter:
-    """A predicate on the rows of Arrow tables with one schema. It can be pickled."""
+    """A predicate on the rows of Arrow tables that have the same schema. It can be pickled."""
 
     def __init__(self, predicate: Predicate, schema: pa.Schema) -> None:
         self.predicate = predicate
@@ -21,10 +21,10 @@ class RowFilter:
         """Positions in the schema of the top-level columns that the predicate refers to, ascending."""
 
     def mask(self, columns: Mapping[int, pa.Array], row_count: int) -> Mask:
-        """Return a mask of the rows that match.
+        """Return a mask of the matching rows.
 
         Args:
-            columns: The top-level columns at `positions`, by position, each of `row_count` rows.
+            columns: The top-level columns at `positions`, by position. Each has `row_count` rows.
             row_count: The number of rows.
         """
         field_ids = {column.field_id for column in referenced_columns(self.predicate)}
@@ -39,7 +39,7 @@ class RowFilter:
 
 
 def matching_rows(predicate: Predicate, table: pa.Table) -> Mask:
-    """Return a mask of the rows of a table that match a predicate, which was bound to the table's schema."""
+    """Return a mask of the rows of a table that match a predicate. It must be bound to the table's schema."""
     row_filter = RowFilter(predicate, table.schema)
     columns = {position: _combine_chunks(table.column(position)) for position in row_filter.positions}
     return row_filter.mask(columns, table.num_rows)

@@ -1,7 +1,7 @@
-"""Parser of SQL text.
+"""Parser of predicates in SQL text.
 
 The text is parsed with sqlglot, which depends on no other package and reports the location of errors. Only the nodes
-in the tables below are accepted. All other nodes are refused with a message, never ignored.
+in `_PREDICATES` and `_LITERALS` are accepted. All others are refused with a message, never ignored.
 """
 
 from __future__ import annotations
@@ -66,10 +66,12 @@ class _Predicates(Dialect):
 
 
 def parse_sql(text: str) -> UnboundPredicate:
-    """Return the unbound predicate of SQL text. `current_date` is replaced by the current day in UTC.
+    """Parse SQL text to an unbound predicate, whose columns have no types yet.
+
+    `current_date` is replaced by the current day in UTC.
 
     Raises:
-        PredicateError: The text does not parse, which the message locates, or has an unsupported construct.
+        PredicateError: The text does not parse, or has an unsupported construct. The message says where.
     """
     if not text.strip():
         raise PredicateError(f"the predicate is empty; {_GRAMMAR}")
@@ -92,7 +94,7 @@ def today() -> date:
 
 
 def _locate(text: str, error: SqlglotError) -> str:
-    """Return the location and the reason of an error in SQL text, as the end of a message; empty if unknown."""
+    """Return the end of a message: the location and the reason of an error in SQL text; empty if both are unknown."""
     details = error.errors[0] if isinstance(error, ParseError) and error.errors else None
     if not details or details.get("line") is None:
         quote = _find_unclosed_quote(text)
@@ -110,7 +112,7 @@ def _format_position(text: str, line: int, character: int) -> str:
 
 
 def _find_unclosed_quote(text: str) -> tuple[int, int] | None:
-    """Return the line and the character, both from 1, of a quote that is not closed; None if all are closed."""
+    """Return (line, character), both from 1, of the quote that is not closed; None if all quotes are closed."""
     opened, at = -1, 0
     while at < len(text):
         if opened < 0:
@@ -133,7 +135,7 @@ def _parse_predicate(node: exp.Expr) -> UnboundPredicate:
 
 
 def _parse_comparison(node: exp.Expr) -> UnboundPredicate:
-    """Return the comparison of a column with a literal; swapped if the literal comes first. Raises PredicateError."""
+    """Return the comparison of a column with a literal: `x > 5` for `5 < x`. Raises PredicateError."""
     operator = _OPERATORS[type(node)]
     left, right = node.this.unnest(), node.expression.unnest()
     if _is_name(left) and _is_name(right):
@@ -148,7 +150,7 @@ def _parse_comparison(node: exp.Expr) -> UnboundPredicate:
 
 
 def _parse_null_safe(node: exp.Expr) -> UnboundPredicate:
-    """Parse `is [not] distinct from` and `<=>`: comparisons in which null is a value."""
+    """Parse `is [not] distinct from` and `<=>`: comparisons in which null equals null."""
     left, right = node.this.unnest(), node.expression.unnest()
     if not _is_name(left):
         left, right = right, left
@@ -242,7 +244,7 @@ _PREDICATES: Mapping[type[exp.Expr], Callable[[exp.Expr], UnboundPredicate]] = {
     exp.Dot: _parse_column,
     exp.Identifier: _parse_column,
 }
-"""By sqlglot's class of a node that a predicate may contain: the function that parses it."""
+"""For each of sqlglot's classes of nodes that a predicate may contain, the function that parses the node."""
 
 
 def _parse_literal(node: exp.Expr) -> UnboundLiteral:
@@ -322,7 +324,7 @@ _LITERALS: Mapping[type[exp.Expr], Callable[[exp.Expr], UnboundLiteral]] = {
     exp.Timestamp: _parse_typed_text,
     exp.TsOrDsToDate: _parse_typed_text,
 }
-"""By sqlglot's class of a node that is a literal: the function that parses it."""
+"""For each of sqlglot's classes of nodes that may be a literal, the function that parses the node."""
 
 
 def _parse_text(node: exp.Expr) -> str:

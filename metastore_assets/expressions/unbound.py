@@ -1,6 +1,6 @@
-"""Unbound predicates: the results of parsing SQL text and Arrow expressions, before columns have types.
+"""Unbound predicates: the results of parsing SQL text and Arrow expressions. Their columns have no types yet.
 
-There is one class per operator. `bind` returns the corresponding predicate of `predicates`: typed, without negations.
+There is one class per operator. `bind` returns the corresponding class of `predicates`, which has types and no `not`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from metastore_assets.expressions.binding import Binder
 
 _MAX_DEPTH = 200
-"""Nested levels of `and`, `or` and `not`; a deeper predicate is refused."""
+"""Maximum number of nested levels of `and`, `or` and `not`. A deeper predicate is refused."""
 _MAX_EXPONENT = 400
-"""The exponent of a power of ten beyond the integers of all columns. Numbers of larger or smaller magnitude are
-replaced by 10**400 or 10**-400: comparisons have the same result, and the digits fit into memory."""
+"""Numbers beyond 10**400, or nearer to 0 than 10**-400, are replaced by these powers. They compare in the same way with
+the integers of all columns, and their digits fit into memory."""
 _LIKE_WILDCARDS = ("%", "_")
 
 
 @dataclass(frozen=True)
 class ColumnName:
-    """A column as it was written: the parts of a dotted path, each of which may contain dots."""
+    """A column as written in the predicate: the parts of its path. A quoted part may contain dots."""
 
     parts: tuple[str, ...]
 
@@ -89,22 +89,23 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
     @abstractmethod
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
-        """Return the literal as a scalar of the target's type class.
+        """Convert the literal to the type class of the target.
 
-        For classes of integers, dates, times and decimals it is a fraction instead: exact, in days, units or unscaled.
+        For integers, decimals, dates and times, the result is an exact fraction: of the unscaled value, of days, or of
+        the unit. So 1.5 can be compared with a column of integers. For other classes, the result is a scalar.
 
         Raises:
             LiteralError: The literal is not a value of the target.
         """
 
     def replacement(self, cls: TypeClass) -> str:
-        """Return the literal to write instead for a column of a type class, for messages."""
+        """Return the form of a valid literal for a column of a type class, for messages."""
         return expected_form(cls)
 
 
 @dataclass(frozen=True)
 class TextLiteral(UnboundLiteral):
-    """A text in quotes. Its type is that of the column or, after a word such as `date`, the `kind`."""
+    """A text in quotes: `'2024-01-31'` has the type of the column, `date '2024-01-31'` the type `kind`."""
 
     text: str
     kind: Literal["date", "timestamp", "time"] | None = None
@@ -114,7 +115,7 @@ class TextLiteral(UnboundLiteral):
         return repr(self.text)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
-        """Return the text as a value of the target's class. Its kind, if any, must be a temporal class or text."""
+        """Convert the text to the target's class. With a `kind`, it is a value only of temporal and string classes."""
         cls = target.cls
         if self.kind is not None and cls.name == "string":
             # A column of texts, such as a folder's name, is compared with the text of a date.
@@ -140,10 +141,10 @@ class TextLiteral(UnboundLiteral):
             target.reject(self)
 
     def _physical_value(self, target: LiteralTarget) -> pa.Scalar | Fraction | None:
-        """Return the text as an exact number of days or units, or as an unscaled number.
+        """Return the result of `to_value` for a class of integers, decimals, dates, times or timestamps, else None.
 
-        The result is None if the class has no such numbers. Raises ValueError or ArithmeticError if the text is no
-        number, date or time, and LiteralError for a time zone that the column does not have.
+        Raises ValueError or ArithmeticError if the text is no number, date or time, and LiteralError for a time zone
+        that the column does not have.
         """
         cls, text = target.cls, self.text.strip()
         if cls.kind == "integer" and cls.is_numeric:
@@ -216,7 +217,7 @@ class ArrowLiteral(UnboundLiteral):
         return to_literal(self.value, cls, target.subject)
 
     def rounded_to_float32(self) -> ArrowLiteral:
-        """Return the nearest 32-bit float of a double; any other value unchanged."""
+        """Return the literal, rounded to 32 bits if it is a double."""
         if not t.is_float64(self.value.type):
             return self
         return ArrowLiteral(pc.cast(self.value, pa.float32(), safe=False))
@@ -227,11 +228,12 @@ class UnboundPredicate(CompleteClass, abstract=True):
 
     @abstractmethod
     def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
-        """Return a typed predicate that is true of the same rows as this predicate or, if `negated`, as its negation.
+        """Return the predicate on the typed columns of a table.
 
         Args:
-            binder: Resolves names to the columns of a table.
-            negated: Whether to bind the negation. SQL's `not null` is null, which is not true.
+            binder: Resolves names to the columns of the table.
+            negated: Whether to return the negation. If this predicate is null, as for a null value, neither it nor its
+                negation is true.
             depth: The number of operators around this one.
 
         Raises:
@@ -242,12 +244,12 @@ class UnboundPredicate(CompleteClass, abstract=True):
 
     @abstractmethod
     def column_names(self) -> Iterator[str]:
-        """Yield the dotted paths that the predicate names, as they are spelled, left to right."""
+        """Yield the dotted paths of the columns, as they are spelled in the predicate, left to right."""
 
 
 @dataclass(frozen=True)
 class BooleanLiteral(UnboundPredicate, UnboundLiteral):
-    """True, false, or null: as a literal, and as a predicate."""
+    """`true`, `false` or `null`, as a literal and as a predicate."""
 
     value: bool | None
 
@@ -318,7 +320,7 @@ class UnboundOr(_UnboundJunction):
 
 
 class _UnboundLeaf(UnboundPredicate, abstract=True):
-    """A condition on the values of one column. It is null if the value is null."""
+    """A condition on one column. It is null (neither true nor false) if the value is null."""
 
     name: ColumnName
 
@@ -330,7 +332,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
 
     @abstractmethod
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the typed predicate, or its negation, on a column whose values compare."""
+        """Return the predicate, or its negation, on a column whose values compare."""
 
     def column_names(self) -> Iterator[str]:
         yield self.name.path
@@ -338,7 +340,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
 
 @dataclass(frozen=True)
 class UnboundIsNull(_UnboundLeaf):
-    """The condition `is null`. It is true or false of every row, never null."""
+    """The condition `is null`. For every row it is true or false, never null."""
 
     name: ColumnName
 
@@ -379,7 +381,7 @@ class UnboundComparison(_UnboundLeaf):
     operator: Operator
     literal: UnboundLiteral
     ieee: bool = False
-    """Whether NaN compares as in Arrow: it is not equal to, less than, or greater than any value, NaN included."""
+    """Whether NaN compares as in Arrow: it is not equal to, less than or greater than any value, not even NaN."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         """Return the typed comparison or its negation. With `ieee`, NaN compares as in Arrow."""
@@ -389,7 +391,7 @@ class UnboundComparison(_UnboundLeaf):
         if not self.ieee or target.cls.kind != "float" or self.literal.is_null:
             return predicate
         if compare(column, "=", self.literal, target) == IsNaN(column):
-            # Of comparisons with NaN only `!=` is true, and the negations of all others.
+            # Among comparisons with NaN, only `!=` is true. The negations of all others are true.
             return _is_not_null(column) if (self.operator == "!=") != negated else Constant(False)
         if self.operator not in (">", ">="):
             return predicate
@@ -403,11 +405,11 @@ class UnboundIn(_UnboundLeaf):
     name: ColumnName
     literals: tuple[UnboundLiteral, ...]
     rounded: bool = False
-    """Whether doubles are rounded to 32 bits for a column of 32-bit floats. Arrow's `is_in` does so, while its `=` and
-    `<` compare doubles."""
+    """Whether doubles are rounded to 32 bits if the column has 32-bit floats. Arrow's `is_in` does so; its `=` and `<`
+    do not."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the typed `in` or `not in`, with the literals that the column can have.
+        """Return the typed `in` or `not in`. Literals that the column cannot have, such as 1.5, are dropped.
 
         With a null among the literals, `not in` is true of no row.
         """
@@ -466,7 +468,7 @@ class UnboundLike(_UnboundLeaf):
         return Constant(False) if negated else _is_not_null(column)
 
     def _tokens(self) -> list[str]:
-        r"""Return the characters of the pattern. A literal wildcard or backslash is two characters, such as `\%`."""
+        r"""Return the characters of the pattern. An escaped wildcard or backslash is one item, such as `\%`."""
         tokens = []
         characters = iter(self.pattern)
         for character in characters:
@@ -481,9 +483,10 @@ class UnboundLike(_UnboundLeaf):
 
 
 def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, target: LiteralTarget) -> Predicate:
-    """Return the bound predicate that compares a column with a literal; false for the literal `null`.
+    """Return the bound predicate that compares a column with a literal.
 
-    The result need not be a comparison: an integer is never equal to 1.5, and NaN has a separate predicate.
+    The result need not be a `Comparison`. It is constantly false for the literal `null`, and for `x = 1.5` if the
+    column has integers. A comparison with NaN becomes `IsNaN`.
 
     Raises:
         LiteralError: The literal is not a value of the column.
@@ -508,7 +511,7 @@ def _is_not_null(column: BoundColumn) -> Predicate:
 
 
 def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
-    """Return a number as a float scalar for a float class, otherwise as an exact unscaled fraction.
+    """Convert a number to a scalar of a float class, or for another class to an exact fraction of its unscaled value.
 
     Numbers of huge or tiny magnitude are replaced; see `_MAX_EXPONENT`.
     """
@@ -522,15 +525,15 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 
 
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
-    """Return the comparison of an integer column with any number, as a comparison with an integer.
+    """Return the comparison of an integer column with a number that may have a fraction: `x < 1.5` becomes `x < 2`.
 
-    For example, `x < 1.5` becomes `x < 2`. If all values compare equally with the number, as with `x = 1.5` or a number
-    outside the range of the type, the result is a constant or `is not null`.
+    If the comparison is true or false of all values, the result is `is not null` or false: `x = 1.5` is always false,
+    and `x < 1e30` always true.
 
     Args:
         column: A column of a class of integers, dates, times or decimals.
         operator: The operator.
-        value: The number: exact, in days, units or unscaled.
+        value: The exact number: of days, of units, or unscaled.
     """
     cls = column.type_class
     least, greatest = cls.physical_range
@@ -547,7 +550,7 @@ def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -
 
 
 def _compare_nan(column: BoundColumn, operator: Operator) -> Predicate:
-    """Return the predicate that compares a column with NaN. NaN is the greatest value."""
+    """Return the predicate that compares a column with NaN, which is the greatest value and equals itself."""
     if operator in ("=", ">="):
         return IsNaN(column)
     if operator in ("!=", "<"):

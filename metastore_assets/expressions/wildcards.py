@@ -10,16 +10,16 @@ from fnmatch import fnmatchcase
 
 
 def matches_wildcards(text: str, pattern: str) -> bool:
-    """Return whether a pattern matches a text from its beginning to its end. Upper and lower case differ."""
+    """Return whether a pattern matches a complete text. Upper and lower case differ."""
     return fnmatchcase(text, pattern)
 
 
 def matches_any_pattern(text: str, patterns: Iterable[str], *, ignore_case: bool = False) -> bool:
-    """Return whether at least one of some patterns matches a text from its beginning to its end.
+    """Return whether at least one of the patterns matches a complete text.
 
     Args:
         text: The text.
-        patterns: The patterns; an empty iterable matches nothing.
+        patterns: The patterns. If there are none, nothing matches.
         ignore_case: Whether upper and lower case are the same, in the text and in the patterns.
     """
     if ignore_case:
@@ -28,7 +28,7 @@ def matches_any_pattern(text: str, patterns: Iterable[str], *, ignore_case: bool
 
 
 def escape_wildcards(text: str) -> str:
-    """Return a pattern that matches the text itself and nothing else."""
+    """Return a pattern that matches only the text itself."""
     from glob import escape
 
     return escape(text)

@@ -1,4 +1,4 @@
-"""Reads of the live rows of tables, which open only data files that may have matching rows.
+"""Reads of the live rows of tables, without deleted ones. Only data files that may have matching rows are opened.
 
-The package serves Arrow, Polars and DuckDB. It also plans these reads, and those of Spark.
+The results are for Arrow, Polars and DuckDB. The package also plans the reads of Spark.
 """

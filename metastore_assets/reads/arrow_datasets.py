@@ -1,7 +1,7 @@
-"""Datasets of pyarrow over a table's data files, whose fragments carry bounds as guarantees.
+"""Datasets of pyarrow over a table's data files. Their fragments have bounds of columns as guarantees.
 
-A guarantee is an expression that is true of all rows of a fragment. Arrow skips the fragment if a filter contradicts
-the guarantee. Arrow also uses the guarantee to simplify the filter. Two rules keep the simplified filter right:
+A guarantee is an expression that is true of all rows of a fragment. Arrow skips a fragment if the filter of a query
+contradicts its guarantee. Arrow also uses the guarantee to simplify the filter. Two rules keep this correct:
 
 - If a column may have nulls, its guarantee is true of nulls.
 - A column that may have NaN has no guarantee. With the guarantee `x <= 5`, Arrow would simplify the filter `~(x <= 5)`
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from metastore_assets.reads.snapshot_rows import SnapshotRows
 
 _FIRST_COMMON_DAY = -141_427
-"""The day 1582-10-15, from which on the Julian calendar of old writers and the Gregorian calendar agree."""
+"""The day 1582-10-15. Old writers use the Julian calendar before it, and from it on the Gregorian one."""
 _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _FOOTER_THREADS, _FOOTER_CHUNK = 8, 16
-"""Number of footers that the child reads at the same time, and number of files that one message carries."""
+"""Number of footers that the child reads at the same time, and number of files in one message."""
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
 def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fragment], pruner: Pruner) -> ds.Dataset:
-    """Return a dataset of some fragments of a snapshot.
+    """Return a dataset of fragments of a snapshot.
 
     Args:
         rows: The rows of the snapshot.
         snapshot: The snapshot.
-        fragments: The fragments that the dataset has.
-        pruner: The version whose bounds are the guarantees.
+        fragments: The fragments of the dataset.
+        pruner: The version whose bounds become guarantees.
 
     Raises:
         MetastoreError: Arrow alone cannot read the rows of a fragment; the message says why.
@@ -93,10 +93,10 @@ def _validated_path(table: str, file: ArrowFile) -> str:
 
 
 def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
-    """Raise MetastoreError if Arrow would match a column of a file with another one than the format does.
+    """Raise MetastoreError if Arrow would read another column of a file than the table's format does.
 
-    The check is made only for formats that ignore case or match by field id. A child process reads the schemas of the
-    files.
+    Only files of formats that ignore case or match columns by field id are checked. A child process reads their
+    schemas.
 
     Args:
         rows: The rows of the snapshot.
@@ -120,7 +120,7 @@ def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowF
 
 
 def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
-    """Return a message if Arrow would match the columns of the file otherwise than the format; None if not."""
+    """Return a message if Arrow would read other columns of the file than the format does; None if not."""
     columns = open_columns("parquet", file.location.open(file.path))
     try:
         fields = list(columns.fields)
@@ -202,7 +202,7 @@ def _refused(table: str, reason: str) -> MetastoreError:
 
 
 class _Guarantees:
-    """The statistics of a version's fragments, converted to guarantees."""
+    """The guarantees of fragments, from the statistics of a version."""
 
     def __init__(self, schema: pa.Schema, table_schema: pa.Schema, pruner: Pruner) -> None:
         selection = pruner.index.all
@@ -230,7 +230,7 @@ class _Guarantees:
         return reduce(and_, parts) if parts else pc.scalar(True)
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
-        """Yield `column = value` for each partition column. Arrow fills columns that the file lacks from these."""
+        """Yield `column = value` for each partition column. Arrow takes columns that the file lacks from these."""
         for name, value in constants:
             field = self._schema.field(name)
             scalar = value.cast(field.type)[0]
@@ -242,7 +242,13 @@ def _top_level(schema: pa.Schema) -> list[LeafColumn]:
 
 
 def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expression | None:
-    """Return an expression that is true of a column in all rows of a fragment; None if the statistics allow none."""
+    """Return an expression on a column that is true of all rows of a fragment; None if statistics give none.
+
+    Args:
+        field: The column.
+        bounds: The bounds of the column in all fragments of the version.
+        position: The position of the fragment among them.
+    """
     if bounds.nans.most[position]:
         return None
     column = pc.field(field.name)
@@ -265,7 +271,7 @@ def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expre
 
 
 def _is_before_1582(scalar: pa.Scalar) -> bool:
-    """Return whether a date or timestamp is before 1582-10-15, where calendars differ."""
+    """Return whether a date or timestamp is before 1582-10-15, when calendars differ."""
     # Units of a timestamp are not cast to seconds, because the cast would round fractions before 1970 up.
     type = scalar.type if pa.types.is_timestamp(scalar.type) else pa.timestamp("s")
     units = pa.array([scalar]).cast(type).cast(pa.int64())[0].as_py()

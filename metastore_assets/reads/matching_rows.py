@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 def create_scan_engine(spark: StartSpark | None) -> Engine:
-    """Return an engine that reads fragments in child processes, and also in Spark if there is a session."""
+    """Return an engine that reads fragments in child processes or, if there is a session and much to read, in Spark."""
     return Engine(spark, "auto")
 
 
@@ -63,12 +63,12 @@ def compute_row_masks(row_filter: RowFilter, reader: FragmentReader) -> Iterator
 def matching_rows(
     row_filter: RowFilter | None, schema: pa.Schema, positions: Sequence[int], fragment: Fragment
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some top-level columns of the matching rows of a fragment, chunk by chunk, in the types of `plain_schema`.
+    """Yield columns of the matching rows of a fragment, chunk by chunk, in the types of `plain_schema`.
 
     Args:
         row_filter: The filter; None if all rows match.
         schema: The schema of the table.
-        positions: Positions of the columns in the schema. Without any, batches have one column of nulls.
+        positions: Positions of the top-level columns to return. If there are none, batches have one column of nulls.
         fragment: The fragment.
 
     Raises:
@@ -87,7 +87,7 @@ def matching_rows(
 
 
 def plain_schema(schema: Iterable[pa.Field]) -> pa.Schema:
-    """Return the schema in which rows are read: plain types, without the metadata of formats."""
+    """Return the schema of rows that are read: without encodings, extension types and the metadata of formats."""
     return pa.schema([_plain_field(field) for field in schema])
 
 
@@ -113,7 +113,7 @@ def _nested_field(field: pa.Field) -> pa.Field:
 
 @contextmanager
 def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
-    """Open a fragment for reading. Errors of its reader, also within the `with` block, become FragmentErrors."""
+    """Open a fragment for reading. Errors of its reader become FragmentErrors, also those within the `with` block."""
     try:
         with fragment.source.open() as reader:
             yield reader
@@ -133,10 +133,10 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
 def _read_chunks(
     schema: pa.Schema, positions: Sequence[int], reader: FragmentReader
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Yield pairs: one array per column, all of them for the same rows, and the number of these rows.
+    """Yield (one array per column, row count) for consecutive sets of rows.
 
-    The reader cuts columns into arrays at different rows. This function cuts them at the same rows. Without columns, it
-    yields one pair for all rows.
+    The reader cuts each column into chunks at different rows. This function cuts all columns at the same rows. Without
+    columns, it yields one pair for all rows.
     """
     if not positions:
         yield [], reader.row_count

@@ -1,4 +1,4 @@
-"""Lazy frames of Polars, whose predicates and columns decide what is read."""
+"""Lazy frames of Polars over the rows of a table. Only the files and columns that a query needs are read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _FrameSource:
             frame = _to_frame(batch)
 
     def _open(self, columns: Sequence[str], predicate: pl.Expr | None, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """Return the rows for which the predicate may be true."""
+        """Return rows that include all rows for which the predicate is true."""
         where = None if predicate is None else weaken_predicate(predicate, self._rows.schema)
         if where is not None:
             try:
@@ -71,7 +71,7 @@ def _to_frame(batch: pa.RecordBatch) -> pl.DataFrame:
 
 
 def _to_polars_schema(table: str, schema: pa.Schema) -> pl.Schema:
-    """Return the columns in Polars' types. Raises UnsupportedTypeError."""
+    """Return the schema in Polars' types. Raises UnsupportedTypeError."""
     for field in schema:
         if _has_wide_decimal(field.type):
             raise UnsupportedTypeError(

@@ -1,7 +1,7 @@
 """Translation of Polars' predicates to Arrow expressions, for pruning.
 
-Polars has no public access to the parts of an expression except its serialized form, which may change between versions.
-A part in an unknown form is left out, so that more files are read. Polars itself filters the rows.
+Only the serialized form of an expression gives access to its parts, and it may change between versions of Polars. A
+part in an unknown form is ignored, so more files are read. Polars itself filters the rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def weaken_predicate(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | N
         schema: The columns with the types in which Polars gets them.
 
     Returns:
-        The expression, which may be true of more rows. None if no part of the predicate is understood.
+        The expression. It may be true of more rows. None if no part of the predicate has a known form.
     """
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
@@ -56,7 +56,7 @@ class _Translator:
         self._types = {field.name: field.type for field in schema if names.count(field.name) == 1}
 
     def weaken(self, node: Any) -> pc.Expression | None:
-        """Return an expression that is true wherever the node is true; None if the node is not understood."""
+        """Return an expression that is true of all rows for which the node is true; None for an unknown form."""
         try:
             return self._weaken(node)
         except _UNKNOWN_FORM:
@@ -104,7 +104,10 @@ class _Translator:
         return None
 
     def _compare(self, name: str, operator: str, literal: Any) -> pc.Expression | None:
-        """Return the Arrow comparison of a column with a literal. Raises KeyError for an unknown operator."""
+        """Return the Arrow comparison of a column with a literal; None for null and infinities.
+
+        Raises KeyError for an unknown operator.
+        """
         compare, field = _COMPARISONS[operator], pc.field(name)
         scalar = _parse_literal(literal, self._types[name])
         if not scalar.is_valid:
@@ -118,9 +121,9 @@ class _Translator:
         return expression
 
     def _is_in(self, name: str, literal: Any, *, nulls_equal: bool) -> pc.Expression | None:
-        """Return the Arrow test of whether a column's value is in a list.
+        """Return the Arrow expression for `is_in`; None for a type without one.
 
-        Polars serializes the list as an Arrow stream.
+        The literal is a list, which Polars serializes as an Arrow stream.
         """
         type_ = self._types[name]
         if not (pa.types.is_integer(type_) or _is_text(type_) or pa.types.is_date32(type_)):
@@ -135,9 +138,9 @@ class _Translator:
 
 
 def _parse_literal(node: Any, type_: pa.DataType) -> pa.Scalar:
-    """Return a serialized literal as a scalar of a column's type.
+    """Convert a serialized literal to a scalar of a column's type.
 
-    Raises an error of `_UNKNOWN_FORM` for a literal of another type, because Polars then compares converted values.
+    Raises an error of `_UNKNOWN_FORM` for a literal of another type: Polars would convert the column's values.
     """
     ((kind, value),) = node["Literal"].items()
     ((stored, content),) = value.items()

@@ -1,4 +1,4 @@
-"""Scan plans: the fragments of a table that must be read for a predicate, and the number of matching rows in others.
+"""Scan plans: the fragments of a table that must be read for a predicate, and what is known of the others.
 
 A fragment is a data file of the table, together with the deletes that apply to it.
 """
@@ -33,7 +33,7 @@ from metastore_assets.values.types import TypeClass, type_fingerprint
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The fragments of one snapshot, grouped by whether all or some of their rows match a predicate."""
+    """The fragments of one snapshot that may have rows that match a predicate, and known numbers of these rows."""
 
     snapshot: Snapshot
     filter: RowFilter
@@ -42,11 +42,12 @@ class ScanPlan:
     partial_fragments: tuple[Fragment, ...]
     """All other fragments that may have matching rows."""
     counted_rows: int
-    """Number of matching rows in all fragments where it is exactly known, `full_fragments` included."""
+    """Number of matching rows in the fragments in which this number is exactly known, `full_fragments` included."""
     least_rows: Mapping[str, int]
-    """By fragment id, a lower bound of the number of matching rows; without fragments that have no statistics."""
+    """A lower bound of the number of matching rows of each fragment, by id. Fragments without statistics are missing.
+    """
     counted_ids: frozenset[str]
-    """Ids of the `partial_fragments` whose number of matching rows is exactly known, so that a count need not read
+    """Ids of the `partial_fragments` in which the number of matching rows is exactly known. A count does not read
     them."""
 
     @property
@@ -70,10 +71,10 @@ def plan_scan(
     choice: SnapshotChoice,
     runner: TaskRunner | None = None,
 ) -> ScanPlan:
-    """Return which fragments of a table have to be read for a predicate.
+    """Return a plan with the fragments of a table that have to be read for a predicate.
 
     Args:
-        lookup: The version whose statistics decide.
+        lookup: The version with the statistics.
         table: The location of the table.
         where: The predicate, as SQL text or an Arrow expression.
         choice: The snapshot to read.
@@ -91,7 +92,7 @@ def plan_scan(
 def load_snapshot(
     lookup: Table, table: TableConfig, choice: SnapshotChoice, runner: TaskRunner | None = None
 ) -> tuple[TableFormat, Snapshot]:
-    """Return the opened table and its snapshot. Raises MetastoreError if the snapshot no longer exists."""
+    """Return (opened table, snapshot). Raises MetastoreError if the snapshot no longer exists."""
     table_format = _open_format(lookup, table, choice, runner)
     return table_format, table_format.snapshot()
 
@@ -99,7 +100,7 @@ def load_snapshot(
 def plan_snapshot_scan(
     lookup: Table, table: TableConfig, loaded: tuple[TableFormat, Snapshot], where: str | pc.Expression
 ) -> ScanPlan:
-    """Return which fragments of a loaded snapshot have to be read for a predicate. Errors are those of `plan_scan`."""
+    """Return the plan of `plan_scan` for a snapshot that `load_snapshot` returned. Errors are those of `plan_scan`."""
     table_format, snapshot = loaded
     leaves = [leaf for leaves in schema_leaves(snapshot.schema) for leaf in leaves]
     predicate = parse_predicate(where, table.name, leaves)
@@ -130,12 +131,12 @@ def plan_snapshot_scan(
 
 
 def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
-    """Return the fragments to read, and the filter of each.
+    """Return the fragments to read, each with the filter of its rows.
 
     Args:
-        plan: The fragments, grouped by whether all or some of their rows match.
-        limit: The number of matching rows that suffice; None for all. If some fragments are certain to have that
-            many, only these fragments are returned.
+        plan: The plan.
+        limit: The number of matching rows that is enough; None for all rows. With a limit, the fewest fragments are
+            returned that certainly have so many.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
@@ -150,7 +151,7 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
 
 def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """Return the positions of top-level columns in a schema, all of them by default. Raises ColumnNotFoundError."""
+    """Return the positions of top-level columns in a schema; of all columns for None. Raises ColumnNotFoundError."""
     if columns is None:
         return list(range(len(schema)))
     positions = []
@@ -166,7 +167,7 @@ def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequen
 
 
 def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
-    """Return field ids of the columns that are new since the version, or have another type."""
+    """Return the field ids of the columns that were added since the version, or have another type now."""
     version_types = {
         leaf.field_id: type_fingerprint(leaf.type)
         for version_leaves in schema_leaves(lookup.version.schema)
@@ -178,7 +179,7 @@ def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
 def resolve_fragments(
     lookup: Table, table: TableConfig, ids: Collection[str], runner: TaskRunner | None = None
 ) -> tuple[list[Fragment], pa.Schema]:
-    """Find fragments of a version in the table's current snapshot, or else in the version's snapshot.
+    """Return fragments of a version, from the table's current snapshot or, if it lacks some, the version's snapshot.
 
     Args:
         lookup: The version.
@@ -187,7 +188,7 @@ def resolve_fragments(
         runner: Reads the table's metadata; None for child processes.
 
     Returns:
-        The fragments, and the schema of the snapshot that has them.
+        (fragments, schema of the snapshot that has them).
 
     Raises:
         MetastoreError: The snapshot of the version no longer exists, or has other fragments.
@@ -211,11 +212,11 @@ def bound_by_format(
     Args:
         table_format: The table.
         snapshot: The snapshot that has the fragments.
-        fragments: Fragments that the version does not have. Those without a row count are left out.
+        fragments: Fragments that the version does not have. Those without a row count are ignored.
         predicate: A predicate that is bound to the snapshot's columns.
 
     Returns:
-        By fragment id, the number of rows, and the least and the greatest number of matching rows.
+        (row count, least number of matching rows, greatest number of matching rows) of each fragment, by its id.
     """
     counted = [fragment for fragment in fragments if fragment.row_count is not None]
     if not counted:
@@ -234,9 +235,9 @@ def bound_by_format(
 
 
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
-    """Narrow the bounds of a column with the metadata of a table format.
+    """Narrow the bounds of a column with the metadata of a table format, a result of `TableFormat.bounds`.
 
-    Such metadata has no NaN counts, and its null counts may include deleted rows.
+    The metadata has no NaN counts, and its null counts may include deleted rows.
     """
     try:
         minimum, maximum = (canonical(metadata[name].combine_chunks(), cls) for name in ("minimum", "maximum"))

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 _MAX_PROCESSES = 8
 _MAX_THREADS = 8
-"""Most fragments that one child reads at the same time, if they are small: it mostly waits for their storage."""
+"""Maximum number of small fragments that one child reads at the same time. It mostly waits for their storage."""
 _CHILD_BYTES = 32 << 20
-"""Bytes of data files that one child reads at the same time, unless a single file is larger."""
+"""Maximum bytes of data files that one child reads at the same time, unless a single file is larger."""
 _GROUP_BYTES, _GROUP_FILES = 8 << 20, 16
-"""Most bytes and files that one message carries to a child, unless a single file is larger."""
+"""Maximum bytes and files in one message to a child, unless a single file is larger."""
 _OPEN_COST, _PROCESS_COST = 256 << 10, 16 << 20
-"""Costs of opening a file, and of starting a child: the number of bytes that are read in the same time."""
+"""The time of opening a file, and of starting a child, as the number of bytes that are read in this time."""
 _MIN_GROUPS = 256
-"""Number of files up to which each is a group of its own, so that all children and threads have work."""
+"""If there are fewer files than twice this number, each message has one file, so that all children have work."""
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 8 << 20
 """Small batches are joined until they have this many rows or bytes."""
 
@@ -54,16 +54,16 @@ _BATCH_ROWS, _BATCH_BYTES = 65_536, 8 << 20
 class SnapshotRows:
     """The rows of one snapshot of a table. Each read opens only the fragments that may have matching rows.
 
-    The snapshot does not change. A read fails if a later commit and a cleanup have removed its data files.
+    The snapshot stays the same. If its data files are cleaned up after a later commit, reads fail.
     """
 
     def __init__(self, lookup: Table, table: TableConfig, choice: SnapshotChoice) -> None:
         """Load the snapshot; data files are not read.
 
         Args:
-            lookup: The version whose statistics decide which fragments are opened.
+            lookup: The version with the statistics.
             table: The location of the table.
-            choice: The table's current snapshot, or the one that the version describes.
+            choice: `now` for the table's current snapshot, `version` for the snapshot of the version.
 
         Raises:
             MetastoreError: The snapshot of the version no longer exists.
@@ -81,10 +81,9 @@ class SnapshotRows:
         return self._table.name
 
     def list_shown_columns(self) -> list[str]:
-        """Return the names of the version's top-level columns, except those with hidden values.
+        """Return the current names of the version's top-level columns, without columns that have hidden values.
 
-        Columns are matched by id. Columns that are newer than the version are left out, because it is not known whether
-        they are hidden.
+        Columns that were added since the version are missing, because it is unknown whether they are hidden.
         """
         hidden = {row.field_id for row in self._lookup.statistics() if row.reason == HIDDEN_REASON}
         shown = {
@@ -109,7 +108,7 @@ class SnapshotRows:
         Args:
             columns: Names of top-level columns; None for all.
             where: A predicate, as SQL text or a pyarrow expression; None for all rows.
-            limit: The greatest number of rows; None for all.
+            limit: The maximum number of rows; None for all.
 
         Raises:
             PredicateError: The predicate does not parse, or refers to a column whose values do not compare.
@@ -128,15 +127,15 @@ class SnapshotRows:
         return pa.RecordBatchReader.from_batches(schema, batches if limit is None else _take(batches, limit))
 
     def lazy(self) -> pl.LazyFrame:
-        """Return the rows as a lazy frame of Polars. Raises UnsupportedTypeError if it has no type for a column."""
+        """Return the rows as a lazy frame of Polars. Raises UnsupportedTypeError if Polars has no type for a column."""
         from metastore_assets.reads.polars_frames import lazy_frame  # Polars takes 100 ms to be imported
 
         return lazy_frame(self)
 
     def dataset(self, where: str | pc.Expression | None = None) -> ds.Dataset:
-        """Return a dataset of the data files that may have matching rows, with bounds as guarantees.
+        """Return a pyarrow dataset of the data files that may have matching rows. Its fragments have guarantees.
 
-        Raises MetastoreError if Arrow alone cannot read the rows of a file, and errors of `read` for the predicate.
+        Raises MetastoreError if Arrow alone cannot read the rows of a file, and the errors of `read` for the predicate.
         """
         from metastore_assets.reads.arrow_datasets import build_dataset  # pyarrow.dataset takes time to be imported
 
@@ -183,7 +182,7 @@ class _RowRequest:
 
 
 def _group_tasks(tasks: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
-    """Yield the tasks in groups, of which each is one message to a child process. Small files may share a group."""
+    """Yield groups of tasks. A group is one message to a child process; small files may share one."""
     most_files = max(1, min(_GROUP_FILES, len(tasks) // _MIN_GROUPS))
     group: list[ScanTask] = []
     size = 0
@@ -227,7 +226,7 @@ def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch without columns that has as many rows as the given one.
 
-    It is made in this process, because Arrow's IPC format cannot transfer it.
+    Child processes cannot send such batches, because Arrow's IPC format has none.
     """
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
 

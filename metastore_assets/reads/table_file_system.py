@@ -1,4 +1,4 @@
-"""The data files of a table as a file system of pyarrow, for files that Arrow's own file systems cannot open safely."""
+"""The data files of a table as a file system of pyarrow, which applies the table's options and location policy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from metastore_assets.formats.base import ArrowFile
 
 
 class TableFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
-    """Some data files of a table, opened with the options and by the location policy of the table.
+    """A read-only file system of some data files of a table, which cannot be listed.
 
-    Files cannot be listed or written. Each time a file is opened, its path is checked again, because a link may have
-    replaced the file.
+    Files are opened with the options of the table. Each time a file is opened, its path is checked against the location
+    policy of the table, because a link may have replaced the file.
     """
 
     def __init__(self, files: Mapping[str, ArrowFile]) -> None:

@@ -1,6 +1,6 @@
 """Queries that read a table's data files if stored statistics are not sufficient.
 
-They are exact counts, scans, statistics of filtered rows, and Spark's data source.
+There are exact counts, scans, statistics of filtered rows, and Spark's data source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["TableScanner", "count", "filter_table", "register", "scan"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register `spark.read.format("metastore")` with a session; `MetastoreSource` describes its options.
+    """Register the data source `metastore` with a session. `MetastoreSource` describes its options.
 
     Raises ConfigError for PySpark before 4.0, which has no data sources in Python.
     """

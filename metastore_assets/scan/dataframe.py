@@ -39,11 +39,12 @@ class ScanSchema(NamedTuple):
 def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRequest) -> DataFrame:
     """Return the rows that match a predicate as a Spark DataFrame, in no particular order.
 
-    The rows equal those of a full scan with that filter. The format's own readers read them in Spark's tasks when the
-    frame is evaluated, so deletes and renames are applied. Fragments without a matching row are not opened.
+    The rows equal those of a full scan with that filter. When the frame is evaluated, Spark's tasks read them with the
+    readers of the table's format, so deletes and renames are applied. Fragments that have no matching row by their
+    statistics are not opened.
 
     Args:
-        lookup: The version whose statistics decide which fragments are read.
+        lookup: The version with the statistics.
         table: The location of the table.
         spark: The session.
         request: The requested columns, predicate and limit. With a limit, only the fewest fragments that certainly
@@ -77,7 +78,14 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
 def _read_partition(
     packed_tasks: Sequence[bytes], packed_schema: bytes, limit: int | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the matching rows of one Spark partition, at most `limit`."""
+    """Yield at most `limit` matching rows of one Spark partition.
+
+    Args:
+        packed_tasks: The pickled tasks of each partition.
+        packed_schema: The pickled `ScanSchema`.
+        limit: The maximum number of rows; None for all.
+        batches: A column `id` with the numbers of partitions to read.
+    """
     prepare_task()
     rows = _read_all(packed_tasks, pickle.loads(packed_schema), batches)
     if limit is None:

@@ -1,4 +1,4 @@
-"""Exact numbers of matching rows, from the statistics of a version or, if these are not sufficient, data files."""
+"""Exact numbers of matching rows, from the statistics of a version or, if they are not sufficient, from data files."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def count(
 ) -> Count:
     """Return the exact number of rows that match a predicate.
 
-    A fragment (a data file with its deletes) is read only if its statistics do not decide how many of its rows match.
-    If a commit removes a file while the current snapshot is counted, the newest snapshot is counted instead.
+    A fragment (a data file with its deletes) is read only if statistics do not show how many of its rows match. If a
+    commit removes a file while the current snapshot is counted, the newest snapshot is counted instead.
 
     Args:
-        lookup: The version whose statistics decide.
+        lookup: The version with the statistics.
         table: The location of the table.
         where: The predicate, as SQL text or an Arrow expression.
         spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
@@ -72,10 +72,10 @@ def _exact_count(lookup: Table, plan: ScanPlan, row_count: int, fragments_read: 
 
 
 def _count_from_version(lookup: Table, where: str | pc.Expression, plan: ScanPlan) -> int | None:
-    """Return the number of matching rows by the version's value counts, without reading data files.
+    """Return the number of matching rows from the version's value counts, without reading data files.
 
-    The result is None if the plan already has the number, if the version describes another snapshot than the plan, or
-    if value counts are not sufficient.
+    The result is None if value counts are not sufficient, if the version describes another snapshot than the plan, or
+    if the plan already has the number.
     """
     version, snapshot = lookup.version, plan.snapshot
     if not plan.uncounted_fragments:

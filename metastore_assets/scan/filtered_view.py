@@ -1,6 +1,7 @@
-"""Filtered views of tables: the profiles of matching rows, from stored profiles and from data files that are read.
+"""Filtered views of tables: the profiles of matching rows, merged from stored profiles and from data files.
 
-A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it.
+A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Stored
+profiles answer for fragments that match entirely. Fragments that match partly are read.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ def filter_table(
     Args:
         lookup: The table as of a version.
         predicate: A predicate that is bound to the table's columns.
-        table: The table's location, from which fragments that match partly are read; None if none may be read.
-        spark: Returns a Spark session, which reads if there is much to read.
+        table: The table's location, to read fragments that match partly; None if no file may be read.
+        spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
     """
     match = match_filter(lookup.pruner.prune(predicate))
     return FilteredView(lookup, predicate, match, FilteredProfileReader(lookup, predicate, table, spark))
 
 
 class FilteredProfileReader:
-    """A reader of profiles of matching rows, from stored profiles and from fragments. Threads may share it."""
+    """A reader of the profiles of matching rows. It merges stored profiles and fragments that it reads.
+
+    Threads may share it.
+    """
 
     def __init__(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
@@ -54,7 +58,7 @@ class FilteredProfileReader:
         Args:
             lookup: The table as of a version.
             predicate: A predicate that is bound to the table's columns.
-            table: The table's location, from which fragments that match partly are read; None if none may be read.
+            table: The table's location, to read fragments that match partly; None if no file may be read.
             spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
         """
         self._lookup = lookup
@@ -70,8 +74,9 @@ class FilteredProfileReader:
         """Return the profile of the matching rows. Raises NotStoredError.
 
         Args:
-            match: The partitions and fragments that match, already restricted to `partition` if one is given.
-            partition: The key of the partition; None for all. Fragments that were read are cached under it.
+            match: The partitions and fragments that match. If `partition` is given, only those of this partition.
+            partition: The key of the partition; None for all partitions. It is the cache key of fragments that are
+                read.
         """
         if len(match.full_partitions) == 1 and not match.partial_partitions:
             stored = self._lookup.profiles.profile(match.full_partitions[0].key)
@@ -94,7 +99,7 @@ class FilteredProfileReader:
         return self._partial_fragments(match, partition).row_count
 
     def cost(self) -> tuple[int, int]:
-        """Return the number of fragments of the table that were read so far, and their size in bytes."""
+        """Return (number of fragments read, bytes read) so far."""
         partial = list(self._partial.values())
         ids: frozenset[str] = frozenset().union(*(fragments.read_ids for fragments in partial))
         return len(ids), sum(fragments.bytes_read for fragments in partial)
@@ -116,7 +121,7 @@ class FilteredProfileReader:
             return self._partial[partition]
 
     def _explain_unread(self, match: FilterMatch) -> str:
-        """Return a message that an answer needs fragments that match partly, and how to allow that they are read."""
+        """Return a message that an answer needs files that match partly, and how to allow that they are read."""
         # Predicates cannot name partition columns that are derived by hidden partitioning.
         paths = {leaf.path for leaf in self._lookup.columns.leaves}
         by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))
@@ -128,14 +133,15 @@ class FilteredProfileReader:
         )
 
     def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
-        """Return for each column the policy that matches its stored statistics and values."""
+        """Return the policy of each column under which profiles merge with its stored profiles."""
         rows = self._lookup.statistics([leaf.path for leaf in leaves])
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
-        """Return the policy that matches the stored statistics and values of one column.
+        """Return the policy of one column, inferred from what is stored of it.
 
-        `row` has the statistics of the column in the table.
+        Args:
+            row: The statistics of the column in the table.
         """
         if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")

@@ -1,9 +1,9 @@
-"""The values of a fingerprinted column that occur at least twice in some rows.
+"""The values of a fingerprinted column that occur at least twice in selected rows.
 
-A fingerprint is a short hash of a value. The table also stores all values that occur at least twice, with their
-frequencies. If a fingerprint occurs several times in the selected rows, the stored values with this fingerprint are
-looked up. If only one stored value has the fingerprint, all of its occurrences in these rows are that value. A
-fingerprint that occurs once in these rows belongs to a value that occurs once.
+A fingerprint is a short hash of a value. Fragments store the fingerprints of their values. The table also stores all
+values that occur at least twice, with their frequencies. If a fingerprint occurs several times in the selected rows,
+the stored values with this fingerprint are looked up. If there is only one, it is the value of all these rows. A
+fingerprint that occurs once in the selected rows belongs to a value that occurs once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts import ValueCountReader
 
 MAX_FINGERPRINTED_ROWS = 20_000_000
-"""The number of rows up to which fingerprints are read, at about four bytes each. Beyond it, distinct counts are
+"""Fingerprints of at most this many rows are read, about four bytes each. For more rows, distinct counts are
 estimates."""
 
 
 class FingerprintedValues:
-    """A search for values that occur several times in fragments that match entirely. Threads can share the object."""
+    """A search for the values of fingerprinted columns that occur at least twice in matching rows.
+
+    Threads can share the object.
+    """
 
     def __init__(
         self,
@@ -47,12 +50,12 @@ class FingerprintedValues:
         value_counts: Callable[[], ValueCountReader],
         fragments: Callable[[], Sequence[FragmentEntry]],
     ) -> None:
-        """Create an object for the rows of some fragments; nothing is read yet.
+        """Prepare a search; nothing is read yet.
 
         Args:
             store: The table's folder.
             value_counts: Returns the table's value counts.
-            fragments: Returns all fragments that match entirely, whose fingerprints are stored.
+            fragments: Returns all fragments that match entirely. Their fingerprints are stored.
         """
         self._store = store
         self._value_counts = value_counts
@@ -62,11 +65,11 @@ class FingerprintedValues:
         """Return the values of a column that occur at least twice, with their frequencies, in ascending order.
 
         Args:
-            row: The statistics of the column over all matching rows, including rows of fragments that match partly.
-            filtered: Fingerprints of the matching rows of fragments that match partly.
+            row: The statistics of the column over all matching rows.
+            filtered: The fingerprints of the matching rows in each fragment that matches partly.
 
         Returns:
-            None if the values are unknown: there are too many rows, or repeated values share a fingerprint.
+            The values; None if they are unknown, because there are too many rows or values share a fingerprint.
 
         Raises:
             CorruptionError: Stored fingerprints, states and value counts contradict each other.
@@ -92,7 +95,13 @@ class FingerprintedValues:
     def _sum_fingerprints(
         self, row: ColumnStatistics, filtered: Sequence[FingerprintCounts], bits: int
     ) -> FingerprintCounts:
-        """Return the fingerprints that occur at least twice in all matching rows, with the number of rows of each."""
+        """Return the fingerprints that occur at least twice in the matching rows, with the number of rows of each.
+
+        Args:
+            row: The statistics of the column over all matching rows.
+            filtered: The fingerprints of the matching rows in each fragment that matches partly.
+            bits: The width of the fingerprints in the table's value counts.
+        """
         with StatesReader(self._store) as reader:
             stored = (read_fingerprints(reader, entry.files, row.field_id) for entry in self._fragments())
             total = sum_fingerprints(narrow_fingerprints(counts, bits) for counts in (*stored, *filtered))
@@ -112,10 +121,10 @@ class FingerprintedValues:
             row: The statistics of the column over the matching rows.
             repeated: The fingerprints that occur at least twice in the matching rows.
             candidates: The table's values with these fingerprints.
-            bits: The length of the fingerprints.
+            bits: The width of the fingerprints in bits.
 
         Returns:
-            None if the counts of some values are unknown.
+            The values with their frequencies; None if some frequencies are unknown.
         """
         fingerprints, table_counts = fingerprint_values(candidates, bits), candidates.counts.to_numpy()
         positions = np.searchsorted(repeated.fingerprints, fingerprints)
@@ -136,9 +145,9 @@ class FingerprintedValues:
 
 
 class FullPartitionProfile:
-    """The profile of a partition whose rows all match.
+    """The profile of a partition whose rows all match: its stored profile.
 
-    It is the stored profile, with exact distinct counts that are computed from fingerprints.
+    Distinct counts of fingerprinted columns are exact: they are computed from fingerprints.
     """
 
     def __init__(self, stored: Profile, merge: Callable[[], Profile]) -> None:
@@ -154,7 +163,7 @@ class FullPartitionProfile:
         return [self._with_counts(row) for row in self._stored.statistics(columns)]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values with their frequencies; None if no values are known."""
+        """Return the n most frequent values with their frequencies; None if values are unknown."""
         top = self._stored.top(field_id, n)
         return self._merged.top(field_id, n) if top is None else top
 
@@ -167,7 +176,7 @@ class FullPartitionProfile:
         return self._merged.repeated(field_id)
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch, and the frequencies of -inf and +inf; None if no sketch is stored."""
+        """Return (quantile sketch, (number of -inf, number of +inf)); None if no sketch is stored."""
         return self._stored.sketch(field_id)
 
     def histogram(self, column: str) -> Histogram | None:
@@ -180,7 +189,7 @@ class FullPartitionProfile:
 
 
 def add_repeated_counts(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:
-    """Return statistics with exact distinct and duplicate counts.
+    """Return statistics with exact distinct and duplicate counts, computed from the repeated values.
 
     Args:
         row: The statistics of a column.

@@ -1,4 +1,4 @@
-"""Profiles of matching rows, merged from stored profiles and from profiles of fragments that are read.
+"""Profiles of matching rows, merged from stored profiles and from profiles of fragments that match partly.
 
 A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it.
 """
@@ -38,13 +38,13 @@ from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 FinalizeUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
-"""A function that adds user-defined statistics to a row, given its policy and all of its values, if these are
-enumerated."""
+"""A function (row, policy, frequencies of all values) -> row with user-defined statistics. Frequencies are None unless
+values are enumerated."""
 
 
 @dataclass(frozen=True)
 class _MergedColumn:
-    """The merged statistics and values of one column over the matching rows."""
+    """The statistics and values of one column over the matching rows."""
 
     row: ColumnStatistics
     histogram: Histogram | None
@@ -56,22 +56,22 @@ class _MergedColumn:
 
 @dataclass(frozen=True)
 class MergedProfileContext:
-    """The store, columns and policies that all merged profiles of one version share."""
+    """What all merged profiles of one version have in common."""
 
     store: ObjectStore
-    """The store of the stored profiles."""
+    """The table's folder, with the stored profiles."""
     leaves: Sequence[LeafColumn]
     """The columns of the table, in its order."""
     policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]]
-    """Returns for each column the policy that describes what stored profiles contain of it."""
+    """A function that returns the policy of each column, which describes what stored profiles have of it."""
     finalize: FinalizeUserDefined
 
 
 class MergedProfile:
-    """A profile merged from several stored profiles and from fragments that are read. Safe to share between threads.
+    """A profile merged from stored profiles and from fragments that match partly. Threads can share it.
 
-    A column whose values are enumerated in all parts is profiled from the sum of its value counts. The states of all
-    other columns are merged. Each column is read once.
+    If the values of a column are enumerated in all parts, its statistics are computed from the sum of its value counts.
+    The states of other columns are merged. Each column is read once.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class MergedProfile:
 
         Args:
             context: The columns and policies of the version.
-            profiles: Stored profiles of sets of rows that match entirely.
-            partial: Fragments that match partly; None if there are none.
-            fingerprinted: Finds the values of fingerprinted columns that occur several times.
+            profiles: The stored profiles of partitions and fragments that match entirely.
+            partial: The fragments that match partly; None if there are none.
+            fingerprinted: Finds the values of fingerprinted columns that occur at least twice.
         """
         self._context = context
         self._store = context.store
@@ -109,9 +109,9 @@ class MergedProfile:
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values with their frequencies; None if no values are known.
+        """Return the n most frequent values with their frequencies; None if values are unknown.
 
-        For a fingerprinted column, only the values that occur at least twice are known.
+        Of a fingerprinted column, only the values that occur at least twice are returned.
         """
         column = self._column(field_id)
         frequencies = column.repeated if column.frequencies is None else column.frequencies
@@ -130,7 +130,7 @@ class MergedProfile:
         return self._column(field_id).repeated
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch, and the frequencies of -inf and +inf; None if no sketch is stored."""
+        """Return (quantile sketch, (number of -inf, number of +inf)); None if no sketch is stored."""
         row = self._column(field_id).row
         digest = None if row.quantile_sketch is None else decode_digest(row.quantile_sketch)
         return with_infinities(digest, row.moments)
@@ -152,7 +152,7 @@ class MergedProfile:
             return [self._cache[leaf.field_id] for leaf in leaves]
 
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
-        """Return columns merged from stored profiles and from fragments that match partly, by field id."""
+        """Return the merged columns, by field id."""
         spec = ProfileSpec("", {}, tuple(columns), {})
         filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
         rows = self._merge_states(spec, filtered)
@@ -184,7 +184,12 @@ class MergedProfile:
     def _merge_states(
         self, spec: ProfileSpec, filtered: Sequence[FilteredProfile]
     ) -> list[tuple[ColumnStatistics, Histogram | None]]:
-        """Return the merged statistics and histogram of each column of a spec. Value counts are not merged here."""
+        """Return (statistics, histogram) of each column of a spec, merged from states without value counts.
+
+        Args:
+            spec: The columns and their policies.
+            filtered: Profiles of the matching rows of fragments that match partly.
+        """
         with StatesReader(self._store) as reader:
             parts = read_states_together(reader, self._profiles, spec)[1] if self._profiles else []
         parts += [profile.states for profile in filtered]
@@ -199,7 +204,7 @@ class MergedProfile:
     def _sum_frequencies(
         self, spec: ProfileSpec, positions: Sequence[int], filtered: Sequence[FilteredProfile]
     ) -> dict[int, Frequencies]:
-        """Return the summed value counts of columns, by the column's position in a spec.
+        """Return the sums of the value counts of columns, by the position of the column in a spec.
 
         Args:
             spec: The columns and their policies.

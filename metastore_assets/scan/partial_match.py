@@ -1,7 +1,7 @@
 """Profiles of the matching rows of fragments that match only partly.
 
-The predicate's columns are read first, to compute a mask of the rows. Then each requested column is read, chunk by
-chunk.
+A fragment is a data file with the deletes that apply to it. The columns of the predicate are read first, to compute a
+mask of the rows. Then each requested column is read, chunk by chunk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from metastore_assets.storage.io_counters import count_io
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
 ColumnSelection: TypeAlias = tuple[LeafColumn, ResolvedPolicy]
-"""A column to profile, and what to compute of it."""
+"""(column to profile, what to compute of it)."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class FilteredProfile:
 
     row_count: int
     states: pa.Table
-    """A table of mergeable statistics with one row per requested column, as `build_states_table` builds it."""
+    """Mergeable statistics with one row per requested column: a result of `build_states_table`."""
     frequencies: tuple[Frequencies | None, ...]
-    """By requested column, all values with their frequencies; None if its policy does not store them."""
+    """All values of each requested column with their frequencies; None if its policy does not store them."""
     fingerprints: tuple[FingerprintCounts | None, ...]
-    """By requested column, hashes of its values with their frequencies; None if its policy does not store them."""
+    """Hashes of the values of each requested column with their frequencies; None if its policy does not store them."""
 
 
 class PartialFragments:
@@ -61,7 +61,7 @@ class PartialFragments:
     def __init__(
         self, lookup: Table, predicate: Predicate, match: FilterMatch, table: TableConfig, spark: StartSpark | None
     ) -> None:
-        """Create an object for the partial fragments of a match; nothing is read yet.
+        """Prepare to read the partial fragments of a match; nothing is read yet.
 
         Args:
             lookup: The table as of a version.
@@ -84,7 +84,7 @@ class PartialFragments:
 
     @cached_property
     def row_count(self) -> int:
-        """The number of matching rows in all of these fragments. The fragments are read to count them."""
+        """The number of matching rows in all of these fragments. To count them, the fragments are read."""
         return sum(profile.row_count for profile in self.read((), pa.struct([("boolean", pa.bool_())])))
 
     def read(self, columns: Sequence[ColumnSelection], union: pa.StructType) -> list[FilteredProfile]:
@@ -92,7 +92,7 @@ class PartialFragments:
 
         Args:
             columns: The columns to profile, in table order. The profiles have the same order.
-            union: The type of values in tables of states: a struct with one field per type class.
+            union: The type of values in the results: a struct with one field per type class.
 
         Raises:
             FragmentError: A file cannot be read.
@@ -113,7 +113,7 @@ class PartialFragments:
         return profiles
 
     def _group_by_field(self, columns: Sequence[ColumnSelection]) -> list[tuple[int, list[ColumnSelection]]]:
-        """Return the columns grouped by the schema position of their top-level column, ascending."""
+        """Return (position of a top-level column in the schema, its requested columns) pairs, by position."""
         positions = {
             leaf.field_id: position for position, leaves in enumerate(schema_leaves(self._schema)) for leaf in leaves
         }
@@ -129,12 +129,12 @@ def profile_matching_rows(
     union: pa.StructType,
     fragment: Fragment,
 ) -> FilteredProfile:
-    """Read one fragment, and return the profile of its matching rows. Can be called in any process.
+    """Read one fragment, and return the profile of its matching rows. Tasks call it in other processes.
 
     Args:
         row_filter: The filter of rows.
-        columns: The columns to profile, grouped by the position of their top-level column in the schema.
-        union: The type of values in tables of states: a struct with one field per type class.
+        columns: (position of a top-level column in the schema, its columns to profile).
+        union: The type of values in the result: a struct with one field per type class.
         fragment: The fragment.
 
     Raises:

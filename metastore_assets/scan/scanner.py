@@ -1,7 +1,7 @@
-"""The scanner that `open_table` gives to a `lookup.Table`, and the location of a table as its version records it.
+"""The scanner of a `lookup.Table`, which reads the table's data files, and the location that a version records.
 
-A recorded location is used only if the caller confirms it. A user who can write below a root can forge a version. A
-forged version could make the caller read any file or bucket that is accessible, or import any module.
+A recorded location is used only if the caller confirms it: a user who can write below a root can forge a version, which
+could make the caller read any accessible file or bucket.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TableScanner:
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
     ) -> FilteredView:
-        """Return a view of the rows that match a predicate. Without a `table`, no file of the table may be read."""
+        """Return a view of the rows that match a predicate. If `table` is None, no data file may be read."""
         return filter_table(lookup, predicate, table, spark)
 
     def count(
@@ -59,13 +59,13 @@ class TableScanner:
         return scan(lookup, table, spark, request)
 
     def open_rows(self, lookup: Table, table: TableConfig, snapshot: SnapshotChoice) -> SnapshotRows:
-        """Return the rows of a snapshot, of which nothing is read yet."""
+        """Return the rows of a snapshot. No data file is read yet."""
         return SnapshotRows(lookup, table, snapshot)
 
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return a configuration with the location that a version records.
+        """Return a table configuration with the location that a version records.
 
         Raises ConfigError if the caller does not confirm the location.
         """
@@ -75,12 +75,12 @@ class TableScanner:
 def parse_recorded_location(
     version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
 ) -> TableConfig:
-    """Return a configuration with the location that a version records, and the storage options of the caller.
+    """Return a table configuration with the location that a version records and the storage options of the caller.
 
     Args:
         version: The version.
         uri: The location of the table, from the version or from the caller.
-        confirmed: Locations that the caller trusts. Each recorded location must lie at or below one of them.
+        confirmed: Locations that the caller trusts. Each recorded location must equal one of them or lie below it.
         storage_options: Options of the table's object store, which versions do not contain.
 
     Raises:
@@ -113,7 +113,7 @@ def parse_recorded_location(
 
 
 def is_at_or_below(location: str, folders: Iterable[str]) -> bool:
-    """Return whether a location equals a folder or lies below one. Spellings of the same address are equal."""
+    """Return whether a location equals one of the folders or lies below one. Different spellings of a URI are equal."""
     address = StorageAddress.of(Location.of(location).uri)
     if address is None:
         return False

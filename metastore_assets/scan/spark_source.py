@@ -1,8 +1,8 @@
 """Spark's data source `metastore`, which reads only files that may have matching rows.
 
-The predicate is an option, not a filter that Spark pushes down. Spark 4.3 stores the remaining filters with the
-loaded frame instead of with the query. Another query of the same frame, or the other side of a join, would then get
-wrong rows. Spark therefore evaluates all filters of a query itself.
+The predicate is an option of the source, not a filter that Spark pushes down. With filters pushed down, Spark 4.3 gives
+wrong rows: it stores the filters that remain with the loaded frame instead of with the query, so they also apply to
+another query of the frame, or to the other side of a join. So Spark evaluates all filters of a query itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from metastore_assets.store.objects import ObjectStore
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
 _MIN_SPLITS = 8
-"""The least number of tasks, if there are as many files. Large tables have more, of about `_SPLIT_BYTES` each."""
+"""Minimum number of tasks, if there are so many files. Large tables have more tasks, of about `_SPLIT_BYTES` each."""
 _ROOT_PREFIX, _TABLE_PREFIX = "root.", "table."
 """Prefixes of the options that are storage options of the root, and of the table."""
 
@@ -52,10 +52,10 @@ class MetastoreSource(DataSource):
     - `table`: the name of the table.
     - `where`: a predicate; the frame has only the rows that match it.
     - `version`: the number of a version, by default the newest.
-    - `snapshot`: `now`, the default, or `version`, the snapshot that the version describes.
+    - `snapshot`: `now` (the default) for the current snapshot, `version` for the snapshot that the version describes.
     - `columns`: names of top-level columns, separated by commas.
     - `uri`: the location of the table, by default the one in its version.
-    - `root.…`, `table.…`: storage options of the root, and of the table.
+    - `root.…`: storage options of the root. `table.…`: storage options of the table.
     - `config`: the path of a configuration that has the root and the table.
     """
 
@@ -65,7 +65,7 @@ class MetastoreSource(DataSource):
         return _NAME
 
     def schema(self) -> StructType:
-        """Return the requested columns in Spark's types. Errors are those of `plan_scan`, and UnsupportedTypeError."""
+        """Return the requested columns in Spark's types. Raises UnsupportedTypeError and the errors of `plan_scan`."""
         table = _RequestedTable(self.options)
         return table.spark_schema(table.positions(table.columns))
 
@@ -82,7 +82,7 @@ class MetastoreReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return groups of files of about the same size, without the files that have no matching row."""
+        """Return groups of about the same size of the files that may have matching rows."""
         table = _RequestedTable(self._options)
         tasks = plan_tasks(table.plan(self._options.get("where") or "true"), None)
         positions = table.positions(self._schema.fieldNames())
@@ -101,7 +101,7 @@ class MetastoreReader(DataSourceReader):
 
 
 class _RequestedTable:
-    """The table, columns and snapshot that options request."""
+    """The table, columns and snapshot that the options of the source request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """Open the version and the table that options select, and load the snapshot.
@@ -142,7 +142,7 @@ class _RequestedTable:
         return struct
 
     def check_types(self, positions: Sequence[int], schema: StructType) -> None:
-        """Raise UnsupportedTypeError if the schema that the user gave has other types than the table."""
+        """Raise UnsupportedTypeError if a schema given by the user has other types than the table."""
         for field, requested in zip(self.spark_schema(positions), schema, strict=True):
             type_, requested_type = field.dataType.simpleString(), requested.dataType.simpleString()
             if type_ != requested_type:

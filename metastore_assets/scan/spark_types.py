@@ -13,10 +13,10 @@ from metastore_assets.values.leaf_columns import plain_array, plain_type
 
 
 def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
-    """Return the Arrow type in which a column is sent to Spark: one that Spark supports.
+    """Return the Arrow type in which the values of a column are sent to Spark.
 
-    The type can represent all values, except that timestamps are in microseconds; see `to_spark_array`. Raises
-    UnsupportedTypeError if there is no such type.
+    The type has all values of the column's type, except timestamps with nanoseconds: Spark's are in microseconds.
+    Raises UnsupportedTypeError if Spark has no such type.
     """
     try:
         return _sent_type(field.type)
@@ -64,7 +64,7 @@ _SENT: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
 
 
 def to_spark_array(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return an array in a type of `to_spark_type`.
+    """Convert an array to a type that `to_spark_type` returned.
 
     Raises ArrowInvalid if a value does not fit, such as a timestamp whose nanoseconds are no multiple of 1000.
     """

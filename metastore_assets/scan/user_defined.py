@@ -1,7 +1,7 @@
-"""User-defined statistics of the rows of a filtered view. No stored profile contains them.
+"""User-defined statistics of the rows of a filtered view. No stored profile has them, so they are computed.
 
-A version names the classes that computed its statistics, and the digests of their source. The writer of a
-version controls these names, so a class is imported only if the caller also names it or it belongs to this package.
+A version names the classes that computed its statistics, and has digests of their source code. A forged version could
+name any class. So a class is imported only if the caller also names it, or if it belongs to this package.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NOT_ALLOWED = "is not imported because you have not named it"
 
 
 class UserDefined:
-    """A computation of user-defined statistics of a version's columns over a selection of rows. Threads may share it.
+    """A computation of user-defined statistics of a version's columns over selected rows. Threads may share it.
 
-    A statistic is absent, with a reason, if its class is not allowed, cannot be imported, or was changed after the
-    version was written.
+    If the class of a statistic is not allowed, cannot be imported, or was changed after the version was written, the
+    result is absent with a reason.
     """
 
     def __init__(self, version: Version, allowed: Collection[str]) -> None:
@@ -44,7 +44,7 @@ class UserDefined:
         self._allowed = frozenset(allowed)
 
     def classes(self, field_id: str) -> tuple[str, ...]:
-        """Return the classes that compute statistics of a leaf column and can be used, as `module:Class`."""
+        """Return the usable classes of the statistics of a leaf column, as `module:Class`."""
         return tuple(reference for reference, problem in self._check_classes(field_id) if problem is None)
 
     def add_results(
@@ -54,14 +54,14 @@ class UserDefined:
         frequencies: Frequencies | None,
         table_row: ColumnStatistics,
     ) -> ColumnStatistics:
-        """Add the user-defined statistics that a column has in the table to its statistics of some rows.
+        """Return statistics of selected rows with the user-defined statistics that the column has in the table.
 
-        Statistics that cannot be computed for these rows are absent, with a reason.
+        Statistics that cannot be computed for the selected rows are absent, with a reason.
 
         Args:
-            row: The statistics of some rows.
-            policy: The policy under which the states of these rows were computed.
-            frequencies: All values of these rows; None if they are not enumerated.
+            row: The statistics of the column over the selected rows.
+            policy: The policy under which their states were computed.
+            frequencies: The frequencies of all values in these rows; None if they are not enumerated.
             table_row: The statistics of the same column over the whole table.
         """
         if not table_row.user_defined:
@@ -78,7 +78,7 @@ class UserDefined:
         return replace(row, user_defined={**row.user_defined, **absent})
 
     def _absence_reason(self, field_id: str) -> str:
-        """Return the reason why the user-defined statistics of a column cannot be computed for a selection of rows."""
+        """Return the reason why user-defined statistics of a column cannot be computed for selected rows."""
         problems = [(reference, problem) for reference, problem in self._check_classes(field_id) if problem is not None]
         disallowed = [reference for reference, problem in problems if problem is _NOT_ALLOWED]
         reasons = [problem for _, problem in problems if problem is not _NOT_ALLOWED]
@@ -91,7 +91,7 @@ class UserDefined:
         return "; ".join(reasons) or "the version does not say which class computes it"
 
     def _check_classes(self, field_id: str) -> Iterator[tuple[str, str | None]]:
-        """Yield (class, reason why it cannot be used, or None) for each class that computes a leaf's statistics."""
+        """Yield (class, reason why it cannot be used) for each class of a leaf's statistics; None if it can be used."""
         for key, source in self._source_digests.get(field_id, {}).items():
             reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
             yield reference, self._check_class(reference, revision, source)
@@ -120,7 +120,7 @@ class UserDefined:
 
     @lock_free_cached_property
     def _source_digests(self) -> dict[str, dict[str, str]]:
-        """By field id of a leaf column, then by key of a statistic: the digest of the source of its class."""
+        """For each leaf column, by field id: the digest of the source code of each statistic's class, by its key."""
         digests: dict[str, dict[str, str]] = {}
         for text in self._version.specs.get(self._version.spec_id, {}).values():
             spec = parse_column_spec(text)
