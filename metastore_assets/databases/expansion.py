@@ -1,4 +1,4 @@
-"""Expansion of a configuration: the tables of its databases are added to its tables, with unique names."""
+"""Expansion of a configuration: the tables in its databases become entries of `tables`, with unique names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metastore_assets.errors import ConfigError
 
 @dataclass(frozen=True)
 class SkippedTable:
-    """A table of a database that the expansion skipped, or a database whose catalog did not answer."""
+    """A table of a database that was left out, or a database whose catalog did not answer."""
 
     name: str
     """`<catalog>.<database>.<table>`, or `<catalog>.<database>`."""
@@ -30,17 +30,17 @@ class SkippedTable:
 def expand_databases(
     config: MetastoreConfig, listings: Sequence[DatabaseListing]
 ) -> tuple[MetastoreConfig, list[SkippedTable]]:
-    """Return the configuration with the tables of its databases.
+    """Add the tables in the databases of a configuration to its tables.
 
-    A table with a separate entry in the configuration is not replaced. If two tables would have the same name, those
-    of databases are skipped, because one could otherwise continue the versions of the other.
+    A table that already has an entry keeps it. If two tables would have the same name, those from databases are left
+    out, because one could otherwise continue the versions of the other.
 
     Args:
         config: The configuration.
         listings: The listings of its databases.
 
     Returns:
-        The configuration with the tables of its databases, including dropped ones, and the objects that were skipped.
+        The configuration with all tables, including tables that were dropped from catalogs, and what was left out.
     """
     listing_by_key = _merge_listings(listings)
     configured = {_source(table) for table in config.tables}
@@ -71,9 +71,9 @@ def expand_databases(
 
 
 def find_table(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the table with this name, from the configuration or one of its databases.
+    """Return the table with a name, from `tables` or from one of the databases.
 
-    The databases are listed only if the configuration has no entry with the name.
+    The databases are listed only if `tables` has no entry with the name.
 
     Args:
         config: A resolved configuration.
@@ -88,7 +88,7 @@ def find_table(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseListing]:
-    """Return the listings by key, after merging the listings of several entries of the same database."""
+    """Return one listing per database, by key. Several entries can name the same database."""
     merged: dict[str, DatabaseListing] = {}
     for listing in listings:
         before = merged.get(listing.key, DatabaseListing(listing.key))
@@ -105,11 +105,10 @@ def _merge_listings(listings: Sequence[DatabaseListing]) -> dict[str, DatabaseLi
 def _split_by_unique_name(
     config: MetastoreConfig, tables: list[TableConfig]
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
-    """Return the tables with unique names, and all other tables as skipped tables.
+    """Separate the tables with unique names from all others, which become skipped tables.
 
-    Names of tables with an entry in the configuration are compared, too. Names that differ only in case, or in `-`
-    and
-    `_`, are equal.
+    Names are also compared with those of the configured tables. Names that differ only in case, or in `-` and `_`, are
+    equal.
     """
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []
@@ -133,7 +132,7 @@ def _split_by_unique_name(
 
 
 def _source(table: TableConfig) -> tuple[str, str]:
-    """Return a value that identifies a table's source: its catalog, and its identifier there or its URI."""
+    """Return (catalog, identifier) of a table; for a table without a catalog, ("None", URI)."""
     return str(getattr(table.catalog, "name", table.catalog)), str(table.identifier or table.uri)
 
 

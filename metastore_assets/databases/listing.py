@@ -1,7 +1,6 @@
-"""Listings of databases from their catalogs, and the record of each database's last listing in the root.
+"""Listings of the tables in databases. The root has a record of the last listing of each database.
 
-If a catalog does not answer, its databases are listed from their records. A record is a cache, and its loss is
-harmless.
+If a catalog does not answer, the tables in the record are used. A record is a cache, which may be deleted.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
 _RECORD_FOLDER = "_databases"
-"""The folder of the records in the root. It is not that of a table, because no table name begins with `_`."""
+"""The folder of the records in the root. No table has this folder, because no table name begins with `_`."""
 _RECORD_FORMAT = 1
 
 
 @dataclass(frozen=True)
 class DatabaseListing:
-    """The tables of a database that an entry of the configuration includes, by their names in the database."""
+    """The tables in a database that an entry of the configuration includes, by their names in the database."""
 
     key: str
     """The catalog and the database of the entry as `<catalog>.<database>`."""
@@ -49,12 +48,13 @@ class DatabaseListing:
 
 
 def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tuple[DatabaseListing, ...]:
-    """List the databases of a configuration in their catalogs, in parallel, and record the listings in the root.
+    """List the tables in all databases of a configuration, by requests to their catalogs in parallel.
+
+    The listings are recorded in the root.
 
     Args:
         config: A resolved configuration.
-        timeout: Seconds to wait for the catalogs; None for no limit. Databases without an answer are listed from their
-            records.
+        timeout: Seconds to wait for the catalogs; None for no limit. After it, records replace missing answers.
 
     Returns:
         A listing for each database entry, in the order of the configuration.
@@ -74,12 +74,12 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
 def load_listings(
     config: MetastoreConfig, timeout: float, state: Mapping[str, Collection[str]]
 ) -> tuple[DatabaseListing, ...]:
-    """Return the last known listing of each database entry. Only a database without one is listed in its catalog.
+    """Return the last known listing of each database entry. Catalogs get requests only for databases without one.
 
     Args:
         config: A resolved configuration.
         timeout: Seconds to wait for the root and the catalogs together.
-        state: Table names by database, for the databases without a record in the root.
+        state: Table names by database, which are used for databases without a record in the root.
 
     Raises:
         ConfigError: A catalog without a known listing is configured wrongly.
@@ -108,7 +108,14 @@ def _in_parallel(
     timeout: float | None,
     list_one: Callable[[MetastoreConfig, DatabaseConfig], DatabaseListing],
 ) -> list[tuple[DatabaseConfig, DatabaseListing | None]]:
-    """Return each database entry with its listing; None if it does not arrive in time. Raises ConfigError."""
+    """Call `list_one` for each database entry in parallel.
+
+    Returns:
+        (entry, listing) in the order of the configuration. The listing is None if it did not arrive in time.
+
+    Raises:
+        ConfigError: A call raised it.
+    """
     results: dict[int, DatabaseListing | ConfigError] = {}
 
     def request(index: int, database: DatabaseConfig) -> None:
@@ -136,12 +143,12 @@ def _in_parallel(
 
 
 def recorded_listings(config: MetastoreConfig) -> tuple[DatabaseListing, ...]:
-    """Return a listing for each database entry from the records, without requests to catalogs."""
+    """Return the listing in the record of each database entry, without requests to catalogs."""
     return tuple(_recorded_listing(config, database, "it was not queried") for database in config.databases)
 
 
 def read_record(root: ObjectStore, key: str) -> frozenset[str] | None:
-    """Read the recorded table names of a database; None without a valid record. Raises StoreError.
+    """Read the table names in the record of a database; None without a valid record. Raises StoreError.
 
     Args:
         root: The root of the Metastore.
@@ -157,7 +164,7 @@ def read_record(root: ObjectStore, key: str) -> frozenset[str] | None:
 
 
 def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
-    """Replace the recorded table names of a database. Raises StoreError.
+    """Replace the table names in the record of a database. Raises StoreError.
 
     Args:
         root: The root of the Metastore.
@@ -169,7 +176,7 @@ def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
 
 
 def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> DatabaseListing:
-    """List a database in its catalog, or from its record if the catalog does not answer.
+    """Request the tables in a database from its catalog. Without an answer, return the listing in the record.
 
     Raises ConfigError if the catalog is configured wrongly.
     """
@@ -192,16 +199,16 @@ def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> Databas
 def _compare_with_record(
     config: MetastoreConfig, database: DatabaseConfig, listed: Sequence[ListedTable], database_dropped: str
 ) -> DatabaseListing:
-    """Return the listing of a database from the entries of its catalog, and update the record.
+    """Create the listing of a database from the answer of its catalog, and update the record.
 
-    A recorded table is `dropped` if it has a published version, and the catalog either no longer lists it or lists it
-    as an object that cannot be read.
+    A table in the record is `dropped` if it has a published version and the catalog no longer lists it as a readable
+    table.
 
     Args:
         config: The configuration.
         database: The database entry.
-        listed: The entries of the catalog.
-        database_dropped: The reason why the database no longer exists; empty if it exists.
+        listed: The tables and other objects that the catalog lists.
+        database_dropped: The message that the database no longer exists; empty if it exists.
     """
     by_name = {entry.name: entry for entry in listed}
     included = [entry for entry in listed if database.includes(entry.name)]
@@ -228,7 +235,7 @@ def _recorded_listing(config: MetastoreConfig, database: DatabaseConfig, failure
 
 
 def _has_version(config: MetastoreConfig, database: DatabaseConfig, name: str) -> bool:
-    """Return whether a table has a published version. Return True if the root cannot be read."""
+    """Return whether a table of a database has a published version. True if the root cannot be read."""
     try:
         table_name = database.table(name).name
         return VersionStore(_root(config), table_name).latest() is not None
@@ -248,7 +255,7 @@ def _try_read_record(config: MetastoreConfig, database: DatabaseConfig) -> froze
 def _try_write_record(
     config: MetastoreConfig, database: DatabaseConfig, before: frozenset[str] | None, names: frozenset[str]
 ) -> None:
-    """Replace the record if the names have changed. Do nothing if the root cannot be written."""
+    """Replace the record if its table names have changed. Does nothing if the root cannot be written."""
     if names != before:
         try:
             write_record(_root(config), database.key, names)

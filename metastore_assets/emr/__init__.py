@@ -1,1 +1,1 @@
-"""The request, the answer and the program of EMR Serverless jobs. Jobs run without Dagster."""
+"""The program of EMR Serverless jobs, its request and its answer. Jobs run without Dagster itself."""

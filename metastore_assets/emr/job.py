@@ -1,7 +1,4 @@
-"""The program of an EMR Serverless job. It refreshes one table.
-
-Dagster Pipes transports request and answer.
-"""
+"""The program of an EMR Serverless job, which refreshes one table. Dagster Pipes transports request and answer."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from metastore_assets.spark.session import get_submitted_session
 
 
 def main() -> None:
-    """Execute the request of the job and send the answer. Exit with status 1 if the refresh failed."""
+    """Execute the request of the job, and send the answer. If the refresh failed, exit with status 1."""
     import boto3
     from dagster_pipes import PipesS3ContextLoader, PipesS3MessageWriter, open_dagster_pipes
 
@@ -43,9 +40,13 @@ def main() -> None:
 
 
 def _refresh(request: JobRequest, log: Callable[[str], object]) -> JobAnswer:
-    """Refresh the table of a request. Secrets become environment variables of this process.
+    """Refresh the table of a request, after setting environment variables to the secrets that the request names.
 
-    Raises ConfigError if the job's package has another version, or if it lacks the key of hidden values.
+    Raises ConfigError if this package has another version than Dagster's, or if the key for hidden values is missing.
+
+    Args:
+        request: The request.
+        log: Receives messages about the progress.
     """
     if request.version != package_version():
         raise ConfigError(
@@ -74,10 +75,10 @@ def _read_secrets(secrets: Mapping[str, str]) -> dict[str, str]:
     """Read secrets from AWS Secrets Manager.
 
     Args:
-        secrets: The names of the secrets, by the variable that gets their value.
+        secrets: The name of each secret, by the environment variable for which it is.
 
     Returns:
-        The values of the secrets, by variable.
+        The value of each secret, by environment variable.
 
     Raises:
         ConfigError: A secret cannot be read.

@@ -15,7 +15,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 
 REQUEST = "metastore"
-"""The key of a request or answer in the data of Dagster Pipes."""
+"""The key under which Dagster Pipes transports the request and the answer."""
 SCRIPT = "from metastore_assets.emr.job import main\n\nmain()\n"
 """The program of every job. The package is in the job's environment."""
 
@@ -23,7 +23,7 @@ _SEPARATE_FIELDS = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
 def package_version() -> str:
-    """Return a text with the versions of this package and of its profile format."""
+    """Return a text with the versions of this package and of its profiles: `0.1.0, profiles 12`."""
     return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
 
 
@@ -41,9 +41,9 @@ class JobRequest:
     """The partitions to read again: keys or patterns."""
     needs_key: bool = False
     """Whether the launching process has a configured key for hashes of hidden values. The job then needs the same key.
-    Without one, a key in the root is used."""
+    If not, the job uses the key in the root."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """The names of secrets in AWS Secrets Manager, by the variable that gets their value."""
+    """The name of each secret in AWS Secrets Manager, by the environment variable for which it is."""
     database: str | None = None
     """The configured database that the table belongs to; None for a table with an entry of its own."""
     listed_format: str | None = None
@@ -60,9 +60,9 @@ class JobRequest:
         return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
     def load_config(self) -> tuple[MetastoreConfig, TableConfig]:
-        """Return the configuration and the table's entry in it, with variables resolved in this process.
+        """Return the configuration and the table's entry, with the values of this process's environment variables.
 
-        Raises ConfigError.
+        Raises ConfigError if a variable is not set or a value is invalid.
         """
         config = MetastoreConfig.model_validate(self.config).resolve()
         table = config.table(self.table)
@@ -73,7 +73,7 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class JobAnswer:
-    """The result of a job: the newest version, or an error. It is empty if no answer arrived."""
+    """The result of a job: the newest version, or an error. The default means that no answer arrived."""
 
     version: int | None = None
     """The number of the newest version after a successful refresh; None after an error or without an answer."""
@@ -95,9 +95,10 @@ class JobAnswer:
         return cls(**fields) if isinstance(fields, Mapping) else None
 
     def to_error(self, job: str) -> MetastoreError:
-        """Return the error of the job as an exception of its class.
+        """Convert the error to an exception of its class.
 
-        `job` is the text that names the job in the message.
+        Args:
+            job: The text that names the job in the message.
         """
         kind = getattr(errors, self.kind, MetastoreError)
         text = f"{self.message} ({job})"
@@ -108,9 +109,9 @@ class JobAnswer:
 
 
 def job_config(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
-    """Return a configuration with one table as a JSON object that `MetastoreConfig.model_validate` accepts.
+    """Return a configuration with only one table, as a JSON object for `MetastoreConfig.model_validate`.
 
-    Settings that a job does not need are omitted: checks, sensors, other tables, and the settings of jobs.
+    Settings that a job does not need are left out: checks, sensors, and the settings of jobs.
     """
     name = table.catalog.name if isinstance(table.catalog, CatalogConfig) else table.catalog
     table_document = table.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=_SEPARATE_FIELDS)

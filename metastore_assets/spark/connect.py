@@ -1,4 +1,4 @@
-"""Spark Connect: sessions on a server, the number of tasks that it runs at a time, and the interruption of jobs."""
+"""Spark Connect: sessions on a server, its number of parallel tasks, and the interruption of its jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REMOTE = "spark.remote"
 _SESSION_PREFIXES = ("spark.sql.", "spark.connect.session.")
-"""Prefixes of settings that belong to a session. All others were fixed when the server started."""
+"""Prefixes of settings of a session. All other settings belong to the server, and are fixed when it starts."""
 
 
 def remote_url(settings: Mapping[str, str]) -> str | None:
@@ -31,9 +31,9 @@ def remote_url(settings: Mapping[str, str]) -> str | None:
 
 
 def local_master(settings: Mapping[str, str]) -> str:
-    """Return the master URL (`local[…]`) of a Spark Connect server on this machine.
+    """Return the configured master URL of a Spark Connect server on this machine, such as `local[*]`.
 
-    Raises ConfigError if the settings name a server or a master elsewhere.
+    Raises ConfigError if the settings name a server or a master on another machine.
     """
     url = remote_url(settings) or settings.get("spark.master", LOCAL_SETTINGS["spark.master"])
     if not url.startswith("local"):
@@ -43,22 +43,19 @@ def local_master(settings: Mapping[str, str]) -> str:
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect.
-
-    Such a session has no `sparkContext`, and no JVM in this process.
-    """
+    """Return whether a session is on a Spark Connect server. Such a session has no `sparkContext`."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def connect_session(url: str, settings: Mapping[str, str]) -> SparkSession:
     """Return a session on a Spark Connect server.
 
-    On the local server, all processes share one session. Python workers belong to a session, so they stay warm.
+    All processes share one session on the local server. Its Python workers, which belong to a session, stay running.
 
     Args:
         url: `sc://host:port`, or `local[…]` for the server of this user on this machine, which is started if it does
             not run.
-        settings: Spark settings. If the server runs already, only session settings (such as `spark.sql.*`) apply.
+        settings: Spark settings. On a server that already runs, only session settings such as `spark.sql.*` apply.
 
     Raises:
         MetastoreError: No server answers at `url`.
@@ -91,7 +88,13 @@ def _remember_token(url: str) -> None:
 
 
 def _create_session(builder: Any, address: str, settings: Mapping[str, str]) -> SparkSession:
-    """Create a session with some settings. Raises MetastoreError if no server answers soon."""
+    """Create a session, and set its settings. Raises MetastoreError if no server answers within some seconds.
+
+    Args:
+        builder: A session builder of PySpark that knows the address.
+        address: The address, for messages.
+        settings: Settings of the session.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -119,15 +122,15 @@ def _create_session(builder: Any, address: str, settings: Mapping[str, str]) -> 
 
 
 def _error_reason(error: BaseException) -> str:
-    """Return the detail of a gRPC error, or the first line of another error."""
+    """Return the detail of a gRPC error, or the first line of any other error."""
     detail = re.search(r'details = "([^"\n]+)', str(error))
     return detail[1] if detail else (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def count_remote_slots(spark: SparkSession) -> int:
-    """Return the number of tasks that a server runs at the same time; 8 if it cannot be determined.
+    """Return the number of tasks that a server runs at the same time; 8 if unknown.
 
-    The number is `spark.default.parallelism`, or else the number of partitions into which the server divides a range.
+    This is `spark.default.parallelism`, or else the number of partitions into which the server divides a range.
     """
     with interrupting_jobs(spark):
         setting = spark.conf.get("spark.default.parallelism", None)
@@ -137,9 +140,9 @@ def count_remote_slots(spark: SparkSession) -> int:
 
 @contextmanager
 def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
-    """If the block raises an error or Ctrl-C, interrupt the jobs that it started on a Spark Connect server.
+    """Interrupt the jobs that the block started on a Spark Connect server, if it raises an error or Ctrl-C.
 
-    Jobs of other clients continue. The jobs of a classic session end with this process.
+    Jobs of other clients continue. For a classic session, nothing is done: its jobs end with this process.
 
     Raises:
         MetastoreError: The server ended, or tasks or results are too large for it.
@@ -170,7 +173,7 @@ def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Return whether an error means that the server ended, or that a new server does not know the session."""
+    """Return whether an error means that the server has ended, or was restarted and no longer has the session."""
     from pyspark.errors.exceptions.connect import SparkConnectException
 
     if not isinstance(error, SparkConnectException):

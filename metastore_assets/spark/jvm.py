@@ -1,6 +1,6 @@
-"""The Java installation that Spark runs on, and a class-data archive for a fast start of local sessions.
+"""The Java installation that Spark uses, and a class-data archive with which local sessions start faster.
 
-The archive (CDS) halves the time that a local session takes to start.
+A class-data archive (CDS) contains parsed classes. It halves the time that a local session takes to start.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def local_jvm_options() -> str:
-    """Return JVM options that make a local session start fast; none if METASTORE_PLAIN_STARTUP is set.
+    """Return JVM options that make a local session start fast; empty if METASTORE_PLAIN_STARTUP is set.
 
-    The options name a class-data archive in `cache_folder()`, which is built when it is missing. Its name contains the
-    version of Spark and a hash of the Java installation. If there is no archive, or the JVM rejects it, the session
-    starts more slowly.
+    The options name a class-data archive in `cache_folder()`, which is built if it is missing. Each combination of
+    Spark and Java has a separate archive. Without an archive, or if the JVM rejects it, the session starts more slowly.
 
     Raises:
         MetastoreError: There is no Java 17 or newer.
@@ -56,7 +55,7 @@ def cache_folder() -> Path:
 
 
 def _java() -> Path:
-    """Return the path of the `java` that Spark will run. Raises MetastoreError if there is none, or it is too old."""
+    """Return the path of the `java` that Spark will run. Raises MetastoreError if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     path = os.path.join(home, "bin", "java") if home else shutil.which("java")
     advice = f"Spark needs Java {_MINIMUM_JAVA} or newer: install one (openjdk-17-jre-headless) or set JAVA_HOME"
@@ -70,7 +69,7 @@ def _java() -> Path:
 
 
 def _release(java: Path) -> str:
-    """Return the text of the JDK's release file; empty when there is none."""
+    """Return the content of the file `release` of a Java installation; empty without this file."""
     release = java.parent.parent / "release"
     return release.read_text(encoding="utf-8") if release.exists() else ""
 
@@ -96,9 +95,9 @@ def _failed_long_ago(archive: Path) -> bool:
 
 
 def _build(archive: Path) -> None:
-    """Run a small session that records its classes, then move the complete archive into place.
+    """Build the archive: run a small session in a child process that records its classes, then move the file here.
 
-    A failure, for example on a busy machine, leaves an empty file, so that no start within the next day tries again.
+    After a failure, for example on a busy machine, the archive is an empty file. It prevents attempts for one day.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name
@@ -121,7 +120,7 @@ def _build(archive: Path) -> None:
 
 
 def _exercise(options: str) -> None:
-    """Load the classes of a typical run: a frame from Arrow, Python workers, a shuffle, and results as Arrow."""
+    """Run a session that loads the classes of a typical job: a frame from Arrow, Python workers, a shuffle, results."""
     import pyarrow as pa
     from pyspark.sql import SparkSession
 

@@ -1,7 +1,7 @@
-"""A gRPC channel to the Spark Connect server of this machine. It never sends its token to another process.
+"""A gRPC channel to the Spark Connect server of this machine. It never sends the token to another process.
 
-A client unpickles the server's answers, and sends it pickled functions. Therefore the channel checks before each call
-that the listening socket belongs to the server's process.
+A client sends pickled functions to the server and unpickles its answers. So another process at the same port could run
+code in the client. Therefore the channel checks before each call that the server's process has the listening socket.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LSOF_SECONDS = 10
 
 
 class LocalChannel(DefaultChannelBuilder):
-    """A builder of channels to the IP address of a local server. `localhost` may resolve to another address."""
+    """A builder of channels to a local server, by IP address because `localhost` may resolve to another address."""
 
     def __init__(self, server: RunningServer, session_id: str) -> None:
         super().__init__(f"sc://{HOST}:{server.port}/;session_id={session_id}")
         self._server = server
 
     def toChannel(self) -> grpc.Channel:
-        """Return an unencrypted channel. Its traffic never leaves the loopback interface."""
+        """Return an unencrypted channel over the loopback interface."""
         token = grpc.metadata_call_credentials(_Token(self._server))
         credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), token)
         return self._secure_channel(self.endpoint, credentials)
@@ -50,19 +50,16 @@ class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
 
 
 def foreign_socket_message(pid: int, port: int) -> str:
-    """Return the error message for a port on which another process listens than the server's."""
+    """Return the error message that a process other than the server may be listening on the server's port."""
     return f"{HOST}:{port} is not a socket of process {pid}, the Spark Connect server, so it does not get the token"
 
 
 def is_listening(pid: int, port: int) -> bool:
-    """Return whether a process of this user listens on a port of the loopback address.
+    """Return whether it is certain that a process of this user listens on a port of the loopback address.
 
     Args:
-        pid: The process.
+        pid: The id of the process.
         port: A TCP port.
-
-    Returns:
-        False if no process or another process listens there, or if the system does not report the process.
     """
     if os.path.exists("/proc/net/tcp"):
         inodes = _listening_inodes(port)
@@ -93,7 +90,7 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def _socket_inodes(pid: int) -> set[str]:
-    """Return the inodes of a process's sockets; none for a process of another user."""
+    """Return the inodes of the sockets that a process has open; none for a process of another user."""
     inodes = set()
     try:
         for descriptor in os.listdir(f"/proc/{pid}/fd"):

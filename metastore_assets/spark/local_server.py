@@ -1,6 +1,7 @@
-"""The Spark Connect server of this user on this machine. It runs between refreshes.
+"""The Spark Connect server of this user on this machine, which keeps running between refreshes.
 
-PySpark starts, discovers and stops it. This module chooses its settings and the folder of its discovery file.
+PySpark itself starts, finds and stops such a server, by a discovery file with its address. This module chooses the
+server's settings and the folder of the discovery file.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.local_server import LocalConnectServer
 
 HOST = "127.0.0.1"
-"""The address on which the server that PySpark starts listens."""
+"""The address on which the server listens."""
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _DISCOVERY = "SPARK_LOCAL_CONNECT_DISCOVERY"
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
@@ -60,16 +61,15 @@ class RunningServer:
 def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
     """Return the running server, or start one.
 
-    The process that starts the server determines the settings, environment variables and working folder of the server
-    until it stops. The server listens on the loopback address, and requires a token that only this user can read.
+    The server has the settings, environment variables and working folder of the process that starts it. It listens on
+    the loopback address, and requires a token that only this user can read.
 
-    PySpark chooses a free port before the server binds the port, so another process may take the port in between. In
-    this case the server starts again on another port. Other processes see a new server only after it has bound its
-    port.
+    PySpark chooses a free port some time before the server binds it. If another process takes the port meanwhile, the
+    server is started again on another port. Other processes cannot find the server before it has bound its port.
 
     Args:
-        master: `local[…]`.
-        settings: Spark settings, which take precedence over the Metastore's.
+        master: The master URL, such as `local[*]`.
+        settings: Spark settings, which replace the Metastore's defaults.
 
     Raises:
         MetastoreError: There is no Java, the server does not start, or another process has its port.
@@ -109,7 +109,7 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
 
 
 def _start(server: LocalConnectServer, folder: str, master: str, settings: Mapping[str, str]) -> bool:
-    """Start the server. Return False if another process took its port. Raises MetastoreError for other failures."""
+    """Start the server, and return True; False if another process took its port. Raises MetastoreError otherwise."""
     from pyspark.errors import PySparkException
 
     options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()
@@ -130,7 +130,7 @@ def _start(server: LocalConnectServer, folder: str, master: str, settings: Mappi
 
 
 def _port_was_taken(folder: str, since: float) -> bool:
-    """Return whether a log file that changed since a time reports that the port is in use."""
+    """Return whether a log file that was written after the time `since` reports that the port is in use."""
     for log in Path(_log(folder)).glob("*.out"):
         with suppress(OSError):
             if log.stat().st_mtime >= since and _IN_USE in log.read_bytes():
@@ -146,7 +146,7 @@ def _wait_for_exit(pid: int) -> None:
 
 
 def find_server() -> RunningServer | None:
-    """Return the running server; None if there is none that this version of Spark can use."""
+    """Return the running server; None without one, or if another version of Spark started it."""
     _require_local_server()
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
@@ -157,10 +157,10 @@ def find_server() -> RunningServer | None:
 
 
 def stop_server() -> bool:
-    """Stop the server and all its jobs. Return False if no server was running.
+    """Stop the server and all its jobs. Return whether a server was running.
 
     Raises:
-        MetastoreError: It cannot be determined whether the recorded process is the server.
+        MetastoreError: It is uncertain whether the process in the discovery file is the server.
     """
     _require_local_server()
     from pyspark.sql.connect.local_server import stop_local_connect_server
@@ -181,7 +181,10 @@ def _require_local_server() -> None:
 
 @contextmanager
 def _restoring_token() -> Iterator[None]:
-    """Restore the token variable after the block. PySpark sets it; the next server must not inherit it."""
+    """Restore the environment variable with the token after the block.
+
+    PySpark sets it when it starts a server, and the next server must not inherit it.
+    """
     before = os.environ.get(_TOKEN)
     try:
         yield
@@ -192,9 +195,9 @@ def _restoring_token() -> Iterator[None]:
 
 
 def _wait_until_reusable(server: LocalConnectServer) -> bool:
-    """Return True as soon as the server can be reused; False if it has ended, or does not answer for 15 seconds.
+    """Wait until the server can be used, and return True; False if it has ended, or cannot be used after 15 seconds.
 
-    A server that was just stopped may take some seconds to end.
+    A server that is being stopped cannot be used and may take some seconds to end.
     """
     deadline = time.monotonic() + _EXIT_SECONDS
     while not server.is_reusable():
@@ -224,10 +227,10 @@ def _log(folder: str) -> str:
 
 
 def _set_discovery_file() -> None:
-    """Point PySpark's discovery variable to a file in the cache folder, unless the variable is set.
+    """Set PySpark's variable with the path of the discovery file to a file in the cache folder, unless it is set.
 
-    Each Python environment has its own file and thus its own server, because workers use the environment's packages.
-    Without a writable cache folder, PySpark's default applies.
+    Each Python environment has a separate file, and so a separate server, because workers use the environment's
+    packages. If the cache folder cannot be written, PySpark's default path is used.
     """
     if _DISCOVERY in os.environ:
         return

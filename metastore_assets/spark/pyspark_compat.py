@@ -18,10 +18,7 @@ _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 
 
 def collect_blobs(frame: DataFrame) -> pa.Table:
-    """Return the rows of a frame whose only column is binary, as an Arrow table.
-
-    PySpark before 4.0 has no `DataFrame.toArrow`.
-    """
+    """Collect a frame with one binary column as an Arrow table. PySpark before 4.0 has no `DataFrame.toArrow`."""
     if hasattr(frame, "toArrow"):
         return frame.toArrow()
     (name,) = frame.columns
@@ -29,10 +26,10 @@ def collect_blobs(frame: DataFrame) -> pa.Table:
 
 
 def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFrame:
-    """Repartition a frame by a column with the partition number of each row.
+    """Repartition a frame by a column with the number of each row's partition.
 
-    PySpark before 4.1 has no `repartitionById`. There, the numbers are hashed: rows with the same number still share a
-    partition, which may hold other numbers too.
+    PySpark before 4.1 has no `repartitionById`. There, the numbers are hashed: rows with the same number are in the
+    same partition, together with rows of other numbers.
     """
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(partitions, column)
@@ -40,16 +37,19 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return the number of partitions of a range in a session; None if the query plan does not show it. No job runs."""
+    """Return the default number of partitions of a session, from the plan of a range; None if the plan lacks it.
+
+    No job runs.
+    """
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)
     return int(match[1]) if match else None
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Convert a Spark schema to Arrow. Timestamps with a zone get the zone UTC.
+    """Convert a Spark schema to Arrow. Timestamps with a time zone get the zone UTC.
 
-    PySpark before 4.1 has no parameter for the zone, and always takes UTC.
+    PySpark before 4.1 has no parameter for the zone, and always uses UTC.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -1,8 +1,7 @@
 """A runner of tasks on Spark, and helpers for other Spark jobs.
 
-A job applies `mapInArrow` to a frame of task numbers. Tasks and results are sent as pickles, so no row of a table
-passes between the JVM and Python. Workers need no package besides this one. A slot is a place for one running task,
-usually a core.
+A job applies `mapInArrow` to a frame of task numbers. Tasks and results are pickles, which are opaque to Spark. Workers
+need no package besides this one. A slot is a place for one running task, usually a core.
 """
 
 from __future__ import annotations
@@ -56,28 +55,30 @@ _COLLECTED_OBJECTS = 20_000
 100,000 objects."""
 _WORKER_ENDED = "Python worker exited unexpectedly"
 _BINS_PER_SLOT = 4
-"""Bins of tasks per slot; each bin is a Spark task. Enough to balance tasks of unknown duration, few enough to start
-quickly."""
+"""Number of bins per slot. A bin is a group of our tasks that becomes one task of Spark. Several per slot balance tasks
+of unknown duration; more would take longer to start."""
 
 
 def count_slots(spark: SparkSession) -> int:
-    """Return the number of tasks that a session runs at the same time, as reported by Spark; at least 1."""
+    """Return the number of tasks that a session runs at the same time, according to Spark; at least 1."""
     return count_remote_slots(spark) if is_remote(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
 class SparkRunner(TaskRunner):
     """A runner of tasks on Spark, classic or Connect. Each call is one job.
 
-    A file that crashes its Python worker fails the job, and Spark does not say which file it was. The runner then
-    runs
-    all tasks again, each in a child process of a worker, and isolates later tasks from the start.
+    If a file crashes a Python worker, the job fails, and Spark does not say which file it was. The runner then runs all
+    tasks again, each in a child process of a worker. It runs all later tasks in child processes, too.
 
-    `map` raises a task's MetastoreError unchanged. Any other error ends the job at once as a PythonException of
-    Spark.
+    `map` raises a task's MetastoreError unchanged. Any other error ends the job at once as a PythonException of Spark.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
-        """Create a runner. `spark` returns the session, and starts it at the first call."""
+        """Create a runner.
+
+        Args:
+            spark: Returns the session. It is called when the first task runs, and may start the session.
+        """
         self._spark = spark
         self._isolates = False
 
@@ -92,11 +93,11 @@ class SparkRunner(TaskRunner):
         return self._run_jobs(function, function, batch)
 
     def _run_jobs(self, in_worker: Callable[[T], Any], in_child: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Return the outcomes of a batch. If a file crashes a Python worker, run a second job with isolated tasks.
+        """Run a batch, and return its outcomes. After a crash, run it again in child processes of the workers.
 
         Args:
-            in_worker: Called in a Python worker of Spark.
-            in_child: Called instead in a child process of a worker, once a worker has crashed.
+            in_worker: The function to call for each task in a Python worker.
+            in_child: The function to call for each task in a child process.
             batch: The tasks.
         """
         tasks, paths, costs = batch.tasks, batch.paths, batch.costs
@@ -114,14 +115,18 @@ class SparkRunner(TaskRunner):
 
 
 class SizedRunner(TaskRunner):
-    """A runner of tasks that read files: on Spark if these have 32 MiB or more, otherwise in one child process.
+    """A runner of tasks that read files: on Spark if these have at least 32 MiB together, else in one child process.
 
-    Costs are bytes to read; without costs, the child process is used. Even a small Spark job takes some tenths of a
-    second. A child process reads less than 32 MiB faster than that.
+    The costs of a batch are the bytes to read. Without costs, the child process is used. Even a small Spark job takes
+    some tenths of a second, in which a child process can read 32 MiB.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
-        """Create a runner. `spark` returns the session, and starts it at the first call."""
+        """Create a runner.
+
+        Args:
+            spark: Returns the session. It is called when Spark is needed first, and may start the session.
+        """
         self._small = IsolatedRunner(threads=TEXT_THREADS)
         self._large = SparkRunner(spark)
 
@@ -135,7 +140,7 @@ class SizedRunner(TaskRunner):
 
 
 def _catch_portable_error(function: Callable[[T], R], task: T) -> R | Exception:
-    """Return `function(task)`, or the exception that it raised in a form that survives pickling."""
+    """Return `function(task)`. If it raises an exception, return that in a form that survives pickling."""
     outcome = catch_error(function, task)
     return portable_error(outcome) if isinstance(outcome, Exception) else outcome
 
@@ -145,8 +150,8 @@ def _run_isolated(function: Callable[[T], Any], task: tuple[T, str]) -> Any:
 
     Args:
         function: Called with the task.
-        task: The task, and the path of the file that it reads. If the file crashes the child, the outcome is a
-            FatalFileError with this path.
+        task: The task, and the path of the file that it reads. If the child crashes, the result is a FatalFileError
+            with this path.
     """
     (outcome,) = IsolatedRunner().outcomes(function, [task[0]], paths=[task[1]])
     return outcome
@@ -155,7 +160,14 @@ def _run_isolated(function: Callable[[T], Any], task: tuple[T, str]) -> Any:
 def _run_job(
     spark: SparkSession, function: Callable[[T], R], tasks: Sequence[T], costs: Sequence[float] | None
 ) -> list[R]:
-    """Return `[function(task) for task in tasks]`, computed in one Spark job. There is at least one task."""
+    """Return `[function(task) for task in tasks]`, computed in one Spark job, for at least one task.
+
+    Args:
+        spark: The session.
+        function: The function, which runs in Python workers.
+        tasks: The tasks.
+        costs: The relative cost of each task; None for equal costs.
+    """
     weights = [cost + 1 for cost in costs] if costs is not None else [1.0] * len(tasks)
     bins = balance_bins(weights, count_slots(spark) * _BINS_PER_SLOT)
     packed = [pack([(index, tasks[index]) for index in group]) for group in bins]
@@ -169,10 +181,16 @@ def _run_job(
 def _run_bins(
     packed_function: bytes, packed_bins: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the tasks of some bins in a Spark task. Yield one packed result per task.
+    """Run the tasks of some bins in a Python worker. Yield one packed result per task.
 
-    A packed result is a pair (task number, result), or the MetastoreError of the task. With `counts_io`, a last row
-    holds the I/O counts of all these tasks.
+    A packed result is a pair (task number, result), or the MetastoreError of the task. With `counts_io`, the last row
+    has the I/O counts of all these tasks.
+
+    Args:
+        packed_function: The pickled function.
+        packed_bins: For each bin, the pickled pairs (task number, task).
+        counts_io: Whether to count what the tasks read and write.
+        batches: Batches with the numbers of bins to run, in the column `id`.
     """
     prepare_task()
     function = pickle.loads(packed_function)
@@ -187,25 +205,25 @@ def _run_bins(
 
 @contextmanager
 def packing_io_counts(enabled: bool) -> Iterator[Callable[[], bytes]]:
-    """Count the files and bytes that the block reads and writes in a Spark task, if this is enabled.
+    """Count the files and bytes that the block reads and writes, if this is enabled. For code in Python workers.
 
     Yields:
-        A function that packs the counts as a result. `unpack_results` adds them to the counts of the driver.
+        A function that returns the counts so far as a packed result. In the driver, `unpack_results` adds them.
     """
     with count_io() if enabled else nullcontext(IoCounter()) as counter:
         yield lambda: pack(_TaskIoCounts(counter.counts()))
 
 
 def result_batch(blob: bytes) -> pa.RecordBatch:
-    """Return a packed result as one row of the column `result`."""
+    """Return a batch with one row: a packed result in the column `result`."""
     return pa.record_batch([pa.array([blob], pa.binary())], ["result"])
 
 
 def pack(value: object) -> bytes:
-    """Return a task, a function or a result as bytes for `pickle.loads` in another process.
+    """Pickle a task, a function or a result for `pickle.loads` in another process.
 
-    Functions may be local to the driver. Arrow scalars are pickled as Arrow arrays: as Python values, they would lose
-    nanoseconds and years beyond 9999.
+    Functions are pickled by value, so the other process need not be able to import them. Arrow scalars are pickled as
+    Arrow arrays. As Python values, they would lose nanoseconds and years beyond 9999.
     """
     sink = io.BytesIO()
     _pickler()(sink, pickle.HIGHEST_PROTOCOL).dump(value)
@@ -231,7 +249,7 @@ def _first_scalar(values: pa.Array) -> pa.Scalar:
 
 
 def collect_results(frame: DataFrame) -> pa.Table:
-    """Return the rows of a frame with one binary column. Raises WorkerEndedError when a worker crashed."""
+    """Collect a frame with one binary column. Raises WorkerEndedError if a Python worker crashed."""
     try:
         with interrupting_jobs(frame.sparkSession):
             return collect_blobs(frame)
@@ -246,7 +264,7 @@ def collect_results(frame: DataFrame) -> pa.Table:
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """Return whether an interrupt such as Ctrl-C caused an error. An interrupt ends workers, too."""
+    """Return whether Ctrl-C or a similar interrupt caused an error, because interrupts end workers too."""
     cause: BaseException | None = error
     while isinstance(cause, Exception):
         cause = cause.__cause__ or cause.__context__
@@ -254,9 +272,9 @@ def _is_interrupt(error: Exception) -> bool:
 
 
 def unpack_results(table: pa.Table) -> list[Any]:
-    """Return the unpacked results in the column `result`. Add I/O counts among them to the counts of the driver.
+    """Unpickle the results in the column `result`. Raises the error of the first failed task.
 
-    Raises the error of the first failed task.
+    I/O counts are not in the result, but are added to those of this process.
     """
     values = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
     for value in values:
@@ -269,12 +287,12 @@ def unpack_results(table: pa.Table) -> list[Any]:
 
 
 def pack_failure(error: MetastoreError) -> bytes:
-    """Pack the error of a task instead of its result. `unpack_results` raises the error."""
+    """Pickle the error of a task, so that `unpack_results` raises it."""
     return pack(_TaskError(error))
 
 
 def _pack_result(function: Callable[[T], R], number: int, task: T) -> bytes:
-    """Return the packed pair of a task's number and result, or its packed MetastoreError."""
+    """Run a task. Pickle the pair of its number and its result, or its MetastoreError."""
     try:
         return pack((number, function(task)))
     except MetastoreError as error:
@@ -282,14 +300,14 @@ def _pack_result(function: Callable[[T], R], number: int, task: T) -> bytes:
 
 
 def balance_bins(weights: Sequence[float], count: int) -> list[list[int]]:
-    """Distribute items to bins of about equal weight.
+    """Distribute items to at most `count` bins of about equal weight.
 
     Args:
         weights: The weight of each item.
         count: The greatest number of bins.
 
     Returns:
-        The indices of each bin's items, the heaviest first; the heaviest bin is first.
+        For each bin the indices of its items, heaviest first. The heaviest bin comes first.
     """
     heap = [(0.0, index) for index in range(min(count, len(weights)))]
     groups: list[list[int]] = [[] for _ in heap]
@@ -301,17 +319,17 @@ def balance_bins(weights: Sequence[float], count: int) -> list[list[int]]:
 
 
 def prepare_task() -> None:
-    """Prepare a Python worker for a Spark task. Call this first in each task."""
+    """Limit the threads and the garbage collection of a Python worker. Each Spark task calls this first."""
     limit_arrow_threads()
     _freeze_modules()
 
 
 def _freeze_modules() -> None:
-    """Exclude imported modules from garbage collection in a Spark worker.
+    """Exclude imported modules from garbage collection in a Python worker of Spark.
 
     PySpark collects garbage after each task. Measured: visiting the modules takes 60 ms of CPU, thirty times the work
-    of a small task. Only objects that exist when a task begins are excluded, and these have survived a collection.
-    Garbage of tasks is still collected.
+    of a small task. All objects that exist when a task begins are excluded; these have already survived a collection.
+    Garbage that tasks create is still collected.
     """
     from pyspark import TaskContext
 

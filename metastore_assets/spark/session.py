@@ -1,4 +1,4 @@
-"""The Spark session of this process, for any settings, master or server."""
+"""The Spark session of this process: classic, on any master, or of a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ _LAST_WORDS = (
 
 
 class SparkLog:
-    """The standard output and error of Spark's JVM and Python workers.
+    """A file with the standard output and error of Spark's JVM and Python workers.
 
-    The log is written to the file at `path`. Without a path, it is an unnamed file that disappears with the process
-    unless `save` copies it.
+    Without a `path`, the file has no name, and disappears with the process unless `save` copies it.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -58,7 +57,7 @@ class SparkLog:
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0).decode("utf-8", "replace")
 
     def save(self) -> Path:
-        """Return the path of the log. A log in an unnamed file is first copied to a named file."""
+        """Return the path of the log. If the file has no name, copy it to a named file first."""
         if self._saved is None:
             descriptor, name = tempfile.mkstemp(prefix="metastore-spark-", suffix=".log")
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -72,7 +71,7 @@ class SparkLog:
 
 
 def has_active_session() -> bool:
-    """Return whether a session runs in this process. The result is False if PySpark is not installed."""
+    """Return whether this process has an active Spark session; False if PySpark is not installed."""
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
@@ -81,10 +80,10 @@ def has_active_session() -> bool:
 
 
 def get_spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog | None = None) -> SparkSession:
-    """Return the active session, or a new one.
+    """Return the active session of this process, or start one.
 
     Args:
-        settings: Spark settings, which take precedence over the Metastore's defaults.
+        settings: Spark settings, which replace the Metastore's defaults. An active session does not get them.
         log: Receives the output of Spark's JVM and Python workers. A server (`spark.remote`) has its own log.
 
     Raises:
@@ -148,9 +147,9 @@ def _without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
 def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
     """Start the JVM and its Spark context, unless a JVM already runs.
 
-    There are two differences to `getOrCreate`. Settings, which may be secrets, are in a file that only this user can
-    read,
-    not in arguments that every user of the machine sees. Python workers import nothing from the working folder.
+    This differs from `getOrCreate` in two ways. Settings, which may be secrets, are in a file that only this user can
+    read, and not in arguments that every user of the machine sees. Python workers import nothing from the working
+    folder.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -166,11 +165,11 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
 
 @contextmanager
 def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
-    """Make PySpark start JVMs with the given settings within the block. They override spark-defaults.conf.
+    """Make PySpark start JVMs in the block with settings from a file. They override spark-defaults.conf.
 
     Args:
         settings: The settings.
-        file: The file to write them to, which only this user can read.
+        file: The path of the file, which is created so that only this user can read it.
     """
     before = os.environ.get(_SUBMIT)
     arguments = shlex.split(before or "pyspark-shell")
@@ -203,7 +202,7 @@ def _defaults_file() -> list[str]:
 
 
 def _split_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the properties file in the arguments of spark-submit (a list of one or none), and the other arguments."""
+    """Split the arguments of spark-submit: the path after `--properties-file` (one or none), and all others."""
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == _PROPERTIES_FILE and (equals or arguments[index + 1 :]):
@@ -213,7 +212,7 @@ def _split_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _escape_property(text: str, *, is_key: bool = False) -> str:
-    """Return a key or a value in the syntax of Java's properties files."""
+    """Escape a key or a value for Java's properties files."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     if is_key:
         return re.sub("[ =:#!]", r"\\\g<0>", escaped)
@@ -221,7 +220,7 @@ def _escape_property(text: str, *, is_key: bool = False) -> str:
 
 
 def _reason(error: Exception, log: SparkLog | None) -> str:
-    """Return one line with the reason why Spark did not start: the Java exception, or the last line of the JVM."""
+    """Return one line about why Spark did not start: the Java exception, or else the last line that the JVM wrote."""
     raised = getattr(error, "java_exception", None)
     if raised is not None:
         return str(raised.toString()).splitlines()[0]

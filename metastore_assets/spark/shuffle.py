@@ -1,6 +1,6 @@
-"""A shuffle of encoded data on Spark: readers yield rows for partitions, and each group of rows is reduced.
+"""A shuffle of encoded data on Spark: tasks yield rows, Spark moves them to partitions, and each group is reduced.
 
-The rows are opaque blobs with integer keys. No value passes between the JVM and Python as a row of a table.
+A row is a blob with integer keys. For Spark, blobs are opaque, so values of tables need no conversion to Spark's types.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _RESULT_GROUP = -1
-"""The group of rows that need no reduction because they are packed results: errors and I/O counts of readers."""
+"""The group of rows that are not reduced: errors and I/O counts of tasks, which are passed on as results."""
 
 
 class ShuffledRow(NamedTuple):
     """A blob with the keys by which the shuffle distributes, groups and sorts it."""
 
     partition: int
-    """The number of the partition that the row goes to."""
+    """Number of the partition to which Spark moves the row, from 0."""
     group: int
     """Number of the group, at least 0. All rows of a group in a partition are reduced together."""
     position: int
-    """The rows of a group are reduced by increasing position."""
+    """Order of the row in its group: `reduce` gets the rows by increasing position."""
     blob: bytes
 
 
@@ -62,14 +62,14 @@ def shuffle(
 ) -> list[R]:
     """Read tasks, move their rows to partitions, and reduce each group of rows, in one Spark job.
 
-    `read` and `reduce` run in Spark's workers. A worker holds one row at a time, and what `reduce` retains.
+    `read` and `reduce` run in Spark's workers, which have one row in memory at a time, besides what `reduce` keeps.
 
     Args:
         spark: The session, classic or Connect.
-        read: Yields the rows of one task.
-        tasks: The arguments of `read`; each is a task of Spark.
+        read: Called with each item of `tasks`. Yields rows.
+        tasks: The items, each of which becomes a task of Spark.
         partitions: The number of partitions. `ShuffledRow.partition` is less than this.
-        reduce: Receives the number of a group and its rows in one partition, sorted by position.
+        reduce: Called for each group in each partition, with its number and its rows, sorted by position.
 
     Returns:
         The results of `reduce`, one for each group of each partition that has rows, in no particular order.
@@ -92,8 +92,8 @@ def _read_tasks(
 ) -> Iterator[pa.RecordBatch]:
     """Read the tasks of a Spark partition. Yield each row as a batch of one row.
 
-    An error of a task is yielded as a row of `_RESULT_GROUP`. With `counts_io`, a last row of that group holds the I/O
-    counts.
+    A MetastoreError of a task becomes a row of `_RESULT_GROUP`. With `counts_io`, the last row is of that group too,
+    and has the I/O counts.
     """
     prepare_task()
     read = pickle.loads(packed_read)
@@ -112,10 +112,9 @@ def _read_tasks(
 def _reduce_groups(
     packed_reduce: bytes, counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Reduce sorted rows of a Spark partition. Yield one packed result, or MetastoreError, per group.
+    """Reduce the sorted rows of a Spark partition. Yield one packed result, or MetastoreError, per group.
 
-    Rows of `_RESULT_GROUP` are already packed results, and are passed on unchanged. With `counts_io`, a last row holds
-    the I/O counts.
+    Rows of `_RESULT_GROUP` are passed on unchanged. With `counts_io`, the last row has the I/O counts.
     """
     prepare_task()
     reduce = pickle.loads(packed_reduce)

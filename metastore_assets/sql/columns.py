@@ -49,7 +49,7 @@ times."""
 
 
 def value_count_batches(table: Table, row: ColumnStatistics) -> Iterator[pa.RecordBatch]:
-    """Yield batches of the value counts of a column, by increasing value."""
+    """Yield the value counts of a column by increasing value, as batches of the schema `VALUE_COUNTS`."""
     rank = 0
     for piece in table.value_batches(row.column):
         if not len(piece):
@@ -63,7 +63,7 @@ def value_count_batches(table: Table, row: ColumnStatistics) -> Iterator[pa.Reco
 
 
 def histogram_batch(column: str, histogram: Histogram) -> pa.RecordBatch:
-    """Return the bins of a column's histogram."""
+    """Return the bins of a column's histogram as a batch of the schema `BINS`."""
     edges = histogram.edges()
     labels = to_texts(edges)
     numbers = _edge_numbers(histogram, edges)
@@ -75,7 +75,7 @@ def histogram_batch(column: str, histogram: Histogram) -> pa.RecordBatch:
 
 
 def _edge_numbers(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float64]:
-    """Return the edges of a histogram's bins as doubles."""
+    """Return the edges of a histogram's bins as doubles: one more than there are bins."""
     if histogram.type_class.kind == "float":
         return np.asarray(edges)
     divisor = 10**histogram.type_class.scale
@@ -85,10 +85,7 @@ def _edge_numbers(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float
 
 
 def to_texts(values: pa.Array) -> pa.Array:
-    """Return values as text, as in JSON answers.
-
-    Integers and booleans are also converted to text.
-    """
+    """Convert values to the texts that JSON answers have. Integers and booleans become texts too."""
     if t.is_integer(values.type) or t.is_boolean(values.type) or t.is_decimal(values.type):
         return values.cast(pa.string())
     if t.is_large_string(values.type):
@@ -107,7 +104,7 @@ def _to_numbers(values: pa.Array) -> pa.Array:
 
 
 def _to_times(values: pa.Array) -> pa.Array:
-    """Return dates and timestamps in microseconds; null for dates and timestamps out of range, and for other types."""
+    """Convert dates and timestamps to microseconds. Those out of range, and values of other types, become null."""
     if not t.is_timestamp(values.type) and not t.is_date(values.type):
         return pa.nulls(len(values), _TIME)
     if t.is_timestamp(values.type) and values.type.unit == "ns":

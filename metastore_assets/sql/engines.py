@@ -1,4 +1,4 @@
-"""Queries over the views in DuckDB, and the views in a Spark session."""
+"""Queries over tables and views of statistics in DuckDB, and the same views in a Spark session."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def query(
 ) -> pa.Table:
     """Run a query in DuckDB's SQL over the tables and the views in `VIEWS`, and return its rows.
 
-    The view `statistics` has rows of all tables, and `orders.statistics` has those of the table `orders`. `orders` is
-    the table itself: its live rows. Only files that may have rows for the query are opened. Only the views and tables
-    that the query names are read. By default, the query has access to nothing else: no file, network, setting or
-    variable of Python. Hidden columns, and columns that are newer than the newest version, are not accessible either.
+    In a query, `statistics` is the view with rows of all tables, `orders.statistics` the view with those of the table
+    `orders`, and `orders` the table itself with its live rows. Only the views and tables that the query names are read,
+    and of a table only the files that may have rows for the query.
+
+    By default, the query has access to nothing else: no file, network, setting or variable of Python, no hidden column,
+    and no column that was added to a table after its newest version.
 
     Args:
-        metastore: The root with the tables.
+        metastore: The Metastore with the tables.
         text: One query, such as SELECT or SUMMARIZE.
-        unrestricted: Whether the query may read and write files and load extensions, and read hidden columns. Only
-            for
+        unrestricted: Whether the query may read and write files, load extensions, and read hidden columns. Only for
             trusted queries.
-        find_table: Returns the configuration of a table by name. By default the recorded locations of tables are
-            read,
-            if they are `table_locations` of the Metastore.
+        find_table: Returns the configuration of a table by name. Default: tables are read at the locations in their
+            versions, if these are among the `table_locations` of the Metastore.
 
     Raises:
         QueryError: The text is no query, or DuckDB refuses it.
@@ -83,7 +83,7 @@ def query(
 
 
 def _configured_name(name: str, find_table: Callable[[str], TableConfig]) -> str | None:
-    """Return the name of the configured table; None if there is none."""
+    """Return the name of the configured table that `find_table` returns for a name; None without one."""
     try:
         return find_table(name).name
     except ConfigError:
@@ -91,15 +91,16 @@ def _configured_name(name: str, find_table: Callable[[str], TableConfig]) -> str
 
 
 def _named_tables(tree: Any) -> set[tuple[str, str]]:
-    """Return (schema, name) of each table that a query reads, as it is written.
+    """Return (schema, name) of each table or view in a query, as they are written. A missing schema is empty.
 
-    The schema is empty if the query gives none.
+    Args:
+        tree: The syntax tree of the query, as DuckDB's JSON.
     """
     return {(node["schema_name"], node["table_name"]) for node in walk(tree) if node.get("type") == "BASE_TABLE"}
 
 
 def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: str, *, hides: bool) -> None:
-    """Define a table's rows under a name in DuckDB. DuckDB reads them when it runs the query.
+    """Register a table in DuckDB under a name. Its rows are read when the query runs.
 
     Args:
         connection: The connection.
@@ -116,16 +117,16 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Load a view that a query names into DuckDB. Other names are ignored, because DuckDB itself reports them.
+    """Load a view that a query names into DuckDB. A name of no view is ignored: DuckDB itself reports it as an error.
 
-    Raises QueryError if the name is that of a view, but the schema is no published table.
+    Raises QueryError if the name is that of a view, and the schema is no published table.
 
     Args:
         connection: The connection.
         metastore: The root with the tables.
         tables: The names of the published tables.
         schema: The name of a table in lower case; empty for the view of all tables.
-        name: The name in the query, in lower case.
+        name: The name of the view in the query, in lower case.
     """
     matches = [table for table in tables if table.lower() == schema]
     if schema and not matches and name in VIEWS:
@@ -148,12 +149,12 @@ def spark_views(
 ) -> list[str]:
     """Create the views of all tables as temporary views of a Spark session, and return their names.
 
-    The temporary views contain the current newest versions. All rows pass through this process; for large tables,
-    omit `frequencies`.
+    They describe the versions that are newest now, and do not change later. All rows pass through this process. For
+    large tables, leave out `frequencies`.
 
     Args:
         spark: The session.
-        metastore: The root with the tables.
+        metastore: The Metastore with the tables.
         views: Names of `VIEWS`.
         prefix: The prefix of the names in Spark, as in `metastore_statistics`.
 

@@ -1,4 +1,4 @@
-"""Tables as datasets that DuckDB scans. DuckDB's columns and filters determine which files of a table are opened."""
+"""Tables as datasets that DuckDB scans. The columns and filters of a query determine which files are opened."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from metastore_assets.lookup.table import RowSource
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]
-    """The live rows of a table, by pyarrow's dataset protocol: a schema, and scans of columns with a filter.
+    """The live rows of a table as a dataset of pyarrow: a schema, and scans of columns with a filter.
 
     Each scan applies the complete filter, because DuckDB does not evaluate it again.
     """
 
     def __init__(self, rows: RowSource, columns: Sequence[str]) -> None:
-        """Create a dataset of some columns.
+        """Create a dataset with some columns of a table.
 
         Args:
             rows: The rows of the table.
@@ -37,11 +37,11 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
     def scanner(
         self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None, **options: Any
     ) -> ds.Scanner:
-        """Return a scan of some columns, all by default, with only the rows for which the filter is true.
+        """Return a scan of the rows for which a filter is true.
 
         Args:
-            columns: Names of the columns.
-            filter: An expression of Arrow.
+            columns: Names of the columns to return; None for all.
+            filter: An expression of pyarrow; None for all rows.
             options: Other options of pyarrow's scanners, which are ignored.
         """
         names = self._schema.names if columns is None else list(columns)

@@ -1,4 +1,4 @@
-"""The SQL views: their schemas, and functions that read their rows as Arrow batches."""
+"""The SQL views of statistics: their schemas, and functions that read their rows as Arrow batches."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class SqlView:
 
 
 def read_view(name: str, metastore: Metastore, tables: Sequence[str]) -> pa.RecordBatchReader:
-    """Return a reader of the rows that a view has for some tables. It reads one table after the other.
+    """Return a reader of the rows that a view has for some tables, one table after the other.
 
     Args:
-        name: A name of `VIEWS`.
-        metastore: The root with the tables.
+        name: The name of the view, a key of `VIEWS`.
+        metastore: The Metastore with the tables.
         tables: Names of published tables.
     """
     view = VIEWS[name]
@@ -130,7 +130,7 @@ def _frequencies(table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
-    """Yield a batch for each column with a stored histogram."""
+    """Yield a batch for each column that has a histogram."""
     for row in table.statistics():
         try:
             histogram = table.dyadic_histogram(row.column)
@@ -141,7 +141,7 @@ def _histograms(table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(records: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield records as Arrow batches of a schema. A column named `column` is renamed as in `_for_sql`."""
+    """Convert records to Arrow batches of a schema, in which the column `column` is then renamed by `_for_sql`."""
     pending: list[Mapping[str, Any]] = []
     for record in records:
         pending.append(record)
@@ -153,7 +153,7 @@ def _batches(records: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterato
 
 
 def _for_sql(rows: pa.Table) -> pa.Table:
-    """Return rows whose column `column`, a reserved word of SQL, is called `column_name`."""
+    """Rename the column `column`, which is a reserved word of SQL, to `column_name`."""
     return rows.rename_columns(["column_name" if name == "column" else name for name in rows.column_names])
 
 

@@ -1,6 +1,6 @@
-"""Child processes that run isolated tasks. They are started on first use, used by one caller at a time, and reused.
+"""Child processes that run isolated tasks. They are started at first use, used by one caller at a time, and reused.
 
-When the parent ends for any reason, its end of the pipe of requests is closed, so the child ends, too.
+When the parent ends for any reason, the system closes its end of the request pipe, and the child then exits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PROGRAM = (
     "from metastore_assets.tasks.child_program import serve; serve(requests, answers, in_flight)"
 )
 _TITLE = "reads the files of tables"
-"""A command-line argument without effect, which explains the process to people who list processes."""
+"""A command-line argument without effect, which explains the process in lists of processes."""
 _MAX_IDLE = 2
 """Maximum number of idle children that stay for later callers."""
 _OUT_OF_MEMORY = re.compile(r"memory allocation of \d+ bytes failed|std::bad_alloc|MemoryError|out of memory")
@@ -42,7 +42,7 @@ _EXIT_SECONDS = 5.0
 
 
 class ChildProcessEnded(Exception):
-    """An error that a child process ended before it answered."""
+    """The error that a child process ended before it answered."""
 
     def __init__(self, code: int, in_flight: dict[int, str], lines: Sequence[str] = ()) -> None:
         super().__init__(code)
@@ -64,10 +64,10 @@ class ChildProcessEnded(Exception):
 
 @contextmanager
 def acquire_child() -> Iterator[ChildProcess]:
-    """Yield a child for the exclusive use of the caller: an idle one, or a new one.
+    """Yield an idle or a new child for the exclusive use of the block.
 
-    Any exception in the block, including an interrupt, ends the child, because the next caller would receive its
-    pending answers.
+    After any exception in the block, including an interrupt, the child is ended. Otherwise the next caller would
+    receive its pending answers.
     """
     with _lock:
         child = _idle.pop() if _idle else None
@@ -131,7 +131,10 @@ class ChildProcess:
             self._requests.flush()
 
     def prepare(self) -> None:
-        """Send the current environment variables to the child, and empty its log. Raises ChildProcessEnded."""
+        """Prepare the child for a new caller: send changed environment variables, and empty its log.
+
+        Raises ChildProcessEnded if it no longer runs.
+        """
         self._log.truncate(0)
         self._log.seek(0)
         if os.environ != self._variables:
@@ -139,21 +142,21 @@ class ChildProcess:
             self.send(SetEnvironment(self._variables))
 
     def send(self, request: Request) -> None:
-        """Send a request. Raises ChildProcessEnded."""
+        """Send a request. Raises ChildProcessEnded if the child has ended."""
         try:
             write_frame(self._requests, request)
         except BrokenPipeError:
             raise self._ended_error() from None
 
     def receive(self) -> Any:
-        """Wait for the next answer: TaskOutcomes or StreamItem. Raises ChildProcessEnded."""
+        """Wait for the next answer: TaskOutcomes or StreamItem. Raises ChildProcessEnded if the child ends before."""
         try:
             return read_frame(self._answers)
         except EOFError:
             raise self._ended_error() from None
 
     def end(self, seconds: float = _EXIT_SECONDS) -> None:
-        """Close the pipes, so that the child exits. Kill the child if it still runs after `seconds`."""
+        """Close the pipes, so that the child exits. Kill it if it still runs after a number of seconds."""
         _running.discard(self)
         self._close()
         try:
@@ -167,10 +170,7 @@ class ChildProcess:
         self._process.kill()
 
     def disown(self) -> None:
-        """Close the pipes of this process without ending the child.
-
-        A forked process calls it for its parent's children.
-        """
+        """Close this process's pipes without ending the child. A forked process calls it for its parent's children."""
         self._process.returncode = 0
         self._close()
 
@@ -188,7 +188,7 @@ class ChildProcess:
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream. Otherwise, a pipe would get the number of that stream."""
+    """Open /dev/null for each standard stream that is closed. Otherwise, a pipe would get its descriptor."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -202,9 +202,10 @@ def _pipe_to_child() -> tuple[int, BinaryIO]:
 
 
 class _InterruptiblePipe(io.FileIO):
-    """The end of a pipe that is read. Signals such as Ctrl-C interrupt a read that waits for data.
+    """The reading end of a pipe. Ctrl-C and other signals interrupt a read that waits for data.
 
-    Libraries may have the system restart reads after a signal. Importing Polars does it. A poll is never restarted.
+    A plain read might continue after a signal: libraries such as Polars make the system restart reads. A poll is never
+    restarted.
     """
 
     def readinto(self, buffer: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""The program of a child process that runs isolated tasks, and the messages between it and its parent.
+"""The program of a child process that runs isolated tasks, and the messages that it exchanges with its parent.
 
 Messages go through two pipes as length-prefixed pickles. The child notes the file that each thread reads in the
 in-flight record, which the parent reads after a crash.
@@ -36,7 +36,7 @@ class SetEnvironment:
 
 @dataclass(frozen=True)
 class SetThreads:
-    """Request to run the requests that follow on a number of threads. It has no answer."""
+    """Request to run all later requests on a number of threads. It has no answer."""
 
     threads: int
 
@@ -46,7 +46,7 @@ class RunTasks:
     """Request to call `function(task)` for a chunk of tasks. The answer is one TaskOutcomes."""
 
     first: int
-    """Number of the first task, counted from 0; the numbers of the others follow it."""
+    """Number of the first task, counted from 0. The other tasks have the next numbers."""
     function: Callable[[Any], Any]
     tasks: Sequence[Any]
 
@@ -55,7 +55,7 @@ class RunTasks:
 class StreamTask:
     """Request to send the items of `function(task)` one by one.
 
-    The answers are one StreamItem per item, then one TaskOutcomes with None or the error.
+    The answers are one StreamItem per item, then one TaskOutcomes, whose value is None or a RaisedError.
     """
 
     number: int
@@ -94,7 +94,7 @@ class RaisedError:
 
 
 def write_frame(sink: BinaryIO, value: object) -> None:
-    """Send a value through a pipe. Raises BrokenPipeError when the other process has ended."""
+    """Send a value through a pipe. Raises BrokenPipeError if the other process has ended."""
     data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     sink.write(_LENGTH.pack(len(data)))
     sink.write(data)
@@ -102,7 +102,7 @@ def write_frame(sink: BinaryIO, value: object) -> None:
 
 
 def read_frame(source: BinaryIO) -> Any:
-    """Receive a value from a pipe. Raises EOFError when the other process has ended, even within a value."""
+    """Receive a value from a pipe. Raises EOFError if the other process has ended, perhaps in the middle of a value."""
     (length,) = _LENGTH.unpack(_read_exactly(source, _LENGTH.size))
     return pickle.loads(_read_exactly(source, length))
 
@@ -115,7 +115,7 @@ def _read_exactly(source: BinaryIO, size: int) -> bytes:
 
 
 def serve(requests: BinaryIO, answers: int, in_flight: int) -> None:
-    """Answer requests until the parent closes the pipe, then exit the process.
+    """Answer requests until the parent closes the request pipe. Then exit the process.
 
     Args:
         requests: The pipe of requests.
@@ -146,7 +146,7 @@ def serve(requests: BinaryIO, answers: int, in_flight: int) -> None:
 
 
 class _Worker:
-    """A worker that answers requests on one or several threads."""
+    """The object whose methods answer requests, on one or several threads."""
 
     def __init__(self, answers: BinaryIO, in_flight: InFlightRecord) -> None:
         self._answers = answers
@@ -156,18 +156,15 @@ class _Worker:
         self.reset_slots()
 
     def reset_slots(self) -> None:
-        """Assign slots to new threads from 0 again."""
+        """Number the slots of new threads from 0 again."""
         self._slots = count()
 
     def assign_slot(self) -> None:
-        """Assign a slot to the calling thread: the area of the in-flight record that only this thread writes."""
+        """Assign the next slot of the in-flight record to the calling thread. Only this thread writes it."""
         self._thread.slot = next(self._slots)
 
     def answer(self, request: RunTasks | StreamTask) -> None:
-        """Answer one request.
-
-        After an error outside of tasks, exit the process, because the parent would otherwise wait forever.
-        """
+        """Answer one request. After an error outside of tasks, exit the process: the parent would wait forever."""
         try:
             with count_io() as counter:
                 if isinstance(request, RunTasks):
@@ -181,7 +178,7 @@ class _Worker:
             os._exit(1)
 
     def _outcome(self, number: int, function: Callable[[Any], Any], task: Any) -> Any:
-        """Return the result of a task, or a RaisedError. While the task runs, the in-flight record names it."""
+        """Run a task. Return its result, or a RaisedError. While it runs, it is in the in-flight record."""
         self._in_flight.begin(self._thread.slot, number)
         try:
             return function(task)
@@ -203,7 +200,7 @@ class _Worker:
 
 
 def portable_error(error: BaseException) -> Exception:
-    """Return the error if it survives pickling; otherwise a ValueError with its class name and message."""
+    """Return a copy of an error if it survives pickling; otherwise a ValueError with its class name and message."""
     try:
         copy = pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 (each class has its own way to fail at pickling)

@@ -1,6 +1,6 @@
-"""The in-flight record: shared memory in which a child process records the files that it reads.
+"""The in-flight record: shared memory in which a child process notes the files that it is reading.
 
-The memory outlives a child that crashes, so the parent reads there which file caused the crash.
+The memory outlives a child that crashes. There the parent reads which file caused the crash.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _SLOT_BYTES = 4096
 SIZE = MAX_THREADS * _SLOT_BYTES
 """Size of the shared memory in bytes: one slot per thread."""
 _HEADER = struct.Struct("<QQ")
-"""Start of a slot: number of the task, counted from 1 (0: none), and length in bytes of the text that follows."""
+"""The beginning of a slot: number of the task, from 1 (0: no task), and length in bytes of the text that follows."""
 _current = threading.local()
 
 
 class InFlightRecord:
-    """Memory that parent and child share: the task of each thread of the child, and the file that the task reads.
+    """Memory shared by parent and child: for each thread of the child, its task and the file that the task reads.
 
     The argument `descriptor` is the file descriptor of a file of `SIZE` bytes, which is open in both processes.
     """
@@ -31,10 +31,9 @@ class InFlightRecord:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return the file that each running task reads, by the task's number counted from 0.
+        """Return what each running task reads, by the number of the task, counted from 0.
 
-        The value is the text of the task's `record_in_flight` block, or "" outside of such a block. Threads without a
-        running task have no entry.
+        The value is the text of the task's `record_in_flight` block, or "" if the task is in no such block.
         """
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):
@@ -45,20 +44,25 @@ class InFlightRecord:
         return entries
 
     def begin(self, slot: int, number: int) -> None:
-        """Record that the calling thread, which owns a slot, runs a task."""
+        """Record that the calling thread begins a task.
+
+        Args:
+            slot: The number of the slot that only this thread writes.
+            number: The number of the task, counted from 0.
+        """
         _current.memory, _current.start, _current.number = self._memory, slot * _SLOT_BYTES, number + 1
         _current.text = ""
         _HEADER.pack_into(self._memory, _current.start, number + 1, 0)
 
     def end(self, slot: int) -> None:
-        """Record that the calling thread runs no task."""
+        """Record that the calling thread, which has this slot, runs no task any more."""
         _HEADER.pack_into(self._memory, slot * _SLOT_BYTES, 0, 0)
         _current.memory = None
 
 
 @contextmanager
 def record_in_flight(text: str) -> Iterator[None]:
-    """Record the file, or part of a file, that the block reads. Outside of a task, do nothing."""
+    """Record the file, or part of a file, that the block reads. Does nothing outside of a task in a child process."""
     if getattr(_current, "memory", None) is None:
         yield
         return

@@ -1,7 +1,7 @@
-"""The runner that isolates crashes. Tasks run in a child process, and a crash becomes an error about one file.
+"""The runner that isolates crashes: tasks run in a child process, and a crash becomes an error about one file.
 
-Native readers of foreign files run only in child processes, never in the process that plans a table. Functions and
-tasks, which may hold credentials, reach the child through a pipe.
+Native code that reads files of tables runs only in child processes, never in the process that plans a refresh.
+Functions and tasks, which may contain credentials, are sent to the child through a pipe.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ T = TypeVar("T")
 TEXT_THREADS = 4
 """Number of CSV or JSON files that one child reads at the same time. Each needs memory for some blocks of text."""
 _MAX_CRASHES = 200
-"""Number of crashes, two for each file at fault, after which the remaining tasks fail without being run."""
+"""Number of crashes in one call after which the remaining tasks fail without being run. One file may cause two."""
 MAX_IDLE_CRASHES = 3
-"""Number of crashes while the child ran no task, after which the call raises MetastoreError."""
+"""Number of times that the child may end while it runs no task. Then the call raises MetastoreError."""
 
 
 class IsolatedRunner(TaskRunner):
     """A runner of tasks in a child process. A crash of the child fails only the task that caused it.
 
-    If one task ran when the child crashed, this task caused the crash. If several ran, each of them runs again alone.
-    If another process killed the child, for example for lack of memory, its task counts as the cause only if that
-    happens twice. The outcome of the task is a FatalFileError. Without paths, the error names the task by number.
+    A task that ran alone when the child crashed is the cause. Its outcome is a FatalFileError, which names the path of
+    its file, or the number of the task without paths. If several tasks ran, each of them runs again alone. If another
+    process killed the child, perhaps the kernel for lack of memory, the task is run again alone before it is blamed.
     """
 
     def __init__(self, threads: int = 1, chunk_size: int = 1) -> None:
@@ -49,14 +49,11 @@ class IsolatedRunner(TaskRunner):
         return self._threads
 
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run the tasks in a child. After a crash, run each task that was in flight alone, then the others again.
-
-        `suspects` are the numbers of tasks that were in flight at a crash and have no outcome yet.
-        """
+        """Run the tasks in a child. After a crash, run each task that was in flight alone, then the others again."""
         tasks = batch.tasks
         paths = batch.paths if batch.paths is not None else [f"task {number}" for number in range(len(tasks))]
         outcomes: dict[int, Any] = {}
-        suspects: list[int] = []
+        suspects: list[int] = []  # tasks that were in flight at a crash and have no outcome yet
         crashes = idle_crashes = 0
         while pending := [number for number in range(len(tasks)) if number not in outcomes]:
             if crashes == _MAX_CRASHES:
@@ -87,7 +84,7 @@ class IsolatedRunner(TaskRunner):
 
 
 def run_isolated(function: Callable[..., Any], path: str, *arguments: Any) -> Any:
-    """Return `function(*arguments)`, called in a child process.
+    """Call `function(*arguments)` in a child process, and return the result.
 
     Args:
         function: Reads the metadata file at `path`.
@@ -103,7 +100,10 @@ def run_isolated(function: Callable[..., Any], path: str, *arguments: Any) -> An
 
 
 def metadata_result(outcome: Any) -> Any:
-    """Return the result of a task that read a metadata file, or raise its error. A crash raises TableFormatError."""
+    """Return the outcome of a task that read a metadata file, or raise it if it is an exception.
+
+    The FatalFileError of a crash is raised as TableFormatError.
+    """
     if isinstance(outcome, FatalFileError):
         raise TableFormatError(str(outcome)) from outcome
     if isinstance(outcome, Exception):
@@ -112,9 +112,9 @@ def metadata_result(outcome: Any) -> Any:
 
 
 def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges (first inclusive, last exclusive) of consecutive numbers, none longer than `max_size`.
+    """Split ascending numbers into ranges (first inclusive, last exclusive) of at most `max_size` consecutive numbers.
 
-    The numbers are in ascending order. There is at least one.
+    There is at least one number.
     """
     first = last = numbers[0]
     for number in numbers:
@@ -126,7 +126,7 @@ def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
 
 
 def restore_error(value: Any) -> Any:
-    """Return the outcome of a task that a child sent: a result unchanged, or the exception in a RaisedError."""
+    """Return a result of a child unchanged. Return the exception of a RaisedError, with the child's traceback."""
     if not isinstance(value, RaisedError):
         return value
     # The standard library's process pools show a remote traceback in this way.
@@ -135,11 +135,11 @@ def restore_error(value: Any) -> Any:
 
 
 class _RemoteTraceback(Exception):
-    """The traceback of an error in the child, as text."""
+    """The traceback of an error in the child, as text. It is the cause of the error that the parent raises."""
 
 
 def crash_message(what: str, ended: ChildProcessEnded) -> str:
-    """Return the message for a child that ended while it read `what`."""
+    """Return the error message about a child that ended while it read a file, or part of a file."""
     prefix = f"reading {what} ended the process that read it ({ended.status})"
     if ended.was_out_of_memory:
         return f"{prefix}: {memory_exceeded_clause(configured_limit())}"
@@ -156,7 +156,12 @@ def _unread_error(path: str) -> FatalFileError:
 
 
 def check_idle_crashes(times: int, ended: ChildProcessEnded) -> None:
-    """Raise MetastoreError if the child has ended several times while it ran no task."""
+    """Raise MetastoreError if a child has ended at least three times while it ran no task.
+
+    Args:
+        times: How often that has happened.
+        ended: The last error of the child.
+    """
     if times >= MAX_IDLE_CRASHES:
         raise MetastoreError(
             f"the process that reads the files of tables ended while it read none ({ended.status}): {ended.last_line}"

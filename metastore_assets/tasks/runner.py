@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class TaskBatch(Generic[T]):
-    """The tasks of one call of a runner. Paths and costs have one item for each task, or are None."""
+    """The tasks of one call of a runner. `paths` and `costs` have one item for each task, or are None."""
 
     tasks: Sequence[T]
     paths: Sequence[str] | None = None
@@ -26,11 +26,11 @@ class TaskBatch(Generic[T]):
 
 
 class TaskRunner(ABC):
-    """Runs a function on each of many tasks, in this process or in others.
+    """A runner, which calls a function for each of many tasks, in this process or in others.
 
-    A runner may run a task twice, even at the same time, so files that a task writes need unique names. Runners of
-    other processes pickle functions, tasks and results. They count the bytes that tasks read and write
-    (`storage.io_counters`), and stop their tasks if the caller is interrupted.
+    A runner may run a task twice, even at the same time. So files that tasks write need unique names. A runner that
+    uses other processes pickles functions, tasks and results. It adds what tasks read and write to the counts of this
+    process (`storage.io_counters`), and stops its tasks if the caller is interrupted.
 
     A subclass implements `_run`, and `_run_until_error` if it can stop at the first error.
     """
@@ -48,14 +48,14 @@ class TaskRunner(ABC):
         paths: Sequence[str] | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[Any]:
-        """Run `function(task)` for each task; return the results, and exceptions instead of results of failed tasks.
+        """Run `function(task)` for each task. Return an outcome for each: its result, or the exception that it raised.
 
         Args:
             function: Called once per task with the task as its only argument.
             tasks: Picklable values.
-            paths: The file of a table that each task reads. Such a file may crash the process that reads it. The
-                runner then runs the other tasks again. The outcome of the task with the file is a FatalFileError with
-                its path. Without paths, a runner may raise WorkerEndedError for a crash of a process.
+            paths: The path of the file that each task reads. If a file crashes the process that reads it, the outcome
+                of its task is a FatalFileError with the path, and the other tasks are run again. Without paths, a
+                runner may raise WorkerEndedError after a crash.
             costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
 
         Returns:
@@ -83,7 +83,7 @@ class TaskRunner(ABC):
         """Return the outcomes of a batch: for each task its result, or the exception that it raised."""
 
     def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Return the outcomes of a batch. A subclass may raise a task's exception before the other tasks have run."""
+        """Return the outcomes of a batch. An override may instead raise the first exception of a task at once."""
         return self._run(function, batch)
 
 
@@ -116,7 +116,7 @@ def catch_error(function: Callable[[T], R], task: T) -> R | Exception:
 
 
 def raise_first_error(outcomes: Iterable[Any]) -> list[Any]:
-    """Return the results of some tasks. If an outcome is an exception, raise the first one."""
+    """Return the outcomes as a list. If any of them is an exception, raise the first one."""
     results = list(outcomes)
     for outcome in results:
         if isinstance(outcome, Exception):
@@ -125,7 +125,7 @@ def raise_first_error(outcomes: Iterable[Any]) -> list[Any]:
 
 
 def with_arguments(function: Callable[..., R]) -> Callable[[tuple[Any, ...]], R]:
-    """Return a picklable function of one tuple that calls `function` with the items of the tuple."""
+    """Return a picklable function that takes a tuple, and calls `function` with the items of the tuple."""
     return partial(_call_with_arguments, function)
 
 
@@ -134,6 +134,6 @@ def _call_with_arguments(function: Callable[..., R], arguments: tuple[Any, ...])
 
 
 def limit_arrow_threads() -> None:
-    """Limit Arrow to one thread in this process, because each of the tasks that run in parallel has one core."""
+    """Limit Arrow to one thread in this process, because as many tasks as cores already run in parallel."""
     if pa.cpu_count() != 1:
         pa.set_cpu_count(1)

@@ -1,6 +1,6 @@
-"""Streams of items that tasks in child processes yield, one task at a time or many in parallel.
+"""Streams of the items that tasks in child processes yield, for one task or for many in parallel.
 
-Memory is bounded: a child waits while its pipe is full, and only a few items wait for the caller.
+Memory is bounded: a child waits while its pipe is full, and only a few items are buffered for the caller.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PathTask(Generic[T]):
-    """A task with the file that it reads. A crash of the child is attributed to the file."""
+    """A task, and the path of the file that it reads, which an error about a crash names."""
 
     path: str
     task: T
 
 
 def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *arguments: Any) -> Iterator[Any]:
-    """Yield the items of `function(*arguments)`, called in a child process, one at a time.
+    """Yield the items of `function(*arguments)`, which runs in a child process.
 
-    The child waits until the caller requests the next item. The arguments and errors are those of `run_isolated`.
+    The child pauses while the caller requests no items. The arguments and errors are those of `run_isolated`.
     """
     try:
         yield from _stream_child(with_arguments(function), iter([PathTask(path, arguments)]), 1, _ActiveChildren())
@@ -53,9 +53,9 @@ def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *argument
 def stream_parallel(
     function: Callable[[T], Iterator[Any]], tasks: Iterable[PathTask[T]], processes: int, threads: int = 1
 ) -> Iterator[Any]:
-    """Yield the items of `function(task)` of all tasks, from several child processes, in no particular order.
+    """Yield the items of `function(task)` for all tasks, from several child processes, in no particular order.
 
-    Closing the iterator kills the children, and no other task starts.
+    If the caller closes the iterator, the children are killed, and no other task starts.
 
     Args:
         function: Called once per task in a child; yields picklable items.
@@ -111,7 +111,7 @@ def stream_parallel(
 
 @dataclass(frozen=True)
 class _Message:
-    """A message of a thread to the caller: an item, or as the last message an error or nothing."""
+    """A message of a thread to the caller: an item, or at the end of the thread an error or nothing."""
 
     item: Any = None
     is_last: bool = True
@@ -119,11 +119,11 @@ class _Message:
 
 
 class _StreamClosed(Exception):
-    """An exception in the thread of a child after the caller has closed the stream."""
+    """Raised in a thread that waits for a child, after the caller has closed the stream."""
 
 
 class _ActiveChildren:
-    """The children of one stream, which the caller's thread can kill while other threads wait for their answers."""
+    """The children of one stream. `stop` kills them while other threads wait for their answers."""
 
     def __init__(self) -> None:
         self._children: set[ChildProcess] = set()
@@ -135,7 +135,7 @@ class _ActiveChildren:
     def register(self, child: ChildProcess) -> Iterator[None]:
         """Register a child during the block, so that `stop` can kill it.
 
-        Raises _StreamClosed if `stop` was called before the block or during it.
+        Raises _StreamClosed if `stop` was called before or during the block.
         """
         with self._lock:
             if self.are_stopped:
@@ -154,7 +154,7 @@ class _ActiveChildren:
             raise _StreamClosed
 
     def stop(self) -> None:
-        """Kill the registered children. No other child can be registered afterwards."""
+        """Kill the registered children, and prevent that more are registered."""
         with self._lock:
             self.are_stopped = True
             for child in self._children:
@@ -162,7 +162,7 @@ class _ActiveChildren:
 
 
 class _SharedIterator(Generic[T]):
-    """An iterator that several threads share. It ends when the children are stopped."""
+    """An iterator that several threads can use. It ends early when the children are stopped."""
 
     def __init__(self, items: Iterable[T], children: _ActiveChildren) -> None:
         self._items = iter(items)
@@ -184,7 +184,11 @@ def _stream_child(
 ) -> Iterator[Any]:
     """Yield the items of all tasks, from one child process. The iterator ends early when `children` are stopped.
 
-    The child always has one task more than threads, so that no thread waits for its next task.
+    Args:
+        function: Called once per task in the child.
+        tasks: The tasks. The child always has one more than threads, so that no thread waits for its next task.
+        threads: Number of tasks that the child runs at the same time.
+        children: Registers the child, so that the stream can be closed.
 
     Raises:
         FatalFileError: The child crashed while it ran a task.
@@ -232,7 +236,7 @@ def _start(
     running: dict[int, PathTask[T]],
     tasks: Iterator[tuple[int, PathTask[T]]],
 ) -> None:
-    """Send tasks to a child, and add them to `running`."""
+    """Send numbered tasks to a child, and add them to `running`."""
     for number, task in tasks:
         running[number] = task
         child.send(StreamTask(number, function, task.task))
@@ -241,9 +245,14 @@ def _start(
 def _crash_error(
     function: Callable[[T], Iterator[Any]], running: dict[int, PathTask[T]], ended: ChildProcessEnded
 ) -> FatalFileError:
-    """Return the error for a child that crashed. It names the file that caused the crash.
+    """Create the error about a child that crashed, which names the file that caused the crash.
 
-    If several tasks ran, each runs again alone, without its items, to find the one that crashes.
+    If several tasks were running, each of them runs again alone to find the one that crashes.
+
+    Args:
+        function: The function of the stream.
+        running: The tasks that were sent to the child, by number.
+        ended: The error of the child, with the tasks that were running.
     """
     suspects = {number: running[number] for number in ended.in_flight if number in running}
     if len(suspects) > 1:
