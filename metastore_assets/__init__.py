@@ -251,7 +251,7 @@ _PUBLIC_NAMES = {
 
 
 def defining_module(name: str) -> str:
-    """Return the module below this package that defines a public name."""
+    """Return the module that defines a public name, relative to this package: `lookup.table` for `Table`."""
     return _PUBLIC_NAMES[name].partition(":")[0]
 
 

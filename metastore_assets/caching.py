@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class lock_free_cached_property(Generic[T]):
-    """A property that is computed on first use and then cached, without a lock.
+    """A property that is computed at first use and then cached, without a lock.
 
     Two threads may compute the property at the same time; both get the object that was stored first. The
-    `cached_property` of Python 3.11 has one lock for all objects of a class. Readers of different tables would wait
-    for each other.
+    `cached_property` of Python 3.11 has one lock for all objects of a class, so that threads with different objects
+    would wait for each other.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

@@ -1,4 +1,4 @@
-"""The Dagster code location with every table of the configuration file that the command line uses."""
+"""The Dagster code location with all tables of the default configuration: $METASTORE_CONFIG or ./metastore.yaml."""
 
 from dagster import Definitions, in_process_executor
 

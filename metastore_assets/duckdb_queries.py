@@ -1,7 +1,4 @@
-"""DuckDB connections for queries.
-
-Untrusted queries have no access to files, network or variables of Python.
-"""
+"""DuckDB connections for queries, which by default have no access to files, network or variables of Python."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ _RESTRICTED = {
     "enable_external_access": "false",
 }
 _READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-"""The types of query nodes that only read, in DuckDB's serialized form. A `WITH` may contain others: COPY, INSERT,
-DELETE…"""
+"""The types of query nodes that only read, in DuckDB's serialized form. A `WITH` may contain nodes that write, such as
+INSERT or COPY."""
 
 _ADVICE = (
     "; a query reads no files. For a query of your own, `--unrestricted`, or `unrestricted=True` in Python, lifts this"
@@ -38,27 +35,27 @@ _ADVICE = (
 
 
 class QueryConnection:
-    """A connection to an empty database in memory, for one query. `query_connection` creates it."""
+    """A connection to an empty in-memory database, for one query. `query_connection` creates it."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, restricted: bool) -> None:
         """Wrap an open connection.
 
         Args:
-            connection: The connection. Its settings are not changed; `query_connection` sets the restrictions.
+            connection: The connection, whose settings are already restricted if `restricted` is true.
             restricted: Whether `parse` rejects statements that write, and `run` locks the settings before the query.
         """
         self.connection = connection
         self._restricted = restricted
         self.names_files = False
-        """Whether the query that `parse` has read names a file as a table; always False for an unrestricted connection.
-        A restricted DuckDB reports the file as a missing table, so the error needs advice."""
+        """Whether the parsed query names a file as a table; always False for an unrestricted connection. A restricted
+        DuckDB reports the file as a missing table, so the error message needs advice."""
 
     def parse(self, text: str) -> Any:
         """Parse a query, and return its syntax tree as DuckDB serializes it.
 
         Raises:
-            QueryError: The text is not exactly one query. On a restricted connection also: it contains a statement that
-                writes.
+            QueryError: The text is not exactly one query, or contains a statement that writes, on a restricted
+                connection.
         """
         if len(self.connection.extract_statements(text)) != 1:
             raise QueryError("give one query")
@@ -77,9 +74,9 @@ class QueryConnection:
         return tree
 
     def run(self, text: str) -> duckdb.DuckDBPyRelation:
-        """Run a query that `parse` accepted, and return its lazy result.
+        """Run a query that `parse` has accepted, and return its lazy result.
 
-        A restricted connection locks its settings first.
+        On a restricted connection, the settings are locked first, so that the query cannot change them.
         """
         if self._restricted:
             self.connection.execute("set lock_configuration = true")
@@ -88,10 +85,10 @@ class QueryConnection:
 
 @contextmanager
 def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
-    """Connect to an empty database in memory. An error of DuckDB inside the block becomes a QueryError.
+    """Connect to an empty in-memory database. An error of DuckDB in the block becomes a QueryError.
 
     Args:
-        unrestricted: Whether queries may read and write files and load extensions, as DuckDB does by default.
+        unrestricted: Whether queries may read and write files and load extensions, as is DuckDB's default.
 
     Raises:
         MissingPackageError: DuckDB is not installed.

@@ -12,8 +12,8 @@ class MetastoreError(Exception):
     """Base of every error of this package. The CLI prints it as one line and exits with status 3."""
 
     without_values: str | None = None
-    """The same message without the parts that may contain values of rows, such as quotes of a file's content. None if
-    the message has no such parts."""
+    """The message without parts that may contain values of rows, such as quotes of a file's content. None if there are
+    no such parts."""
 
     def __init__(self, message: str = "") -> None:
         # Many messages end with a quoted one, which may end with a full stop.
@@ -35,14 +35,11 @@ class MissingPackageError(MetastoreError):
 
 
 class TableNotFoundError(MetastoreError):
-    """Raised when a table's location holds no table, or no table of that name is configured."""
+    """Raised when there is no table at a table's location or in its catalog."""
 
 
 class SnapshotNotFoundError(TableNotFoundError):
-    """Raised when no snapshot of a table matches `at` in its configuration.
-
-    The message says what can be selected.
-    """
+    """Raised when a table has no snapshot that its setting `at` selects. The message says what can be selected."""
 
 
 class TableFormatError(MetastoreError):
@@ -54,7 +51,7 @@ class FragmentError(MetastoreError):
 
     Attributes:
         path: The data file that cannot be read.
-        missing: Whether the file does not exist. It may have been deleted after planning; planning again may help.
+        missing: Whether the file does not exist. If it was deleted after planning, planning again helps.
         unsupported: Whether the file is valid, but has a feature that this package cannot read.
     """
 
@@ -75,7 +72,7 @@ def _fragment_error(
 
 
 class FatalFileError(FragmentError):
-    """Raised when the process that read a file crashed. The message says how, and `path` is the file."""
+    """Raised when a file crashed the process that read it. The message says how, and `path` is the file."""
 
 
 class PartitionKeyError(MetastoreError):
@@ -87,9 +84,9 @@ class UnsupportedTypeError(MetastoreError):
 
 
 class ProfileError(MetastoreError):
-    """Raised when fragments could not be profiled.
+    """Raised when fragments could not be profiled. The message has each file with the cause.
 
-    The message lists each file and cause. Finished profiles stay stored.
+    Profiles of other fragments are stored, so the next refresh does not compute them again.
     """
 
 
@@ -106,11 +103,11 @@ class ObjectNotFoundError(StoreError):
 
 
 class ObjectExistsError(StoreError):
-    """Raised when an object that must be created already exists."""
+    """Raised when an object cannot be created because it already exists."""
 
 
 class VersionConflictError(StoreError):
-    """Raised when another publisher created the same version first. The refresh plans again."""
+    """Raised when another process published the version with the same number first. The refresh then plans again."""
 
 
 class VersionNotFoundError(StoreError):
@@ -118,10 +115,7 @@ class VersionNotFoundError(StoreError):
 
 
 class CorruptionError(StoreError):
-    """Raised when stored state contradicts itself, such as a negative frequency.
-
-    `refresh --full` rebuilds.
-    """
+    """Raised when stored state is contradictory, such as a negative frequency. `refresh --full` rebuilds it."""
 
 
 class InvalidPathError(CorruptionError, ValueError):
@@ -139,7 +133,7 @@ class PartitionNotFoundError(MetastoreError):
 class NotStoredError(MetastoreError):
     """Raised when a version does not store a requested statistic.
 
-    The message names column, reason and policy.
+    The message names the column, the reason, and the policy with which it is stored.
     """
 
 
@@ -148,10 +142,7 @@ class LiteralError(MetastoreError):
 
 
 class QueryError(MetastoreError):
-    """Raised when a query is invalid or refers to a view that does not exist.
-
-    The message quotes the engine.
-    """
+    """Raised when an SQL query is invalid or not allowed. The message quotes the engine."""
 
 
 class ExportError(MetastoreError):
@@ -163,18 +154,18 @@ class PredicateError(MetastoreError):
 
 
 class GraphError(MetastoreError):
-    """Raised when the declared stages cannot run. The message names the stage and the reason."""
+    """Raised when the stages of a dataflow are declared wrongly. The message names the stage and the reason."""
 
 
 class UpdateError(MetastoreError):
-    """Raised when an update of the stages' input data is invalid. No part of the update is applied."""
+    """Raised when an update of a dataflow's input data is invalid. No part of the update is applied."""
 
 
 class ProduceError(MetastoreError):
-    """Raised when a Produce function raises, or is not deterministic.
+    """Raised when a function of a dataflow raises an error, or is not deterministic.
 
     Attributes:
-        stage: The name of the stage.
+        stage: The name of the function's stage.
         key: The key for which the function was called. For a function of batches: the first key of the batch, as text.
     """
 
@@ -192,7 +183,4 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when the declaration of a stage changed after its state was built.
-
-    `rebuild` builds the state again.
-    """
+    """Raised when a stage was declared differently when its state was built. `rebuild` builds it again."""

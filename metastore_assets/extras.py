@@ -1,4 +1,4 @@
-"""The optional packages of each extra, and errors that name the extra to install."""
+"""The packages of each extra of this package, and errors that name the extra to install."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = {
 
 
 def is_installed(name: str) -> bool:
-    """Return whether all packages of an extra are installed."""
+    """Return whether all packages of an extra in `PACKAGES` are installed."""
     try:
         return all(find_spec(package) is not None for package in PACKAGES[name])
     except ModuleNotFoundError:
@@ -33,10 +33,10 @@ def is_installed(name: str) -> bool:
 
 @contextmanager
 def extra(name: str, what: str) -> Iterator[None]:
-    """Raise an error with the command to install an extra if the block fails to import a package of it.
+    """Convert the error of a failed import in the block to an error with the command that installs the extra.
 
     Args:
-        name: The extra.
+        name: The extra, a key of `PACKAGES`. Failed imports of other packages are not converted.
         what: What needs the package, for the message.
 
     Raises:

@@ -1,8 +1,8 @@
 """ISO 8601 texts of dates and times, for any year and with nanoseconds, computed with integers.
 
 Python's dates are limited to the years 1 to 9999 and to microseconds, and numpy's overflow silently. The calendar is
-the proleptic Gregorian one. Years beyond four digits have a sign, as in the standard's expanded form: `+10000-01-01`,
-`-0001-12-31`.
+the proleptic Gregorian one. Years before 0 or after 9999 have a sign, as in the standard's expanded form:
+`-0001-12-31`, `+10000-01-01`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ _TEXT = re.compile(
 
 
 def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Return the text of an Arrow date32, time or timestamp.
-
-    Timestamps with a zone are in UTC, with a `Z`.
+    """Format an Arrow date32, time or timestamp. Timestamps with a time zone are in UTC, with a `Z`.
 
     Args:
         ticks: The integer that Arrow stores.
@@ -43,16 +41,19 @@ def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals:
 
 
 def date_text(days: int) -> str:
-    """Return the text of the date that is `days` after 1970-01-01."""
+    """Format the date that is a number of days after 1970-01-01."""
     year, month, day = _civil(days)
     return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
 
 
 def time_text(ticks: int, unit: str, decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Return the text of the time of day that is `ticks` after midnight.
+    """Format the time of day that is a number of ticks after midnight.
 
-    A fraction of a second has the smallest allowed number of decimal places (`decimals`) that loses nothing. Whole
-    seconds have none.
+    Args:
+        ticks: The number of ticks.
+        unit: The unit of a tick: `s`, `ms`, `us` or `ns`.
+        decimals: The allowed numbers of decimal places of seconds, ascending. The first one that loses nothing is used.
+            Whole seconds have no decimal places.
     """
     seconds, remainder = divmod(ticks, TICKS[unit])
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
@@ -63,13 +64,20 @@ def time_text(ticks: int, unit: str, decimals: Sequence[int] = (3, 6, 9)) -> str
 
 
 def timestamp_text(ticks: int, unit: str, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Return the text of date and time that are `ticks` after 1970-01-01T00:00:00. `decimals` is as in `time_text`."""
+    """Format the date and time that are a number of ticks after 1970-01-01T00:00:00.
+
+    Args:
+        ticks: The number of ticks.
+        unit: The unit of a tick: `s`, `ms`, `us` or `ns`.
+        separator: The text between date and time.
+        decimals: As for `time_text`.
+    """
     days, remainder = divmod(ticks, _DAY_SECONDS * TICKS[unit])
     return f"{date_text(days)}{separator}{time_text(remainder, unit, decimals)}"
 
 
 def parse_date(text: str) -> int:
-    """Return the days from 1970-01-01 to a date. Raises ValueError for other texts."""
+    """Parse a date. Return the days since 1970-01-01. Raises ValueError for other texts."""
     match = _TEXT.fullmatch(text)
     if match is None or match["hour"] is not None:
         raise ValueError(f"{text!r} is no date")
@@ -77,14 +85,15 @@ def parse_date(text: str) -> int:
 
 
 def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
-    """Return the ticks from 1970-01-01T00:00:00 to a timestamp, and the offset of its zone in seconds.
-
-    With a zone the ticks are in UTC; without one the offset is None. A date means its midnight. Digits beyond the unit
-    are truncated.
+    """Parse a timestamp.
 
     Args:
-        text: The timestamp.
-        unit: `s`, `ms`, `us` or `ns`.
+        text: The timestamp. A date means its midnight. Digits beyond the unit are truncated.
+        unit: The unit of a tick: `s`, `ms`, `us` or `ns`.
+
+    Returns:
+        The ticks since 1970-01-01T00:00:00, and the offset of the time zone in seconds. With a time zone, the ticks are
+        in UTC. Without one, the offset is None.
 
     Raises:
         ValueError: The text is no timestamp.
@@ -103,7 +112,12 @@ def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
 
 
 def parse_time(text: str, unit: str) -> int:
-    """Return the ticks from midnight to a time of day without zone. Raises ValueError for other texts."""
+    """Parse a time of day without a time zone. Return the ticks since midnight. Raises ValueError for other texts.
+
+    Args:
+        text: The time, such as `12:30:00.5`.
+        unit: The unit of a tick: `s`, `ms`, `us` or `ns`.
+    """
     ticks, offset = parse_timestamp(f"1970-01-01T{text}", unit)
     if offset is not None:
         raise ValueError(f"{text!r} is no time of day")
@@ -111,7 +125,7 @@ def parse_time(text: str, unit: str) -> int:
 
 
 def _days(match: re.Match[str]) -> int:
-    """Return the days from 1970-01-01 to the date in a match of `_TEXT`. Raises ValueError for no valid day."""
+    """Return the days since 1970-01-01 for a match of `_TEXT`. Raises ValueError if there is no such date."""
     year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     era, year_of_era = divmod(year - (month <= 2), 400)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -122,10 +136,10 @@ def _days(match: re.Match[str]) -> int:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of the date that is `days` after 1970-01-01.
+    """Return year, month and day of the date that is a number of days after 1970-01-01.
 
-    In the computation, years begin in March, so that a leap day is the last day of its year. An era is 400 years, or
-    146,097 days.
+    The computation lets years begin in March, so that a leap day is the last day of a year. An era is 400 years, which
+    always have 146,097 days.
     """
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365

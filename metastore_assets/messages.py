@@ -1,4 +1,4 @@
-"""Texts of messages: joining quoted parts, suggesting names, and redacting secrets."""
+"""Texts of messages: clean punctuation, suggestions for misspelt names, and removal of secrets."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ _QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*?)(?:\?|%3[Ff])[
 _MIN_SECRET_LENGTH = 6
 """The minimum length of a secret that is redacted. Shorter ones occur by chance in other texts."""
 _secrets: dict[str, str] = {}
-"""The text that replaces a secret in messages, by the secret. Global, because any library may quote a secret in an
+"""The text that replaces each secret in messages. The variable is global, because any library may quote a secret in an
 error."""
 
 
 def clean_message(message: str) -> str:
-    """Return a message with clean punctuation, without secrets, and of limited length.
+    """Return a message with clean punctuation, without secrets, and with at most 4,000 characters.
 
-    Quoted messages of libraries may end with a full stop: `x.. Mend` becomes `x. Mend`, and a final full stop is
-    removed. Dots inside paths and names are not changed. A very long message, which quotes a file's content, is
-    truncated in the middle.
+    A message that quotes another one may have two full stops: `x.. Mend` becomes `x. Mend`. A full stop at the end is
+    removed. Dots inside paths and names stay. A very long message is truncated in the middle.
     """
     text = _ELLIPSIS.sub("…", _truncate(remove_secrets(message)).rstrip())
     text = _CLOSED.sub("", text)
@@ -45,18 +44,18 @@ def clean_message(message: str) -> str:
 
 
 def _truncate(message: str) -> str:
-    """Return a message of limited length, without characters that UTF-8 cannot encode."""
+    """Truncate a message in the middle to the maximum length, and escape characters that UTF-8 cannot encode."""
     text = message.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - _TAIL_LENGTH - 3]} … {text[-_TAIL_LENGTH:]}"
 
 
 def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
-    """Return a suggestion such as `; did you mean 'a' or 'b'?` for a misspelt name, or a fallback.
+    """Return a suggestion for a misspelt name: `; did you mean 'a' or 'b'?`.
 
     Args:
         name: The misspelt name.
         names: The valid names. If there are none, the result is empty.
-        otherwise: The text to return if no name is close, with `{}` for the list of valid names.
+        otherwise: The result if no valid name is similar. In it, `{}` is replaced by the list of valid names.
     """
     from difflib import get_close_matches
 
@@ -74,16 +73,16 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return `a, b, c`; for many names, the first ones and the number of the others."""
+    """Join names: `a, b, c`. Of more than 20 names, only the first 20 and the number of the others are shown."""
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def nearest_names(name: str, names: Sequence[str]) -> str:
-    """Return a suggestion such as `; of 2,000 the nearest are 'a', 'b' and 'c'` for an unknown name.
+    """Return a suggestion for an unknown name among many: `; of 2,000 the nearest are 'a', 'b' and 'c'`.
 
-    The suggestion has the most similar name, and the names before and after the unknown one in sorted order. This suits
-    many names that are alike, such as partition keys, where `close_names` would call most of them close.
+    It has the most similar name, and the names before and after the unknown one in sorted order. This suits names that
+    all resemble each other, such as partition keys.
 
     Args:
         name: The unknown name.
@@ -110,11 +109,11 @@ def nearest_names(name: str, names: Sequence[str]) -> str:
 
 
 def redact(text: str) -> str:
-    """Return a text without the passwords and query strings of the URIs in it.
+    """Remove passwords and query strings from the URIs in a text.
 
-    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) that no `=` follows
-    is part of a name. A user without a password is not removed, as in Azure's `abfss://container@account…`, except in
-    http and https URIs.
+    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) without a later `=` is
+    part of a name. A user without a password stays, as in Azure's `abfss://container@account…`, except in http and
+    https URIs.
     """
     return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
 
@@ -125,14 +124,14 @@ def _without_user(match: re.Match[str]) -> str:
 
 
 def remember_password(uri: str) -> None:
-    """Register the password of a URI as a secret, because libraries may quote it without the URI."""
+    """Register the password in a URI as a secret, because libraries may quote the password alone."""
     match = _AUTHORITY.match(uri)
     if match is not None and ":" in match[2]:
         remember_secret(match[2].partition(":")[2], "***")
 
 
 def remember_secret(value: str, replacement: str) -> None:
-    """Register a secret that `remove_secrets` replaces. Very short values are ignored.
+    """Register a secret that `remove_secrets` replaces. Values of less than 6 characters are ignored.
 
     Args:
         value: The secret.
@@ -143,7 +142,7 @@ def remember_secret(value: str, replacement: str) -> None:
 
 
 def remove_secrets(text: str) -> str:
-    """Return a text without registered secrets, and without the secrets of URIs (`redact`)."""
+    """Replace registered secrets in a text, and remove passwords and query strings of URIs (`redact`)."""
     # Longest first: a secret may be part of another one.
     for value in sorted(_secrets, key=len, reverse=True):
         text = text.replace(value, _secrets[value])

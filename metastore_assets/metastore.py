@@ -31,7 +31,7 @@ class Metastore:
             root: A local path or a URI, such as `s3://bucket/metastore`.
             storage_options: Options of the root's object store.
             statistic_classes: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported
-                to compute statistics of filtered rows.
+                to compute statistics of filtered rows. By default, none.
             table_locations: Folders and URI prefixes below which data files of tables may be read, such as
                 `"s3://lake/"`. Other locations are refused, because anyone who can write the root can forge the
                 location in a version.
@@ -46,23 +46,23 @@ class Metastore:
         return f"Metastore({self._store.uri()!r})"
 
     def tables(self) -> ResultSet[VersionSummary]:
-        """Return the newest version of each table that has one, sorted by the table's name."""
+        """Return a summary of the newest version of each table that has one, sorted by the table's name."""
         return summarize(lambda name: open_version(self._store, name)[1], self.table_names())
 
     def table_names(self) -> Sequence[str]:
-        """Return the names of the tables with a published version, sorted. It reads no version, as `tables` does."""
+        """Return the names of the tables with a published version, sorted. Unlike `tables`, it reads no version."""
         return tuple(list_tables(self._store))
 
     def versions(self, name: str) -> ResultSet[VersionSummary]:
-        """Return a table's published versions, the oldest first. Empty for an unknown table."""
+        """Return summaries of a table's published versions, oldest first; empty for an unknown table."""
         return summarize(lambda number: open_version(self._store, name, number)[1], self.version_numbers(name))
 
     def version_numbers(self, name: str) -> Sequence[int]:
-        """Return the numbers of a table's published versions, ascending. It reads no version, as `versions` does."""
+        """Return the numbers of a table's published versions, ascending. Unlike `versions`, it reads no version."""
         return tuple(list_versions(self._store, name))
 
     def table(self, name: str, *, version: VersionReference | None = None) -> Table:
-        """Return a table as of a version. Later versions do not change its answers.
+        """Return a table, opened at a version. Later versions do not change its answers.
 
         Args:
             name: The table's name.
@@ -86,7 +86,7 @@ def open_table(
     statistic_classes: Iterable[str] = (),
     table_locations: Iterable[str] = (),
 ) -> Table:
-    """Return a table below a root as of a version. A shorthand for `Metastore(root).table(name, version=version)`.
+    """Return a table, opened at a version. A shorthand for `Metastore(root).table(name, version=version)`.
 
     Args:
         root: A local path or a URI, such as `s3://bucket/metastore`.
@@ -98,7 +98,7 @@ def open_table(
         statistic_classes: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
             compute statistics of `filter(…)`.
         table_locations: Folders and URI prefixes such as `"s3://lake/"`. `count`, `scan` and `filter(…, read=True)`
-            read the table only if its recorded location is below one of them.
+            read the table only if its location in the version is below one of them.
 
     Raises:
         VersionNotFoundError: There is no such version.
@@ -111,7 +111,7 @@ def open_table(
 
 
 def open_scanner() -> Scanner:
-    """Return a scanner, which reads the files of tables."""
+    """Create the object with which a `Table` reads data files."""
     # Imports the table formats and the pipeline, which most lookups do not need.
     from metastore_assets.scan import TableScanner
 

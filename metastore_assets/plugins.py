@@ -1,4 +1,4 @@
-"""Extensions by name: the built-in ones, and those that installed packages register as entry points."""
+"""Extensions, such as table formats: built-in ones, and those that installed packages register as entry points."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 
 class PluginGroup:
-    """All extensions of one kind. Nothing is imported before an extension is loaded.
+    """All extensions of one kind, by name. An extension is imported only when it is loaded.
 
-    Built-in extensions are loaded from a table in the code. This needs no scan of the installed packages, and also
-    works in a checkout or a zip file, which have no entry points. Built-in extensions are also entry points of this
-    package, so that other tools can list them.
+    Built-in extensions are listed in the code. So they are found without a scan of the installed packages, and also in
+    a checkout or a zip file, which have no entry points. They are entry points too, for tools that list these.
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:
@@ -26,7 +25,7 @@ class PluginGroup:
 
         Args:
             group: The name of the entry point group.
-            built_in: The built-in extensions by name, each as `module:attribute`.
+            built_in: The built-in extensions as `module:attribute`, by name.
         """
         self.group = group
         self.built_in = built_in
@@ -35,7 +34,7 @@ class PluginGroup:
         return name in self.built_in or name in self._installed
 
     def names(self) -> tuple[str, ...]:
-        """Return all names: the built-in ones first, then those of other packages in alphabetical order."""
+        """Return all names: first the built-in ones, then those of other packages in alphabetical order."""
         return (*self.built_in, *self.installed_names())
 
     def installed_names(self) -> tuple[str, ...]:
@@ -66,12 +65,12 @@ class PluginGroup:
             ) from error
 
     def refresh(self) -> None:
-        """Clear the cached list of extensions in installed packages, so that the next call reads it again."""
+        """Forget the extensions of installed packages, so that the next call searches for them again."""
         self.__dict__.pop("_installed", None)
 
     @cached_property
     def _installed(self) -> dict[str, list[EntryPoint]]:
-        """The entry points of other packages, by name. Reading them takes about 10 ms, once in a process."""
+        """The entry points of other packages, by name. Reading them takes about 10 ms, once per process."""
         from importlib.metadata import entry_points
 
         result: dict[str, list[EntryPoint]] = {}

@@ -1,4 +1,4 @@
-"""Statistics of a path, a data frame or a query, without a configuration: `SUMMARIZE` for any data."""
+"""Statistics of a path, a data frame or a query, without a configuration, like `SUMMARIZE` in DuckDB."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ _FILE_ROWS = 1 << 20
 
 
 def profile(data: object, *, spark: SparkSession | None = None, **settings: Any) -> Table:
-    """Compute the statistics of a table, file or data frame, and return a `Table` to look them up.
+    """Compute the statistics of a table, file or data frame, and return a `Table` with them.
 
-    Large tables are read on Spark. Data frames are written to a temporary folder, which is deleted when the returned
-    object is garbage-collected. The rows of a Spark data frame pass through this process.
+    Large tables are read on Spark. A data frame is written to a temporary folder, which is deleted when the returned
+    object is garbage-collected. All rows of a Spark data frame pass through this process.
 
     Args:
-        data: A path or URI of a table of any format, or an object with Arrow data. Such objects are tables, readers
-            and datasets of pyarrow, data frames of Polars, pandas and Spark, and relations of DuckDB. `profile_query`
-            takes a query.
+        data: A path or URI of a table of any format, or an object with Arrow data: a table, reader or dataset of
+            pyarrow, a data frame of Polars, pandas or Spark, or a relation of DuckDB.
         spark: The session to read large tables with. Default: a new one, if it is needed.
         settings: Keys of a table in `metastore.yaml`, such as `at`, `options`, `storage_options` and `columns`.
 
@@ -52,12 +51,12 @@ def profile(data: object, *, spark: SparkSession | None = None, **settings: Any)
 def profile_query(
     query: str, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any
 ) -> Table:
-    """Compute the statistics of the result of a query in DuckDB's SQL, and return a `Table` to look them up.
+    """Compute the statistics of the result of a query in DuckDB's SQL, and return a `Table` with them.
 
     The result is written to a temporary folder, which is deleted when the returned object is garbage-collected.
 
     Args:
-        query: One statement that reads.
+        query: One query, such as SELECT.
         spark: As for `profile`.
         unrestricted: Whether the query may read and write files and load extensions. Use it for trusted queries only.
             By default it reads no file, network or Python variable.
@@ -72,7 +71,14 @@ def profile_query(
 
 
 def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings: Mapping[str, Any]) -> Table:
-    """Profile the table at the location that `locate` returns; it may write the table to the given folder."""
+    """Profile a table in a temporary root.
+
+    Args:
+        locate: Returns the location of the table. Its argument is the path of a folder, not created yet, to which it
+            can write the table.
+        spark: The session to read large tables with; None for a new one, if it is needed.
+        settings: Keys of the table in the configuration.
+    """
     folder = TemporaryFolder("profile")
     try:
         uri = locate(Path(folder.path) / "data")
@@ -93,16 +99,14 @@ def profile_table(
 ) -> Table:
     """Publish the first version of a table in a new root, and open this version.
 
-    Small tables are read without Spark.
-
     Args:
         table: The table.
-        root: An empty folder.
-        spark: A function that returns the session; called only for large tables.
-        progress: A function that receives the progress of the refresh.
+        root: The path of an empty folder.
+        spark: Returns the session. It is called only for large tables.
+        progress: Receives the progress of the refresh.
 
     Raises:
-        MetastoreError: The same errors as `refresh`.
+        MetastoreError: The refresh failed.
     """
     refresh(MetastoreConfig(root=root, tables=[table], engine="auto"), table, spark, progress=progress)
     locations = [table.uri, *table.path_mapping.values(), *table.allow]
@@ -110,7 +114,7 @@ def profile_table(
 
 
 def table_name(uri: str) -> str:
-    """Return a valid table name for the table at a location: the last part of its path."""
+    """Return a valid table name for a location, from the last part of its path: `t2024_sales` for `s3://b/2024.sales`."""
     last = re.sub(r"[^A-Za-z0-9_-]+", "_", uri.rstrip("/").rpartition("/")[2])
     return re.sub(r"^(?![A-Za-z])", "t", last)[:100]
 
@@ -124,7 +128,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 
 def _location(data: object, folder: Path) -> str:
-    """Return the location of the data. Data frames are first written to `folder`."""
+    """Return the location of a path or URI. Write any other data to `folder`, and return its location."""
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):
@@ -139,10 +143,7 @@ def _write_query_result(text: str, folder: Path, unrestricted: bool) -> str:
 
 
 def _open_reader(data: Any) -> pa.RecordBatchReader:
-    """Return the data of an object as a stream of Arrow batches.
-
-    Raises MetastoreError for an object without Arrow data.
-    """
+    """Return a reader of an object's data as Arrow batches. Raises MetastoreError for an object without Arrow data."""
     if not hasattr(data, "__arrow_c_stream__"):
         # Datasets of pyarrow, data frames of Spark, lazy frames of Polars.
         if hasattr(data, "scanner"):
@@ -166,7 +167,7 @@ def _open_reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _write(reader: pa.RecordBatchReader, folder: Path) -> str:
-    """Write the data as Parquet files, and return their folder.
+    """Write data as Parquet files to a new folder, and return its path.
 
     Raises MetastoreError if Parquet cannot store the data.
     """
@@ -220,7 +221,7 @@ def _parquet_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:
-    """Return the values in an encoding that Parquet supports."""
+    """Convert an array to an encoding that Parquet supports. The values stay the same."""
     if t.is_run_end_encoded(array.type):
         return plain_array(array)
     if t.is_dictionary(array.type) and array.dictionary.null_count:

@@ -1,7 +1,7 @@
-"""The start of a process: safe, without code from the working folder, and fast.
+"""Functions for the start of a process. They keep code of the working folder from being imported, and save time.
 
-Some functions here make the start faster. METASTORE_PLAIN_STARTUP=1 turns them off, and also the class archive of
-`spark.jvm`. Comments give the measured gains: medians of 9 or 15 pairs of starts on two cores.
+METASTORE_PLAIN_STARTUP=1 turns off those that save time, and also the class-data archive of `spark.jvm`. Comments give
+the measured gains: medians of 9 or 15 pairs of starts on two cores.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = [
 ]
 
 PLAIN_VARIABLE = "METASTORE_PLAIN_STARTUP"
-"""Environment variable that turns off all start-up tricks when it is neither empty nor 0."""
+"""Environment variable that turns off everything that makes the start faster, if it is neither empty nor 0."""
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable that keeps the working folder out of Python's import path, as the option `-P` does."""
 
 
 def python_command(*arguments: str) -> list[str]:
-    """Return the command line of this Python with the given arguments.
+    """Return a command line that runs this Python with some arguments.
 
-    The process does not import modules from its working folder, which may hold the files of a table.
+    The process imports no modules from its working folder, which may contain files of a table.
     """
     return [sys.executable or "python3", "-P", *arguments]
 
@@ -64,9 +64,9 @@ def safe_import_path() -> Iterator[None]:
 
 
 def remove_working_folder() -> None:
-    """Remove the working folder from the import path. `python -m` adds it.
+    """Remove the working folder, which `python -m` adds, from the import path of this process.
 
-    It is not removed if this package itself is imported from there, as in a checkout that is not installed.
+    It stays if this package itself is imported from there, as in a checkout that is not installed.
     """
     package_parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     with suppress(FileNotFoundError):  # The folder is deleted: Python did not put it there.
@@ -76,15 +76,12 @@ def remove_working_folder() -> None:
 
 
 def is_plain() -> bool:
-    """Return whether METASTORE_PLAIN_STARTUP turns off the start-up tricks."""
+    """Return whether METASTORE_PLAIN_STARTUP turns off everything that makes the start faster."""
     return os.environ.get(PLAIN_VARIABLE, "") not in ("", "0")
 
 
 class _PandasBlocker:
-    """An import finder that rejects the import of pandas.
-
-    It has no base class, because `importlib.abc` would import 40 modules.
-    """
+    """An import finder that makes `import pandas` fail. It has no base class, as `importlib.abc` imports 40 modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -100,8 +97,8 @@ _PANDAS_BLOCKER = _PandasBlocker()
 def hide_pandas() -> None:
     """Make `import pandas` fail, so that pyarrow does not import it.
 
-    When pyarrow converts its first list, it imports pandas, if installed, to check for pandas objects. This package
-    has no such objects.
+    When pyarrow first converts a list, it imports pandas, if that is installed, to check for pandas objects. Processes
+    of this package have none.
     """
     # Measured: 506 ms of CPU until the first array of pyarrow, 173 ms with this.
     if not is_plain() and _PANDAS_BLOCKER not in sys.meta_path:
@@ -115,7 +112,7 @@ def allow_pandas() -> None:
 
 
 class LazyModule(ModuleType):
-    """A module that is imported when one of its attributes is first used. Threads may share it."""
+    """A stand-in for a module, which is imported when one of its attributes is first used. Threads may share it."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -126,9 +123,9 @@ class LazyModule(ModuleType):
 
 
 def lazy_module(name: str) -> Any:
-    """Return a module that is imported at its first use. With METASTORE_PLAIN_STARTUP, it is imported at once.
+    """Return a module that is imported at its first use, for large modules that many processes never use.
 
-    Meant for large modules that many processes never use.
+    With METASTORE_PLAIN_STARTUP, it is imported at once.
     """
     return import_module(name) if is_plain() else LazyModule(name)
 
@@ -142,7 +139,7 @@ else:
 
 
 def disable_pydantic_plugins() -> None:
-    """Keep pydantic from searching all installed packages for plugins, unless the environment selects some."""
+    """Keep pydantic from searching all installed packages for plugins, unless the environment selects plugins."""
     # Measured: 154 ms of CPU to import pydantic and define a model, 146 ms with this; more with more packages.
     if not is_plain():
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -151,7 +148,8 @@ def disable_pydantic_plugins() -> None:
 def limit_blas_threads() -> None:
     """Keep numpy's BLAS from starting threads, unless the environment sets their number.
 
-    BLAS starts one thread for each core beyond the first, and clears memory for each. Nothing here multiplies matrices.
+    BLAS starts one thread for each core beyond the first, and clears memory for each. This package multiplies no
+    matrices.
     """
     # Measured on two cores: 127 ms of CPU to import numpy, 93 ms with this.
     if not is_plain():
@@ -161,7 +159,7 @@ def limit_blas_threads() -> None:
 def limit_polars_threads() -> None:
     """Limit Polars to one thread, unless the environment sets a number. Call it before Polars is imported.
 
-    A refresh merges little in its own process. Large merges are tasks, and each task has one core.
+    A refresh merges little data in its own process. Large merges are tasks, and each task has one core.
     """
     # Measured: 269 ms of CPU for 300 small sums, 247 ms with this.
     if not is_plain():
@@ -176,10 +174,10 @@ def collect_garbage_seldom() -> None:
 
 
 class FastExit:
-    """A faster end of the process: modules and objects are not destroyed, because the system frees their memory.
+    """A faster end of the process, without destroying modules and objects: the system frees their memory.
 
-    It takes effect at exit if `status` is set. Create it before any other registration with `atexit`. Its exit
-    function then runs last: after Python has waited for threads and called all other exit functions.
+    It takes effect at exit if `status` is set. It must be created before any other registration with `atexit`. Its exit
+    function then runs last, after Python has waited for threads and called all other exit functions.
     """
 
     # Measured: 394 ms of CPU to import what commands need and end, 279 ms with this.
@@ -190,7 +188,7 @@ class FastExit:
         atexit.register(self._exit)
 
     def _exit(self) -> None:
-        """End the process with the status, if a status is set and the standard streams can be flushed."""
+        """End the process at once, if `status` is set and the standard streams can be flushed."""
         if self.status is None or is_plain():
             return
         try:

@@ -1,4 +1,4 @@
-"""The configuration in Dagster. Definitions load it without secrets, and runs resolve its variables."""
+"""The configuration in Dagster. Definitions are loaded without the values of its variables; runs replace these."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOAD_TIMEOUT = 5.0
-"""Seconds to wait for the root, or a catalog without a known listing, while Dagster loads the code location."""
+"""Seconds to wait for the root and for catalogs while Dagster loads the code location."""
 
 ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None]
 """A configuration, the path of its file, or None for the default file: $METASTORE_CONFIG, else ./metastore.yaml."""
@@ -30,7 +30,7 @@ ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None
 
 @dataclass(frozen=True)
 class StoredState:
-    """The state of a Dagster component, for objects about which the root stores nothing."""
+    """The state of a Dagster component. It is used for databases and tables of which the root knows nothing."""
 
     databases: Mapping[str, Collection[str]] = field(default_factory=dict)
     """The table names of each database, by `<catalog>.<database>`."""
@@ -40,9 +40,9 @@ class StoredState:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration with the Dagster resources that it uses.
+    """A configuration, by object or by file, with the Dagster resources that it uses.
 
-    Each run reads the file and the environment again.
+    Each call of `unresolved` or `resolved` reads the file and the environment again.
     """
 
     file: Path | None = None
@@ -54,7 +54,7 @@ class Configuration:
     spark: SparkLike | None = field(default=None, repr=False)
     """The resource that provides the Spark session of runs; None for a session with the settings under `spark`."""
     listings: tuple[DatabaseListing, ...] | None = field(default=None, repr=False)
-    """The tables of each configured database when the definitions were loaded; None before `with_databases`."""
+    """The tables in each configured database; None if the databases were not listed yet."""
     state: StoredState = field(default=StoredState(), repr=False)
     """The state of the component that loads the definitions; empty without one."""
 
@@ -62,11 +62,11 @@ class Configuration:
     def of(
         cls, config: ConfigLike = None, s3: "S3Resource | None" = None, spark: SparkLike | None = None
     ) -> "Configuration":
-        """Return a Configuration for a configuration or a file.
+        """Create a Configuration from an object or a file.
 
         Args:
             config: A configuration, the path of its file, or None for the default file. A `Configuration` is returned
-                unchanged, and the resources are ignored.
+                unchanged, and the other arguments are ignored.
             s3: The resource for S3 access.
             spark: The resource for the Spark session.
 
@@ -87,19 +87,18 @@ class Configuration:
         return configuration
 
     def with_databases(self) -> "Configuration":
-        """Return the configuration with the current tables of its databases; unchanged if it already has listings.
+        """Return a copy with the tables that are now in its databases; unchanged if it already has listings.
 
-        Databases of a catalog that does not answer have the tables of the last listing, and the log has a warning.
+        If a catalog does not answer, its databases have the tables of their last listing, and a warning is logged.
         Raises ConfigError if the configuration is invalid.
         """
         return self._with_listings(lambda config: list_databases(config, LOAD_TIMEOUT))
 
     def with_loaded_listings(self) -> "Configuration":
-        """Return the configuration with the last known tables of its databases; unchanged if it already has listings.
+        """Return a copy with the tables of its databases' last listings; unchanged if it already has listings.
 
-        A code location loads with these tables, without waiting for catalogs. The sensor of a database refreshes them.
-        Only a database that was never listed is listed in its catalog. Raises ConfigError if the configuration is
-        invalid.
+        With these tables, a code location loads without waiting for catalogs. Only a database that was never listed is
+        listed now. The sensor of a database updates its listing. Raises ConfigError if the configuration is invalid.
         """
         return self._with_listings(lambda config: load_listings(config, LOAD_TIMEOUT, self.state.databases))
 
@@ -116,16 +115,19 @@ class Configuration:
         return replace(self, listings=listings)
 
     def unresolved(self) -> MetastoreConfig:
-        """Return the configuration with its variables, such as `${VAR}`, unresolved. Raises ConfigError."""
+        """Return the configuration, in which references such as `${VAR}` are not replaced.
+
+        Raises ConfigError if the configuration is invalid.
+        """
         if self.config_object is None:
             return self._with_tables(read_checked_config(self.file).locate())
         validate_checks(self.config_object)
         return self._with_tables(self.config_object.locate())
 
     def resolved(self) -> MetastoreConfig:
-        """Return the configuration with resolved variables and the S3 access of the resource.
+        """Return the configuration with the values of variables, and with the S3 access of the resource.
 
-        Raises ConfigError, also if a variable is not set.
+        Raises ConfigError if the configuration is invalid or a variable is not set.
         """
         config = self.config_object.resolve() if self.config_object else load_checked_config(self.file)
         return self._with_tables(with_credentials(config, self.s3))
@@ -135,12 +137,12 @@ class Configuration:
 
     @contextmanager
     def session(self, config: MetastoreConfig) -> Iterator[Callable[[], "SparkSession"]]:
-        """Yield a function that returns the run's Spark session and starts it at the first call.
+        """Yield a function that returns the run's Spark session, and starts it at the first call.
 
-        See `running_spark`.
+        The session stops at the end of the block if the block started it.
 
         Args:
-            config: The resolved configuration.
+            config: The configuration with the values of variables.
         """
         with running_spark(self.spark, config.spark) as session:
             yield session

@@ -1,4 +1,4 @@
-"""Refreshes as EMR Serverless jobs, with the Pipes client of dagster-aws."""
+"""Refreshes that run as EMR Serverless jobs, with the Pipes client of dagster-aws."""
 
 import os
 import re
@@ -41,9 +41,9 @@ def refresh_on_emr(
     full: bool,
     partitions: tuple[str, ...],
 ) -> JobAnswer:
-    """Refresh a table with one job, wait for its end, and return its answer.
+    """Launch a job that refreshes a table, wait for its end, and return its answer.
 
-    Log lines of the job appear in the run's log. The job is cancelled if the run is cancelled or fails.
+    Log lines of the job appear in the run's log. If the run is cancelled or fails, the job is cancelled.
 
     Args:
         context: The context of the run.
@@ -57,8 +57,7 @@ def refresh_on_emr(
 
     Raises:
         ConfigError: The configuration refers to variables that the job would not have.
-        MetastoreError: The job could not be launched, or it failed. After a failure the message says where the log
-            is.
+        MetastoreError: The job could not be launched, or it failed. If it failed, the message says where its log is.
     """
     config = configuration.resolved()
     settings = config.emr_serverless
@@ -90,7 +89,7 @@ def refresh_on_emr(
 
 
 def build_request(configuration: Configuration, table: str, *, full: bool, partitions: tuple[str, ...]) -> JobRequest:
-    """Return the request for a job that refreshes a table.
+    """Create the request for a job that refreshes a table.
 
     Args:
         configuration: The configuration that has the table.
@@ -128,10 +127,10 @@ def build_request(configuration: Configuration, table: str, *, full: bool, parti
 
 
 def job_parameters(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
-    """Return the parameters of `StartJobRun` without those that Pipes adds.
+    """Return the parameters of the request `StartJobRun`, except those that Pipes adds.
 
-    Spark properties that every job needs are passed as `--conf`. All others, and values with blanks, are passed as
-    `spark-defaults`, which need no quotes.
+    Spark properties that every job needs are passed as `--conf`. Configured properties, and values with blanks, are
+    passed as `spark-defaults`, because these need no quotes.
 
     Args:
         settings: The settings under `emr_serverless`.
@@ -175,7 +174,13 @@ class _JobClient(PipesEMRServerlessClient):
         client.get_dashboard_for_job_run = _dashboard_command
 
     def run_job(self, context: OpExecutionContext, parameters: Any, extras: dict[str, Any]) -> None:
-        """Run a job and wait for its end. Cancel it if this call is interrupted or fails."""
+        """Run a job and wait for its end. If this call is interrupted or fails, cancel the job.
+
+        Args:
+            context: The context of the op.
+            parameters: The parameters of `StartJobRun`.
+            extras: The data that Pipes transports to the job.
+        """
         application = parameters["applicationId"]
         try:
             self.run(context=context, start_job_run_params=parameters, extras=extras)
@@ -189,7 +194,7 @@ class _JobClient(PipesEMRServerlessClient):
             raise
 
     def state(self, application: str) -> tuple[str, str]:
-        """Return the state of the job, and the details that EMR gives."""
+        """Request the state of the job, such as `FAILED`, and EMR's details about it."""
         job_run = self.client.get_job_run(applicationId=application, jobRunId=self.job)["jobRun"]
         return job_run["state"], job_run.get("stateDetails") or ""
 
@@ -200,17 +205,11 @@ class _JobClient(PipesEMRServerlessClient):
         return response
 
     def _read_messages(self, context: Any, session: PipesSession, response: Any) -> None:
-        """Do nothing, because the reader receives messages from S3.
-
-        The base class would search for them in CloudWatch.
-        """
+        """Do nothing. The base class would search CloudWatch for messages, but `_MessageReader` reads them from S3."""
 
 
 class _MessageReader(PipesS3MessageReader):
-    """A reader of a job's messages from its folder on S3.
-
-    The messages are available even if the job fails.
-    """
+    """A reader of a job's messages in its folder on S3, which keeps them even if the job fails."""
 
     def __init__(self, bucket: str, prefix: str, client: Any, interval: float) -> None:
         super().__init__(interval=interval, bucket=bucket, client=client)
@@ -219,7 +218,7 @@ class _MessageReader(PipesS3MessageReader):
 
     @property
     def expected_writer_count(self) -> int:
-        """The default number of writers. Defining it avoids a warning of Dagster in each run."""
+        """The number of processes that send messages. Defining it avoids a warning of Dagster in each run."""
         return 1
 
     @contextmanager
@@ -240,15 +239,12 @@ class _MessageReader(PipesS3MessageReader):
 
 
 def tag_value(text: str) -> str:
-    """Return a text as a valid tag value of AWS.
-
-    Partition keys, which Dagster uses as tags, may contain `%`.
-    """
+    """Convert a text to a valid tag value of AWS. Partition keys, which Dagster adds as tags, may contain `%`."""
     return _INVALID_TAG_CHARACTERS.sub("_", text)[:256]
 
 
 def _job_error(client: _JobClient, reader: _MessageReader, settings: EmrServerlessConfig, table: str) -> MetastoreError:
-    """Return the error of a failed job, with the message from its answer or from EMR."""
+    """Create the error about a failed job, with the message in its answer, or else with the details of EMR."""
     job = (
         f"job {client.job} of EMR Serverless application {settings.application}; {_log_location(settings, client.job)}"
     )
@@ -273,7 +269,7 @@ def _dashboard_command(*, applicationId: str, jobRunId: str) -> str:
 
 
 def _missing_answer(context: AssetExecutionContext, table: str, job: str) -> JobAnswer:
-    """Log that a successful job sent no answer, and return an empty answer."""
+    """Log a warning that a successful job sent no answer, and return an empty answer."""
     context.log.warning("table %r: job %s succeeded, but its answer did not arrive", table, job)
     return JobAnswer()
 
@@ -285,7 +281,13 @@ def _driver_variables(settings: EmrServerlessConfig) -> set[str]:
 
 @contextmanager
 def _folder(s3: Any, folder: str, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the bucket and the key prefix of a job's files, and delete these files at the end of the block."""
+    """Yield the bucket and the key prefix for a job's files. Delete these files at the end of the block.
+
+    Args:
+        s3: The S3 client of boto3.
+        folder: The URI of the folder of all jobs.
+        name: The name of the job's subfolder.
+    """
     bucket, _, parent = folder.removeprefix("s3://").partition("/")
     prefix = f"{parent}/{name}" if parent else name
     try:

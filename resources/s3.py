@@ -1,4 +1,4 @@
-"""S3 access from the resource of dagster-aws for the root, the tables and the catalogs of a configuration."""
+"""S3 access for the root, tables and catalogs of a configuration, taken from the S3 resource of dagster-aws."""
 
 import re
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ _SYNONYMS = {"endpoint_url": "endpoint", "default_region": "region"}
 
 
 def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> MetastoreConfig:
-    """Return the configuration with the S3 access of a resource for its root, tables and catalogs.
+    """Return a copy of a configuration with the S3 access of a resource for its root, tables and catalogs.
 
-    Settings of the configuration have priority, and so do credentials of a catalog.
+    Settings in the configuration, such as credentials of a catalog, have priority.
 
     Args:
-        config: The resolved configuration.
+        config: The configuration with the values of its variables.
         s3: The resource; None to return the configuration unchanged.
     """
     if s3 is None:
@@ -45,9 +45,9 @@ def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> Metast
 
 
 def s3_options(s3: "S3Resource") -> dict[str, str]:
-    """Return the storage options of the resource, with its `EnvVar`s and profile resolved.
+    """Convert a resource to storage options such as `aws_region`. Options that it does not set are left out.
 
-    Options that the resource does not set are omitted. Raises ConfigError if a variable or profile is missing.
+    `EnvVar`s and a profile are replaced by their values. Raises ConfigError if a variable or the profile is missing.
     """
     try:
         resource = s3.process_config_and_initialize()
@@ -78,9 +78,13 @@ def s3_options(s3: "S3Resource") -> dict[str, str]:
 
 
 def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
-    """Return credentials and region of an AWS profile as storage options. A given region has priority.
+    """Return credentials and region of an AWS profile as storage options.
 
     Raises ConfigError if the profile does not exist or has no credentials.
+
+    Args:
+        name: The name of the profile.
+        region: The region to use instead of the profile's; None for the profile's.
     """
     import boto3
     from botocore.exceptions import BotoCoreError
@@ -102,9 +106,9 @@ def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
 
 
 def _with_access(table: SharedTableConfigT, options: Mapping[str, str]) -> SharedTableConfigT:
-    """Return a table or database with the options added to the settings of its catalog, or of its S3 URI.
+    """Return a copy of a table or database with storage options added to its catalog, or else to its own options.
 
-    Other entries are returned unchanged, for example if they only name a catalog.
+    An entry without settings of a catalog and without an S3 URI is returned unchanged.
     """
     catalog = getattr(table, "catalog", None)
     if isinstance(catalog, CatalogConfig):
@@ -118,9 +122,10 @@ _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "pr
 
 
 def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
-    """Return storage options as properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
+    """Convert storage options to properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
 
-    Properties that the catalog sets itself are omitted. If it sets credentials for a prefix, that prefix is omitted.
+    Properties that the catalog already has are left out. If it has credentials among its `s3.*` properties, all `s3.*`
+    are left out, and likewise for `glue.*`.
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):
@@ -134,10 +139,9 @@ def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> d
 
 
 def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of both mappings.
+    """Merge two mappings of storage options. Those in `configured` have priority, in any spelling of their names.
 
-    Options of `configured` have priority, under any spelling of their names. If `configured` sets a part of the
-    credentials, no other part is taken from `options`.
+    If `configured` has a part of the credentials, no other part is taken from `options`.
     """
     configured_names = {_normalize_name(name) for name in configured}
     if configured_names & _IDENTITY:
@@ -149,7 +153,7 @@ def _merge_options(options: Mapping[str, str], configured: Mapping[str, str]) ->
 
 
 def _normalize_name(name: str) -> str:
-    """Return one name for all spellings of an option: in lower case, without `aws_`, and without synonyms."""
+    """Normalize the name of a storage option: `AWS_ENDPOINT_URL`, `aws_endpoint` and `endpoint` become `endpoint`."""
     without_prefix = re.sub(r"^aws_", "", name.lower())
     return _SYNONYMS.get(without_prefix, without_prefix)
 

@@ -1,4 +1,4 @@
-"""The Spark session of a Dagster run, from a resource of dagster-pyspark or with configured settings."""
+"""The Spark session of a Dagster run, from a resource of dagster-pyspark or from the settings under `spark`."""
 
 import os
 import sys
@@ -17,12 +17,12 @@ SparkLike = Union["LazyPySparkResource", "PySparkResource"]
 
 @contextmanager
 def running_spark(resource: SparkLike | None, settings: Mapping[str, Any]) -> Iterator[Callable[[], "SparkSession"]]:
-    """Yield a function that returns the Spark session of a run and starts it at the first call.
+    """Yield a function that returns the Spark session of a run, and starts it at the first call.
 
     Args:
-        resource: The resource that provides the session and is closed at the end of the block; None to use `settings`.
-        settings: The settings of a new session, which stops at the end of the block. A session that already runs in
-            this process is used instead, with its own settings, and continues after the block.
+        resource: The resource that provides the session, and is closed at the end of the block; None for `settings`.
+        settings: The settings of a new session, which stops at the end of the block. If a session already runs in this
+            process, it is used instead, without these settings, and continues after the block.
 
     Raises:
         MetastoreError: Spark does not start.

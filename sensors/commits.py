@@ -1,4 +1,4 @@
-"""The sensor of a table, which launches a run for each commit.
+"""The commit sensor of a table, which launches a run for each commit to the table.
 
 A run publishes a version: the statistics of the table at one snapshot.
 """
@@ -54,10 +54,10 @@ _UNFINISHED = [
 ]
 _FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _KEYS_PER_QUERY = 32
-"""The maximum number of run keys in a query."""
+"""The maximum number of run keys in one query to Dagster."""
 _DEAD_AFTER = 3600.0
 """Seconds without an event after which a started run counts as dead, for example because its machine has failed. The
-sensor reports it as failed. Otherwise it would block a limit on concurrent runs."""
+sensor then reports it as failed, because it would otherwise occupy a limit of concurrent runs forever."""
 
 
 def commit_sensor(
@@ -69,8 +69,8 @@ def commit_sensor(
 ) -> SensorDefinition:
     """Return the sensor of one table, which launches runs of `job`.
 
-    A tick reads the table's current snapshot id, the newest version document and recent runs in Dagster. It needs no
-    Spark and does not read the table's data.
+    A tick reads the id of the table's current snapshot, the newest version and recent runs in Dagster. It reads no data
+    of the table, and needs no Spark.
 
     Args:
         configuration: The configuration that has the table.
@@ -131,17 +131,14 @@ def commit_sensor(
 
 
 def _fits_loaded_assets(version: Version, names: TableNames, repository: RepositoryDefinition | None) -> bool:
-    """Return whether the loaded assets have partitions if and only if the table has partition columns."""
+    """Return whether the asset for partitions in the loaded definitions is partitioned exactly if the table is."""
     assets = repository.assets_defs_by_key.get(names.partitions) if repository else None
     has_partitions = assets is not None and assets.specs_by_key[names.partitions].partitions_def is not None
     return repository is None or has_partitions == is_partitioned(version)
 
 
 def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:
-    """Return Dagster's status for a status in the configuration.
-
-    `absent` becomes stopped, because a project may build the sensor itself.
-    """
+    """Convert a status in the configuration to Dagster's. `absent` becomes stopped: a project may build the sensor."""
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 
@@ -149,10 +146,10 @@ def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason
     """Return a failed result of the check `current`, for a table that no longer exists.
 
     Args:
-        table: The table.
+        table: The configuration of the table.
         names: The table's names in Dagster.
         latest: The newest version.
-        reason: A message that says what no longer exists.
+        reason: The message that the table, or the configured snapshot, no longer exists.
     """
     return AssetCheckEvaluation(
         names.kind_assets["statistics"],
@@ -165,7 +162,7 @@ def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason
 
 
 def restored_check(table: TableConfig, names: TableNames, state: SensorState) -> AssetCheckEvaluation:
-    """Return a passed result of the check `current`, for a table that exists again at the newest version's snapshot."""
+    """Return a passed result of the check `current`, for a dropped table that exists again, unchanged."""
     return AssetCheckEvaluation(
         names.kind_assets["statistics"],
         current_check_name(table),
@@ -178,9 +175,9 @@ def restored_check(table: TableConfig, names: TableNames, state: SensorState) ->
 def read_sensor_state(
     instance: DagsterInstance, probed: ProbeResult, snapshot: SnapshotReference, names: TableNames
 ) -> SensorState:
-    """Read the state of a table and its runs, from which the sensor decides whether to launch a run.
+    """Collect the state of a table and its runs, from which the sensor decides whether to launch a run.
 
-    Runs that are presumed dead are reported to Dagster as failed.
+    Runs that count as dead are reported to Dagster as failed.
 
     Args:
         instance: The Dagster instance, whose runs and reported version are read.
@@ -208,16 +205,22 @@ def read_sensor_state(
 
 
 def run_request(names: TableNames, state: SensorState, attempt: int) -> RunRequest:
-    """Return the request for a run of the table's job. `attempt` starts at 1."""
+    """Return the request for a run of the table's job.
+
+    Args:
+        names: The table's names in Dagster.
+        state: The observed state.
+        attempt: The number of the attempt, from 1.
+    """
     key = _run_key(names, state.snapshot, state.published, state.target, attempt)
     return RunRequest(run_key=key, tags={TABLE_TAG: names.tag})
 
 
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
-    """Return the key of a run. Dagster launches only one run with a key, even if that run fails.
+    """Return the key of a run. Dagster launches only one run with the same key, even if that run fails.
 
-    Therefore the key contains everything that makes another run useful. The target is a digest that includes the
-    configuration. The previous version is in the key because a table may return to an earlier snapshot.
+    Therefore the key contains everything after whose change another run is useful. One part is the number of the
+    published version, because a table may return to an earlier snapshot.
     """
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 
@@ -225,8 +228,8 @@ def _run_key(names: TableNames, snapshot: str, published: int, target: str, atte
 def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
     """Return a digest of the snapshot, the newest version and the configuration.
 
-    Runs with equal digests are retries. A change of the configuration changes the digest, so that a corrected
-    configuration is tried at once.
+    Runs with the same digest are retries, which wait after a failure. A corrected configuration has a new digest, and
+    is therefore tried at once.
     """
     base = latest.number if latest else 0
     parts = [names.tag, snapshot.id, str(snapshot.committed_at), base, PROFILE_VERSION, configuration_json]
@@ -238,7 +241,7 @@ def _digest(text: str) -> str:
 
 
 def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
-    """Return the id of an unfinished run of the table; None without one. Report dead runs as failed."""
+    """Return the id of an unfinished run of the table; None without one. Dead runs are reported as failed."""
     now = time.time()
     for run in _unfinished_runs(instance, names):
         if not _is_dead(instance, run, now):
@@ -249,10 +252,10 @@ def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
-    """Return the unfinished runs of the table, including queued runs that do not have its tag yet.
+    """Return the unfinished runs of the table, including queued runs that do not have the table's tag yet.
 
-    Runs without the tag are the last runs of the table's assets, and the runs of the same backfills. This takes a few
-    queries, and one more for each such backfill.
+    To find runs without the tag, the last runs of the table's assets and all runs of their backfills are read. This
+    takes a few queries, and one more for each backfill.
     """
     keys = {names.partitions, *names.kind_assets.values()}
     # Events that a person reports by hand have an empty run id.
@@ -268,7 +271,7 @@ def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[Dagst
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
-    """Return whether a run has logged nothing for `_DEAD_AFTER` seconds; False for a queued run."""
+    """Return whether a run has logged nothing for an hour (`_DEAD_AFTER`); False for a queued run."""
     if run.status == DagsterRunStatus.QUEUED:
         return False
     events: Iterable[float] = (
@@ -278,9 +281,11 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """Return the end times of the finished attempts.
+    """Return the end times of the finished attempts, in seconds since the epoch.
 
-    `run_key` returns the key of the run of attempt 1, 2, 3, and so on.
+    Args:
+        instance: The Dagster instance.
+        run_key: Returns the run key of an attempt, given its number from 1.
     """
     ended: list[float] = []
     for start in itertools.count(1, _KEYS_PER_QUERY):

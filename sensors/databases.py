@@ -1,4 +1,4 @@
-"""The sensor of a database, which reloads the code location when tables were added or removed."""
+"""The sensor of a database, which reloads the code location after tables were added or removed."""
 
 import hashlib
 import time
@@ -36,7 +36,7 @@ def database_sensors(
 
     Args:
         configuration: The configuration.
-        translator: The translator with the prefix of the sensors' names.
+        translator: The translator, whose prefix is that of the sensors' names.
         status: The status of all sensors; None for the configured ones.
     """
     config = configuration.unresolved()
@@ -60,9 +60,9 @@ def database_sensor(
     name: str,
     default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
-    """Return the sensor of one database. It launches no runs; it reloads the code location if tables changed.
+    """Return the sensor of one database. It launches no runs, but reloads the code location if tables have changed.
 
-    A tick lists the tables with a few requests. An added table has a sensor of its commits only after the reload.
+    A tick lists the tables with a few requests. An added table gets assets and a commit sensor by the reload.
 
     Args:
         configuration: The configuration that has the database.
@@ -112,5 +112,5 @@ def database_sensor(
 
 
 def _table_names(listings: Iterable[DatabaseListing]) -> set[str]:
-    """Return the names of the tables in the listings, including dropped ones."""
+    """Return the names of all tables in some listings, including dropped tables."""
     return {name for listing in listings for name in (*listing.tables, *listing.dropped)}

@@ -1,4 +1,4 @@
-"""The decision of a commit sensor whether to launch a run: a pure function of observed state and cursor.
+"""The decision of a commit sensor whether to launch a run: a pure function of the observed state and the cursor.
 
 A run publishes a version: the statistics of the table at one snapshot. Then it reports the version to Dagster.
 """
@@ -14,8 +14,8 @@ CURSOR_FORMAT = 1
 _MAX_RETRY_WAIT = 3600.0
 """The maximum seconds between a failed run and its retry."""
 _MAX_PROBE_WAIT = 300.0
-"""The maximum seconds between probes of a table that does not exist yet. A probe costs a few requests, and a person who
-creates the table waits for it."""
+"""The maximum seconds between probes of a table that does not exist yet. It is short, because a probe costs only a few
+requests, and a person who creates the table waits for it."""
 
 _SUCCESSIONS = {
     None: "follows version {}",
@@ -31,13 +31,13 @@ class Cursor:
     """The data that Dagster stores for a sensor between ticks."""
 
     target: str = ""
-    """The target (`SensorState.target`) of the last requested run; empty before the first."""
+    """The digest `SensorState.target` of the last requested run; empty before the first."""
     attempt: int = 0
     """The number of runs that were requested for that target."""
     dropped: bool = False
     """Whether the sensor has reported that the table no longer exists."""
     missing: "Missing | None" = None
-    """The record of unsuccessful probes of a table that does not exist yet; None for a table that exists."""
+    """The record of probes while the table does not exist yet; None for a table that exists."""
 
     def to_json(self) -> str:
         """Return the JSON text that Dagster stores."""
@@ -47,9 +47,9 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
-        """Parse a stored cursor. Return an empty one if it is missing, damaged or of a newer format.
+        """Parse a stored cursor. Return an empty one if it is missing, invalid or of a newer format.
 
-        An empty cursor is harmless: the decision depends on the Metastore's versions and Dagster's runs.
+        An empty cursor is harmless, because decisions also use the Metastore's versions and Dagster's runs.
         """
         try:
             fields = json.loads(text or "")
@@ -63,7 +63,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Missing:
-    """The record of unsuccessful probes of a table that does not exist yet."""
+    """The record of probes of a table that does not exist yet. They become rarer with time."""
 
     configuration: str
     """A digest of the table's configuration. After a change of the configuration, the table is probed at once."""
@@ -76,25 +76,25 @@ class Missing:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Missing":
-        """Parse the fields of a cursor. Raises KeyError, ValueError or TypeError if they are damaged."""
+        """Create the record from JSON fields. Raises KeyError, ValueError or TypeError if they are invalid."""
         return cls(
             str(fields["configuration"]), str(fields["reason"]), int(fields["probes"]), float(fields["next_probe"])
         )
 
     def is_too_early(self, configuration: str, now: float) -> bool:
-        """Return whether to skip a probe: the configuration is unchanged, and it is not yet time for the next probe."""
+        """Return whether a probe has to be skipped: its time has not come, and the configuration has not changed."""
         return configuration == self.configuration and now < self.next_probe
 
     def describe(self, now: float) -> str:
-        """Return the message of a tick that requests no run, because the table does not exist."""
+        """Return the message of a tick that requests no run because the table does not exist yet."""
         seconds = max(0.0, self.next_probe - now)
         return f"the table does not exist yet: {self.reason}; the sensor checks it again in {seconds:.0f} s"
 
 
 def next_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
-    """Return the record after another unsuccessful probe of a table that does not exist.
+    """Return the record after another probe has found no table.
 
-    The waits between probes are 1, 2, 4 … intervals, limited to the longer of five minutes and one interval.
+    The waits between probes are 1, 2, 4 … intervals, but at most five minutes, or one interval if that is longer.
 
     Args:
         before: The record after the previous probe; None before the first.
@@ -111,12 +111,12 @@ def next_missing(before: Missing | None, configuration: str, reason: str, interv
 
 @dataclass(frozen=True)
 class SensorState:
-    """The state of a table and its runs that a tick observes."""
+    """The state of a table and of its runs, as a tick observes it."""
 
     snapshot: str
     """The table's current snapshot."""
     is_current: bool
-    """Whether the newest version describes that snapshot under the configured policies."""
+    """Whether the newest version describes that snapshot, and has what the configured policies ask for."""
     published: int
     """The number of the newest version; 0 before the first."""
     reported: int
@@ -144,10 +144,10 @@ class RunDecision:
 
 
 def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) -> RunDecision:
-    """Decide whether to request a run: the table has changed, or its newest version was not reported to Dagster.
+    """Decide whether to request a run: if the table has changed, or its newest version was not reported to Dagster.
 
-    No run is requested while another run of the table is active. Retries wait for 1, 3, 7 … intervals after a failed
-    run, at most an hour. A table that cannot be read therefore causes few runs.
+    While a run of the table is active, none is requested. After failed runs, the next one is requested after 1, 3, 7 …
+    intervals, at most an hour, so that a table that cannot be read causes few runs.
 
     Args:
         cursor: The cursor of the previous tick.
@@ -160,7 +160,7 @@ def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) 
     if state.is_current and state.reported == state.published:
         return RunDecision(cursor, None, f"version {state.published} is current: snapshot {state.snapshot}")
     requested = cursor.attempt if cursor.target == state.target else 0
-    # The larger count is right: the cursor may have been reset, or runs deleted.
+    # The larger count is right, because the cursor may have been reset, or runs deleted.
     attempts = max(requested, state.attempts)
     wait = min(interval * (2 ** min(attempts - 1, 30) - 1), _MAX_RETRY_WAIT) if attempts else 0.0
     remaining = state.last_ended + wait - now

@@ -1,4 +1,4 @@
-"""Reloads of the code location by its own sensors, after its tables have changed."""
+"""Reloads of the code location, which its own sensors request after tables have changed."""
 
 import sys
 import threading
@@ -11,13 +11,13 @@ from dagster import DagsterInstance, SensorEvaluationContext
 from metastore_assets.messages import remove_secrets
 
 _DELAY = 1.0
-"""Seconds until the code location is reloaded, because its current process must answer the tick first. Reloads that
-other ticks of the process request in this time are the same one."""
+"""Seconds between a request and the reload, because the current process must first answer the tick. Further requests in
+this time cause no further reload."""
 _pending = threading.Lock()
 
 
 def request_reload(context: SensorEvaluationContext) -> str:
-    """Start to reload the code location if its server can, and return a text that says what happens.
+    """Reload the code location, if its server can do that, and return a message that says what happens.
 
     The servers of `dagster dev` and `dagster code-server start` can reload.
     """

@@ -1,4 +1,4 @@
-"""The decision of a database sensor whether to reload the code location, as a pure function."""
+"""The decision of a database sensor whether to reload the code location: a pure function."""
 
 import json
 from collections.abc import Set
@@ -9,13 +9,13 @@ from metastore_assets.messages import join_names
 
 CURSOR_FORMAT = 1
 _RETRY_WAIT = 600.0
-"""Seconds between requests for the same tables. A server that cannot reload, or a catalog that does not answer
-during the reload, must not keep the machine busy."""
+"""Seconds between two requests for the same tables. Without this wait, a server that cannot reload, or a catalog that
+does not answer during the reload, would keep the machine busy."""
 
 
 @dataclass(frozen=True)
 class ReloadRequest:
-    """The reload that a sensor requested last."""
+    """The last reload that a sensor requested. Dagster stores it as the sensor's cursor."""
 
     tables: tuple[str, ...] = ()
     """The names of the tables that the code location should have after the reload."""
@@ -28,7 +28,7 @@ class ReloadRequest:
 
     @classmethod
     def from_json(cls, text: str | None) -> "ReloadRequest":
-        """Parse a stored request. Return an empty one if it is missing, damaged or of a newer format."""
+        """Parse a stored request. Return an empty one if it is missing, invalid or of a newer format."""
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
@@ -48,7 +48,7 @@ class ReloadDecision:
 
 
 def decide_reload(request: ReloadRequest, loaded: Set[str], existing: Set[str], now: float) -> ReloadDecision:
-    """Decide whether to reload: the existing tables differ from the loaded ones.
+    """Decide whether to reload: if the existing tables differ from the loaded ones.
 
     A reload for the same tables is requested again only after ten minutes.
 

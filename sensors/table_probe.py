@@ -1,4 +1,4 @@
-"""The probe of a commit sensor: it reads the newest version and the current snapshot of a table.
+"""The probe of a commit sensor, which reads the newest version and the id of the current snapshot of a table.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -19,18 +19,18 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import versions_of
 
 _FORMAT_CACHE_SECONDS = 600.0
-"""Seconds for which the detected format of a table is cached. If metadata of another format is added to an unchanged
-table, the probe notices only after this time."""
+"""Seconds for which the detected format of a table is cached. If the format of a table changes while its metadata in
+the old format stay, probes notice it after this time."""
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The result of a probe: data from the configuration, the root and the table."""
+    """What a probe has read from the configuration, the root and the table."""
 
     table: TableConfig
-    """The resolved configuration of the table, with the key of hidden values, as runs use it."""
+    """The configuration of the table with the values of variables and the key for hidden values, as runs have it."""
     configuration_json: str
-    """The table's configuration with unresolved variables, as JSON."""
+    """The table's configuration as JSON, in which variables are not replaced."""
     latest: Version | None
     """The newest version; None before the first."""
     current: SnapshotReference | None
@@ -38,14 +38,14 @@ class ProbeResult:
     history_change: HistoryChange = None
     """How the table got from the newest version's snapshot to the current one; None for ordinary commits."""
     absence: str = ""
-    """A message that says what does not exist; empty if the table exists."""
+    """The message that the table, or the configured snapshot, does not exist; empty if it exists."""
 
 
 class TableProbe:
-    """A repeatable probe of one table, with a cache between ticks.
+    """A probe of one table that can be repeated, with a cache between ticks.
 
-    While nothing changes, a probe makes three requests to an object store. It checks that the newest version still
-    exists, checks that there is no newer one, and reads the last entry of the table's log.
+    While nothing changes, a probe takes three requests to an object store: whether the newest version still exists,
+    whether there is a newer one, and the last entry of the table's log.
     """
 
     def __init__(self, configuration: Configuration, table: str) -> None:
@@ -54,7 +54,7 @@ class TableProbe:
         self._root: MetastoreConfig | None = None
         self._version: tuple[Version, ObjectInfo] | None = None
         self._cached_metadata: dict[bytes, bytes] = {}
-        """Metadata of the table that earlier probes have read. Cleared when a newer version is read."""
+        """Metadata of the table that earlier probes have read. It is cleared when another version is read."""
         self._format: tuple[TableConfig, str, float] | None = None
         """The table's configuration, its format, and the time when the format was detected; None without a cached
         format."""
@@ -92,13 +92,13 @@ class TableProbe:
             )
 
     def configuration_json(self) -> str:
-        """Return the table's configuration with unresolved variables, as JSON."""
+        """Return the table's configuration as JSON, in which variables are not replaced."""
         return self._configuration.unresolved().table(self._name).model_dump_json()
 
     def _read_latest(self, config: MetastoreConfig) -> Version | None:
-        """Return the newest version, from the cache if its document is unchanged and there is no newer one.
+        """Return the newest version: the cached one if its document is unchanged and there is no newer one.
 
-        Definitions that are loaded later know the table as it is in this version.
+        If it is read, format and partitioning of the table are stored for definitions that are loaded later.
         """
         versions = versions_of(config, self._name)
         documents = versions.documents
@@ -116,9 +116,9 @@ class TableProbe:
         return latest
 
     def _read_current(self, table: TableConfig, latest: Version | None) -> tuple[TableFormat, SnapshotReference]:
-        """Return the opened table format and the table's current snapshot.
+        """Open the table, and return its table format object and its current snapshot.
 
-        The cached format is tried first. If it fails, the format is detected again.
+        The cached format is tried first. If that fails, the format is detected again.
         """
         cache = MetadataCache(lambda: latest.metadata_cache if latest else {})
         for key, value in self._cached_metadata.items():

@@ -16,7 +16,7 @@ _SHARE = 2 / 3
 
 
 def tick_timeout() -> float:
-    """Return the seconds that a tick may wait for a call."""
+    """Return the seconds that a tick may wait for a call: two thirds of Dagster's timeout."""
     try:
         return float(os.environ.get(_TIMEOUT_VARIABLE) or 60) * _SHARE
     except ValueError:
@@ -26,8 +26,8 @@ def tick_timeout() -> float:
 class TimeoutRunner(Generic[Result]):
     """A runner of one call at a time in a thread, with a timeout. The error names the object that did not answer.
 
-    A thread cannot be ended. While a call is still running after its timeout, further ticks wait for it and start no
-    other.
+    A thread cannot be killed. While a call still runs after its timeout, later ticks wait for its end instead of
+    starting another call.
     """
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class TimeoutRunner(Generic[Result]):
         """Call `action` in a thread, and return its result or raise its error.
 
         Args:
-            action: A function with one argument: a function that it must call with the name of each object before it
-                reads the object.
+            action: The function to call. Its argument is a function that it calls with the name of each object before
+                it reads the object.
             seconds: The timeout.
 
         Raises:
@@ -72,7 +72,7 @@ class TimeoutRunner(Generic[Result]):
         return results[0]
 
     def _wait(self, thread: threading.Thread, end: float) -> None:
-        """Wait for the thread until the monotonic time `end`. Raises StoreError if it is then still running."""
+        """Wait for the end of the thread until `time.monotonic()` reaches `end`. Raises StoreError if it still runs."""
         thread.join(max(0.0, end - time.monotonic()))
         if thread.is_alive():
             raise StoreError(

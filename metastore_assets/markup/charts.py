@@ -12,7 +12,7 @@ _HEIGHT = 100
 
 
 def bars(counts: Sequence[int | float], label: str, class_: str = "bars") -> Markup:
-    """Return an SVG with a vertical bar for each count. Any positive count is visible.
+    """Return an SVG with a vertical bar for each count. Even the smallest positive count is visible.
 
     Args:
         counts: The heights of the bars.
@@ -29,9 +29,11 @@ def bars(counts: Sequence[int | float], label: str, class_: str = "bars") -> Mar
 
 
 def line(values: Sequence[float | None], label: str) -> Markup:
-    """Return an SVG line chart from the minimum to the maximum of the values, with gaps for missing values.
+    """Return an SVG line chart, scaled from the least to the greatest value; an empty text without finite values.
 
-    Return an empty text without finite values.
+    Args:
+        values: The values. None, infinities and NaN leave a gap in the line.
+        label: The accessible label of the chart.
     """
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:

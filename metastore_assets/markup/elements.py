@@ -1,4 +1,4 @@
-"""HTML elements as values. Only the function `to_html` turns plain text into HTML, and escapes it."""
+"""HTML elements as objects. Only the function `to_html` converts plain text to HTML, and it escapes the text."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ ABSENT = "–"
 """The text that stands for null and for a missing number."""
 
 Part = str | Markup
-"""The content of an element: plain text, or markup."""
+"""A part of an element's content: plain text, or markup."""
 
 
 def make_printable(text: str) -> str:
-    """Return the text with line breaks, control sequences and invisible characters replaced by escapes."""
+    """Replace line breaks, control sequences and invisible characters in a text by escapes such as `\\n`."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def quote_blanks(text: str) -> str:
-    """Make a text printable, with quotes if it is empty or begins or ends with white space."""
+    """Make a text printable, and quote it if it is empty, or begins or ends with white space."""
     escaped = make_printable(text)
     return f"'{escaped}'" if not text or text != text.strip() else escaped
 
 
 def to_html(part: Part) -> str:
-    """Return a part as HTML. Plain text is escaped, and its unprintable characters become visible escapes."""
+    """Convert a part to HTML. Plain text is escaped, and its unprintable characters become visible escapes."""
     from html import escape  # imported here, because it builds a table of entities at its import
 
     return part.html if isinstance(part, Markup) else escape(make_printable(part))
 
 
 def joined(parts: Iterable[Part]) -> Markup:
-    """Return the concatenated HTML of the parts."""
+    """Convert parts to HTML, and concatenate them."""
     return Markup("".join(map(to_html, parts)))
 
 
@@ -51,7 +51,7 @@ def tag(name: str, *parts: Part, **attributes: str | int | float | None) -> Mark
     Args:
         name: The name of the element.
         parts: The content of the element.
-        attributes: The attributes of the element, without those that are None. `class_` and `data_sort` become
+        attributes: The attributes of the element. Those that are None are left out. `class_` and `data_sort` become
             `class` and `data-sort`.
     """
     attribute_text = "".join(
@@ -63,7 +63,7 @@ def tag(name: str, *parts: Part, **attributes: str | int | float | None) -> Mark
 
 
 def table(headings: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Part]], class_: str = "") -> Markup:
-    """Return a table in a box that scrolls sideways.
+    """Return an HTML table in a box that scrolls sideways.
 
     Args:
         headings: For each column, its heading and whether it has numbers, which are aligned to the right.

@@ -29,32 +29,29 @@ _REASONS_WITHOUT_VALUES: Mapping[FrequencyState, str] = {
 
 
 def scalar_text(value: pa.Scalar) -> str:
-    """Format an Arrow value for users, by the rules of `format_typed_value`."""
+    """Format an Arrow value for users, as `format_typed_value` does."""
     return format_typed_value(scalar_json(value), str(value.type))
 
 
 def minimum_text(row: ColumnStatistics) -> str:
-    """Format the minimum, with `≥` if it is only a lower bound. Return an empty text if it is unknown."""
+    """Format the minimum, with `≥` if it is only a lower bound; an empty text if it is unknown."""
     return "" if row.minimum is None else mark_lower_bound(scalar_text(row.minimum), row.minimum_exact)
 
 
 def maximum_text(row: ColumnStatistics) -> str:
-    """Format the maximum, with `≤` if it is only an upper bound. Return an empty text if it is unknown."""
+    """Format the maximum, with `≤` if it is only an upper bound; an empty text if it is unknown."""
     return "" if row.maximum is None else mark_upper_bound(scalar_text(row.maximum), row.maximum_exact)
 
 
 def range_text(row: ColumnStatistics) -> str:
-    """Format minimum and maximum as `minimum to maximum`. Return an empty text if one is unknown."""
+    """Format the range of values: `1 to 50`; an empty text if minimum or maximum is unknown."""
     if row.minimum is None or row.maximum is None:
         return ""
     return f"{minimum_text(row)} to {maximum_text(row)}"
 
 
 def distinct_text(row: ColumnStatistics) -> str:
-    """Format the number of distinct values, with `~` if it is an estimate.
-
-    Return an empty text if it is unknown.
-    """
+    """Format the number of distinct values, with `~` if it is an estimate; an empty text if it is unknown."""
     return (
         ""
         if row.distinct_count is None
@@ -63,10 +60,7 @@ def distinct_text(row: ColumnStatistics) -> str:
 
 
 def short_facts(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return up to three short texts: distinct values, nulls, and a fact that depends on the type.
-
-    The last text is the mean, the share of true values, or the range of lengths.
-    """
+    """Return up to three short texts: distinct values, nulls, and the mean, share of trues or lengths by the type."""
     count = row.value_count + row.null_count
     nulls = f"{format_share(row.null_count, count)} null" if row.null_count else "no nulls"
     if row.nan_count:
@@ -76,7 +70,7 @@ def short_facts(row: ColumnStatistics) -> tuple[str, ...]:
 
 
 def percentile_texts(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
-    """Return the names and formatted values of up to five percentiles, with `~` before estimates."""
+    """Return (name, formatted value) of up to five percentiles, with `~` before estimates."""
     percentiles = dict(row.percentiles or ())
     return tuple(
         (name, mark_estimate(scalar_text(percentiles[at]), row.percentiles_guarantee))
@@ -86,7 +80,7 @@ def percentile_texts(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
 
 
 def notes_without_values(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return lines to show for a column without frequent values: the reason, and percentiles or the range."""
+    """Return lines for a column without frequent values: why there are none, and percentiles or the range."""
     few = [_FRACTIONS[at] for at in _FEW_FRACTIONS]
     ranks = [f"{name} {value}" for name, value in percentile_texts(row) if name in few]
     if not ranks and row.minimum is not None and row.maximum is not None:

@@ -1,4 +1,4 @@
-"""Markdown for Dagster: escaped text and code, images, and tables that fit into an event."""
+"""Markdown for Dagster: literal text and code, images, and texts that fit into an event."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from collections.abc import Callable
 from metastore_assets.report.text import make_printable, shorten
 
 _LINK = re.compile(r"[^\s`|]*(?:://|www\.|@)[^\s`|]*?(?=[,;.]*(?:[\s`|]|$))", re.IGNORECASE)
-"""A word that GitHub's Markdown turns into a link. A backslash does not prevent that, because escapes are resolved
-first."""
+"""A word that GitHub's Markdown turns into a link, even with a backslash: escapes are resolved first."""
 _INLINE = re.compile(r"([\\`*_\[\]<>!|~&])")
 _BLOCK = re.compile(r"^(\d{0,9})([.)](?= |$)|[-+](?=[- ]|$)|#)")
 """The start of a text that Markdown may interpret as a heading, a list or a rule."""
 
 
 def literal_markdown(text: str, limit: int) -> str:
-    """Return Markdown that shows the text literally, on one line and truncated to `limit` terminal cells.
+    """Return Markdown that shows any text literally, on one line and truncated to `limit` terminal cells.
 
-    Values of a table may contain any text. Words that look like web or mail addresses become code, because no
-    renderer converts code to links. All other markup is escaped. The result may be a cell of a Markdown table.
+    Markup in the text is escaped. Words that look like web or mail addresses become code, because renderers convert no
+    code to links. The result can be a cell of a Markdown table.
     """
     shown = shorten(text, limit).strip(" ")
     parts, end = [], 0
@@ -32,7 +31,7 @@ def literal_markdown(text: str, limit: int) -> str:
 
 
 def code_markdown(text: str) -> str:
-    """Return Markdown that shows the text literally as code, on one line."""
+    """Return Markdown that shows any text literally as code, on one line."""
     shown = make_printable(text)
     runs = {len(run) for run in re.findall("`+", shown)}
     fence = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
@@ -52,15 +51,15 @@ def markdown_image(svg: str, text: str) -> str:
 
 
 def fit_markdown(build: Callable[[int], str], count: int, limit: int) -> str:
-    """Return the longest of several texts that fits into `limit` bytes.
+    """Return a text with as many parts as fit into a limit.
 
     Args:
-        build: A function that returns the text with the first `n` parts.
-        count: The number of parts.
+        build: Returns the text with the first `n` parts.
+        count: The number of all parts.
         limit: The maximum number of bytes of the text as JSON.
 
     Returns:
-        `build(n)` for the greatest `n` up to `count` whose result fits; `build(0)` if none does.
+        `build(n)` for the greatest `n` up to `count` whose result fits. If none does, `build(0)`.
     """
     for n in range(count, 0, -1):
         text = build(n)

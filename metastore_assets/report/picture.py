@@ -1,4 +1,4 @@
-"""SVG pictures of columns: name and facts, histogram, and the most frequent values as bars."""
+"""SVG pictures of columns, with name, facts, histogram, and the most frequent values as bars."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,30 +42,30 @@ _GAP = 10
 
 @dataclass(frozen=True)
 class ColumnPicture:
-    """The texts and numbers of one column in a picture."""
+    """The data of one column for a picture."""
 
     name: str
     type: str
     facts: tuple[str, ...]
     """At most three short lines."""
     rows: int
-    """The number of rows, nulls included. The shares of the frequent values are relative to it."""
+    """The number of rows, nulls included. The picture shows frequencies as shares of it."""
     bins: tuple[int, ...] = ()
     """The frequencies of at most MAX_BINS bins of equal width; empty when the column has no histogram."""
     low: str = ""
     high: str = ""
-    """`low` and `high` are the labels at the two ends of the histogram."""
+    """`low` and `high` are the labels at the left and right end of the histogram."""
     top: tuple[tuple[str, int], ...] = ()
-    """The most frequent values with their frequencies, in decreasing order: up to MAX_VALUES, or twice as many without
+    """(value, frequency) of the most frequent values, in decreasing order: up to MAX_VALUES, or twice as many without
     bins."""
     notes: tuple[str, ...] = ()
-    """Up to MAX_VALUES lines to show if `top` is empty."""
+    """Up to MAX_VALUES lines of text, which are shown if `top` is empty."""
     percentiles: tuple[tuple[str, str], ...] = ()
-    """The names and values of up to MAX_VALUES percentiles, to show beside a histogram in place of `top`."""
+    """(name, value) of up to MAX_VALUES percentiles, which are shown beside a histogram in place of `top`."""
 
 
 def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
-    """Return an SVG that has a title line and a row for each column."""
+    """Return an SVG with a title line and a row for each column."""
     height = _HEADER + _ROW * max(1, len(columns)) + _FOOTER
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">',
@@ -86,8 +86,8 @@ def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
 def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
     """Return the Markdown of an image so small that Dagster shows it without a click.
 
-    The image has bars of the first columns that have bars. If it is too large, bins are merged first, then columns
-    are omitted.
+    It has the bars of the first columns that have any. If it is too large, bins are merged, and then columns are left
+    out.
 
     Args:
         columns: The columns in the order of their importance.
@@ -112,9 +112,11 @@ _UNQUOTED = " !'()*+,-./:;=@_~"
 
 
 def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
-    """Return an SVG with the names and bars of some columns, side by side.
+    """Return an SVG with the names and bars of columns, side by side.
 
-    A histogram has at most `bins` bars; other columns have one for each value in `top`.
+    Args:
+        columns: The columns. A column without a histogram has a bar for each value in `top`.
+        bins: The maximum number of bars of a histogram.
     """
     width, height = _SMALL_WIDTH + _GAP, _SMALL_HEIGHT
     names, bars = [], []
@@ -139,14 +141,14 @@ def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
 
 
 def _merge_bins(bins: Sequence[int], max_bins: int) -> list[int]:
-    """Add up neighbouring bins until there are at most `max_bins` of equal width."""
+    """Add up equally many neighbouring bins each, so that at most `max_bins` are left."""
     width = -(-len(bins) // max_bins)
     sums = [0, *accumulate(bins)]
     return [sums[min(start + width, len(bins))] - sums[start] for start in range(0, len(bins), width)]
 
 
 def columns_markdown(title: str, columns: Sequence[ColumnPicture], text: str, limit: int) -> str:
-    """Return the Markdown of an SVG with as many columns as fit, starting with the first.
+    """Return the Markdown of an SVG with as many of the first columns as fit into a limit.
 
     Args:
         title: The title in the picture.
@@ -160,7 +162,7 @@ def columns_markdown(title: str, columns: Sequence[ColumnPicture], text: str, li
 
 
 def _column(column: ColumnPicture, top: int) -> str:
-    """Return the SVG elements of one column's row, from the height `top` down.
+    """Return the SVG elements of one column's row, whose upper edge is at the height `top` in pixels.
 
     The row shows facts, then the histogram with percentiles or values. Without a histogram, it shows values or notes.
     """
@@ -186,7 +188,7 @@ def _column(column: ColumnPicture, top: int) -> str:
 
 
 def _histogram(column: ColumnPicture, left: int, top: int) -> str:
-    """Return the SVG of a column's histogram with labels of its ends, at a position in pixels."""
+    """Return the SVG elements of a column's histogram with the labels of its ends, at a position in pixels."""
     # The path has integer coordinates (bins and per mille) and is scaled as one: that makes the SVG short.
     maximum = max(*column.bins, 1)
     minimum_height = round(1000 / _SPARK_HEIGHT)  # One pixel, so that rare values are visible.

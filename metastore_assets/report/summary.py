@@ -26,7 +26,7 @@ from metastore_assets.values.types import class_named
 _MANY_VALUES = 60
 """The maximum number of distinct values that a picture can show as one bar each."""
 _FREQUENT_VALUE = 20
-"""A value is frequent if its share of all values is more than one in this number."""
+"""A value is frequent if more than one in this number of values is equal to it."""
 _FRACTION = re.compile(r"(?<=:\d\d)\.\d+$")
 _UTC = re.compile(r"(?<=:\d\d)(\.\d+)?Z$")
 
@@ -59,7 +59,7 @@ def read_summary(table: Table, partition: str | None, max_columns: int) -> Profi
 
 
 def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
-    """Read the data for the picture of one column. The picture lists no values if each occurs only once."""
+    """Read the data for the picture of one column. It has no frequent values if each value occurs only once."""
     has_values = row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None)
     top = [(value, n) for value, n in table.top(row.column, MAX_BINS, partition=partition)] if has_values else []
     bins = _read_bins(table, partition, row, top)
@@ -85,10 +85,16 @@ def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> 
 def _read_bins(
     table: Table, partition: str | None, row: ColumnStatistics, top: Sequence[tuple[pa.Scalar, int]]
 ) -> tuple[int, ...]:
-    """Return the frequencies of the bars to draw; empty for a column without a histogram.
+    """Return the frequencies of a histogram's bars; empty for a column without a histogram.
 
-    If `top` contains all values of the column, and they are evenly spaced, each value has its own bar. Histogram bins
-    whose width is not a multiple of the spacing would show a pattern that is not in the data.
+    If `top` has all values of the column, and they are evenly spaced, there is one bar per value. Bins whose width is
+    no multiple of the spacing would show a pattern that is not in the data.
+
+    Args:
+        table: The table.
+        partition: The key of the partition; None for the whole table.
+        row: The statistics of the column.
+        top: The most frequent values with their frequencies.
     """
     if not is_ordinal(row):
         return ()
@@ -103,17 +109,14 @@ def _read_bins(
 
 
 def _axis_position(value: pa.Scalar) -> Any:
-    """Return the position of a value on its axis.
-
-    Times become integers: `as_py` fails after the year 9999.
-    """
+    """Return a number for the position of a value on an axis. Times become integers: `as_py` fails after 9999."""
     return value.value if pa.types.is_temporal(value.type) else value.as_py()
 
 
 def _format_ends(low: str, high: str) -> tuple[str, str]:
-    """Format the labels of both ends of a histogram, times to the second.
+    """Shorten the formatted values at both ends of a histogram. Times have no fractions of seconds.
 
-    If both ends are within one second, the labels have the fraction of the second and omit the day.
+    If both times are within the same second, they have fractions instead of the day.
     """
     low, high = _remove_zone(low), _remove_zone(high)
     ends = _FRACTION.sub("", low), _FRACTION.sub("", high)
@@ -123,7 +126,7 @@ def _format_ends(low: str, high: str) -> tuple[str, str]:
 
 
 def _format_labels(top: Sequence[tuple[pa.Scalar, int]]) -> list[str]:
-    """Format values as labels of bars. Times of one day omit the day if the labels would be too long."""
+    """Format values as labels of bars. If timestamps of one day are too long, the day is left out."""
     texts = [scalar_text(value) for value, _ in top]
     if top and pa.types.is_timestamp(top[0][0].type):
         texts = list(map(_remove_zone, texts))
@@ -139,15 +142,15 @@ def _truncate_times(percentiles: Sequence[tuple[str, str]]) -> tuple[tuple[str, 
 
 
 def _remove_zone(time: str) -> str:
-    """Remove the zone from a formatted time; the type of the column shows it."""
+    """Remove the `Z` from a formatted time, because the type of the column already shows the zone."""
     return _UTC.sub(r"\1", time)
 
 
 def select_informative_columns(rows: Sequence[ColumnStatistics], max_columns: int) -> list[ColumnStatistics]:
     """Return up to `max_columns` columns with informative pictures, in the order of the table.
 
-    If possible, half of them have values on an axis, and half have other values that repeat. Constant and nearly unique
-    columns are selected only if too few others exist. Columns without values are never selected.
+    If possible, half of them are ordinal (numbers, times), and the other half are not. Constant and nearly unique
+    columns are selected only if there are too few others, and columns without values never.
     """
     scores = {row.position: _informativeness(row) for row in rows}
     ranked = sorted((row for row in rows if scores[row.position] > 0), key=lambda row: -scores[row.position])
@@ -161,14 +164,14 @@ def select_informative_columns(rows: Sequence[ColumnStatistics], max_columns: in
 
 
 def is_ordinal(row: ColumnStatistics) -> bool:
-    """Return whether the values of a column have positions on an axis, which a histogram needs."""
+    """Return whether the values of a column, such as numbers or times, can be drawn on an axis."""
     return row.type_class is not None and class_named(row.type_class).is_ordinal
 
 
 def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
-    """Return whether a column has percentiles and many values on an axis, none of which is frequent.
+    """Return whether percentiles say more about a column than its most frequent values.
 
-    Percentiles then say more about the column than its most frequent values.
+    This is so if its values can be drawn on an axis, are many, and none of them is frequent.
 
     Args:
         row: The statistics of the column.
@@ -184,7 +187,7 @@ def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
 
 
 def _informativeness(row: ColumnStatistics) -> float:
-    """Return a score of the information in a column's picture: 0 without values, 0.5 for a constant, more otherwise."""
+    """Return how informative a column's picture is: 0 without values, 0.5 for a constant, at least 1 otherwise."""
     if row.type_class is None or row.value_count == 0:
         return 0
     distinct = row.distinct_count if row.distinct_count is not None else row.value_count

@@ -1,4 +1,4 @@
-"""Formatting of numbers and values for users: as printable text, truncated only on request."""
+"""Formatting of numbers and values for users, as printable text that is truncated only on request."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
 
 
 def to_one_line(text: str) -> str:
-    """Return the text on one printable line. Runs of white space become one blank."""
+    """Convert a text to one printable line. Each run of white space becomes one blank."""
     return make_printable(" ".join(text.split()))
 
 
 def format_number(value: int | float | str | None) -> str:
-    """Format a number with grouped thousands, a float with six significant digits: 38,255.1; 0.049998; 1.2e+17.
+    """Format a number with grouped thousands, and a float with six significant digits: 38,255.1; 0.049998; 1.2e+17.
 
-    A text is a number that JSON cannot hold exactly: a decimal, or an integer beyond 2**53. None is `–`. Infinity and
-    NaN have their names in JSON.
+    Args:
+        value: The number in its JSON form. Numbers that JSON cannot represent exactly are texts: decimals, integers
+            beyond 2**53, infinity and NaN. None becomes `–`.
     """
     if value is None:
         return ABSENT
@@ -47,8 +48,8 @@ def format_user_defined(statistic: Mapping[str, Any]) -> str:
     """Format a user-defined statistic: its value, with `~` before an estimate, or the reason why it is absent.
 
     Args:
-        statistic: The JSON form, with `value`, `guarantee` and `reason`. The value of a struct is formatted as the
-            values of its fields, in their order.
+        statistic: The JSON form, with `value`, `guarantee` and `reason`. Of a struct, only the values of its fields are
+            shown.
     """
     if statistic["value"] is None:
         return ABSENT if statistic["reason"] is None else f"{ABSENT} ({to_one_line(statistic['reason'])})"
@@ -56,20 +57,20 @@ def format_user_defined(statistic: Mapping[str, Any]) -> str:
 
 
 def mark_lower_bound(formatted: str, exact: bool) -> str:
-    """Put `≥` before a formatted minimum that is not exact but a lower bound."""
+    """Put `≥` before a formatted minimum that is only a lower bound, and not exact."""
     return formatted if exact else f"≥{formatted}"
 
 
 def mark_upper_bound(formatted: str, exact: bool) -> str:
-    """Put `≤` before a formatted maximum that is not exact but an upper bound."""
+    """Put `≤` before a formatted maximum that is only an upper bound, and not exact."""
     return formatted if exact else f"≤{formatted}"
 
 
 def format_value(json_value: Any, limit: int | None = None) -> str:
-    """Format a value of a column.
+    """Format a value of a column whose type is unknown.
 
     Args:
-        json_value: The value in its JSON form.
+        json_value: The value in its JSON form. None becomes `–`.
         limit: The maximum number of terminal cells; None for no limit.
     """
     if json_value is None:
@@ -86,7 +87,7 @@ def format_value(json_value: Any, limit: int | None = None) -> str:
 
 
 def format_typed_value(json_value: Any, type: str, limit: int | None = None) -> str:
-    """Format a value of a column with an Arrow type: times with a blank instead of `T`, binary after `0x`.
+    """Format a value of a column with a known type: timestamps with a blank instead of `T`, binary values with `0x`.
 
     Args:
         json_value: The value in its JSON form.
@@ -101,9 +102,9 @@ def format_typed_value(json_value: Any, type: str, limit: int | None = None) -> 
 
 
 def format_type(type: str) -> str:
-    """Format an Arrow type without bit widths and other details of its representation.
+    """Format an Arrow type without details of its representation: `string` for `large_string`, `date` for `date32`.
 
-    A nested type is only `struct`, `list` or `map`: its child columns are described separately.
+    A nested type is only `struct`, `list` or `map`, because its child columns are shown separately.
     """
     container = re.match(r"(?:large_|fixed_size_)?(struct|list|map)(?:_view)?<", type)
     if container:
@@ -116,7 +117,7 @@ def format_type(type: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Make a text printable and truncate it to `limit` terminal cells."""
+    """Make any text printable, and truncate it to `limit` terminal cells."""
     return truncate(make_printable(text), limit)
 
 
@@ -147,9 +148,9 @@ def count_cells(text: str) -> int:
 
 
 def format_share(part: int, total: int) -> str:
-    """Format `part / total` in percent with one decimal place.
+    """Format `part / total` in percent with one decimal place: `12.5%`. If `total` is 0, return `–`.
 
-    A share that is not exactly 0 or 1 is never shown as 0 or 100 percent. Without a total it is `–`.
+    A share that is not exactly 0 or 1 is never shown as 0 or 100 percent, but as `<0.1%` or `>99.9%`.
     """
     if not total:
         return ABSENT
@@ -172,20 +173,23 @@ def format_size(count: int) -> str:
 
 
 def format_seconds(amount: float) -> str:
-    """Format a duration in seconds, or in minutes from two minutes on."""
+    """Format a duration in seconds, or in minutes from two minutes on: `9.53 s`, `75 s`, `2.5 min`."""
     return f"{amount:.2f} s" if amount < 10 else f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
 
 
 def format_count(count: int, noun: str, nouns: str | None = None) -> str:
     """Format a count with its noun: `1 partition`, `2 partitions`.
 
-    `nouns` is the plural if it is not noun + `s`.
+    Args:
+        count: The count.
+        noun: The noun in the singular.
+        nouns: The plural. Default: the singular with an `s`.
     """
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def _format_nested(json_value: Any) -> str:
-    """Format a JSON value of any depth: values of fields separated by blanks, items of a list by `; `."""
+    """Format a nested JSON value: the values of an object separated by blanks, the items of a list by `; `."""
     if isinstance(json_value, Mapping):
         return " ".join(map(_format_nested, json_value.values()))
     if isinstance(json_value, list):
@@ -202,7 +206,7 @@ def _format_non_finite(value: float) -> str:
 
 
 def _format_float(value: float) -> str:
-    """Format a float with six significant digits, without an exponent between 1e-4 and 1e9."""
+    """Format a float with six significant digits. Only outside of 1e-4 to 1e9, it has an exponent."""
     if not math.isfinite(value):
         return _format_non_finite(value)
     if not (value == 0 or 1e-4 <= abs(value) < 1e9):

@@ -154,7 +154,7 @@ class _ActiveChildren:
             raise _StreamClosed
 
     def stop(self) -> None:
-        """Kill the registered children, and prevent that more are registered."""
+        """Kill the registered children. After this call, `register` raises _StreamClosed."""
         with self._lock:
             self.are_stopped = True
             for child in self._children:

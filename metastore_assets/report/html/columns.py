@@ -1,4 +1,4 @@
-"""The columns of a table in the report: a line for each column, which opens to its details."""
+"""The columns in the HTML report: a line for each column, which opens to its details."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _MEASURES = (
 def column_details(
     table: Table, row: ColumnStatistics, history: Sequence[Mapping[str, Any]], change: ColumnDiff | None
 ) -> Markup:
-    """Return the line and the details of one column.
+    """Return an HTML element with the line and the details of one column.
 
     Args:
-        table: The table at the version of the report.
+        table: The table, opened at the version of the report.
         row: The statistics of the column.
-        history: The column's rows of the history table, the oldest first.
-        change: The difference to the earlier version; None without one.
+        history: The column's rows in the history table, oldest first.
+        change: The difference to the earlier version; None if the report compares with none.
     """
     rows = row.null_count + row.value_count
     top = _read_top(table, row)
@@ -79,7 +79,7 @@ def shift_text(shift: float) -> Markup:
 
 
 def _badge(change: ColumnDiff) -> Markup:
-    """Return a label for a change: new, renamed, other type, or the stability index; empty for no change."""
+    """Return a label for a change: `new`, `renamed`, `other type`, or the stability index; empty without a change."""
     if change.change == "added":
         return tag("span", "new", class_="badge fair")
     if change.is_renamed or change.is_retyped:
@@ -109,7 +109,7 @@ def _range(row: ColumnStatistics) -> list[Part]:
 
 
 def _frequency_bars(row: ColumnStatistics, top: Top) -> Markup | None:
-    """Return bars of the most frequent values; None if the first has less than one percent of the values."""
+    """Return a chart of the most frequent values; None if the first has less than one percent of all values."""
     if not top or 100 * top[0][1] < row.value_count:
         return None
     counts = [frequency for _, frequency in top]
@@ -132,7 +132,7 @@ def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any
 
 
 def _facts(row: ColumnStatistics) -> Markup:
-    """Return a section with the known statistics of a column as a list of names and values."""
+    """Return a section with a list of the known statistics of a column."""
     facts = [("values", text.format_number(row.value_count)), ("nulls", text.format_number(row.null_count))]
     if row.nan_count:
         facts.append(("NaN", text.format_number(row.nan_count)))
@@ -170,7 +170,7 @@ def _read_top(table: Table, row: ColumnStatistics) -> Top:
 
 
 def _values(row: ColumnStatistics, values: Top) -> Markup:
-    """Return a section with a bar for each frequent value, and a line for the number of all other values."""
+    """Return a section with a bar for each of the most frequent values, and the number of all other values."""
     maximum = values[0][1]
     entries = [
         tag(
@@ -211,7 +211,7 @@ def _percentiles(row: ColumnStatistics) -> Markup:
 
 
 def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return a line chart for each of nulls, distinct values and mean that changed over the versions."""
+    """Return line charts over the versions: of nulls, distinct values and mean, without those that never changed."""
     if len(history) < 2:
         return []
     series: dict[str, list[float | None]] = {
@@ -237,7 +237,7 @@ def _null_share(record: Mapping[str, Any]) -> float | None:
 
 
 def change_rows(columns: Sequence[ColumnDiff]) -> list[list[Part]]:
-    """Return a table row for each changed column, the most shifted first."""
+    """Return a table row for each changed column, in decreasing order of the stability index."""
     changed = [column for column in columns if column.change != "same"]
     changed.sort(key=lambda column: -(column.distances.stability_index if column.distances else 0))
     return list(map(_change_row, changed))

@@ -1,4 +1,4 @@
-"""The report page: a header and sections on columns, changes, partitions, clustering and versions of a table."""
+"""The HTML page of the report: a header, and sections on columns, changes, partitions, clustering and versions."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def report_page(
     """Return the report about a version of a table as a complete HTML page.
 
     Args:
-        lookup: The table at the version.
-        against: The table at an earlier version, to show the changes since then; None for no changes.
+        lookup: The table, opened at the version.
+        against: The table, opened at an earlier version. The report then has a section on the changes since.
         is_current: Whether the version describes the table's current snapshot; None if unknown.
-        progress: A function that receives the numbers of finished and of all columns.
+        progress: Called with the number of finished columns and the number of all columns.
 
     Raises:
         StoreError: Files of the version cannot be read.
@@ -142,7 +142,7 @@ def _changes_section(diff: TableDiff | None) -> list[Part]:
 
 
 def _partitions_section(lookup: Table) -> Markup:
-    """Return a section with bars of rows and bytes by partition, and a list of the first and last partitions."""
+    """Return a section with charts of rows and bytes by partition, and a list of at most 200 partitions."""
     entries = sorted(lookup.partitions(), key=lambda entry: entry.key)
     parts: list[Part] = [tag("h2", "Partitions"), tag("p", f"{len(entries):,}, in the order of their keys")]
     if len(entries) > 1:
@@ -177,7 +177,7 @@ def _partition_row(entry: PartitionEntry) -> list[Part]:
 
 
 def _clustering_section(lookup: Table) -> list[Part]:
-    """Return a table of the columns whose clustering can be judged, the best first; empty without such columns."""
+    """Return a section with a table of how well columns are clustered, best first; empty if that is unknown for all."""
     if lookup.version.index is None:
         return []
     columns = [column for column in lookup.clustering() if column.verdict not in ("unknown", "few values")]
@@ -237,7 +237,7 @@ def _versions_section(lookup: Table, note: str | None) -> Markup:
 
 
 def _read_column_history(lookup: Table) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the rows of the history table and None; or no rows and the reason why they cannot be read."""
+    """Return the rows of the history table. The second item is None, or says why there are no rows."""
     fields = ["version", "field_id", "null_count", "value_count", "distinct_count", "mean"]
     try:
         return read_history(lookup.versions, lookup.version.number).select(fields).to_pylist(), None
@@ -246,7 +246,7 @@ def _read_column_history(lookup: Table) -> tuple[list[dict[str, Any]], str | Non
 
 
 def _merge_neighbours(counts: Sequence[int]) -> list[int]:
-    """Add up neighbouring counts until there are at most `_BARS`."""
+    """Add up equally many neighbouring counts each, so that at most `_BARS` sums are left."""
     step = max(1, -(-len(counts) // _BARS))
     return [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
 

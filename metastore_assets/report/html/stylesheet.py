@@ -1,4 +1,4 @@
-"""The stylesheet of the report, and its script that finds, sorts and opens columns."""
+"""The stylesheet of the report, and the script with which readers find, sort and open columns."""
 
 STYLE = """
 :root{--bg:#fff;--card:#f6f8fa;--text:#1b2530;--dim:#5b6672;--edge:#dfe4ea;--bar:#5b7fd6;--pale:#dbe4f8;
