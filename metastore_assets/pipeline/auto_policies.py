@@ -92,9 +92,9 @@ def _alternative(policy: ResolvedPolicy) -> CardinalityMode:
 
 
 def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
-    """Return the form in which a version stores each column with `auto` or `repeated`, by field id.
+    """Return {field id: form} of the columns with `auto` or `repeated`, as a version stores them.
 
-    Columns without a recorded decision are enumerated.
+    A form is `enumerated`, `estimated` or `fingerprinted`. Columns without a recorded decision are enumerated.
     """
     leaves = table_profile_spec(version.schema, table).unresolved
     return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
@@ -159,7 +159,9 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
     added_ids = set(plan.added)
     added = [fragments[id_] for id_ in plan.added]
     needing_sketches = (
-        _needs_sketch(store, spec, undecided, estimates_before, added) if len(added) <= PROFILES_PER_TASK else undecided
+        _columns_needing_sketches(store, spec, undecided, estimates_before, added)
+        if len(added) <= PROFILES_PER_TASK
+        else undecided
     )
     added_estimates = estimate_cardinality(engine, store, needing_sketches, added) if needing_sketches else {}
     read_again = [fragments[fragment.id] for fragment in plan.to_profile if fragment.id not in added_ids]
@@ -193,7 +195,7 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
 
 
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
-    """Return the decisions that the next version records for `auto` and `repeated` columns, by field id.
+    """Return {field id: decision} of the `auto` and `repeated` columns, as the next version records them.
 
     A column that has always been enumerated has no record.
 
@@ -236,7 +238,7 @@ def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> boo
     return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
 
-def _needs_sketch(
+def _columns_needing_sketches(
     store: ObjectStore,
     spec: ProfileSpec,
     undecided: Set[str],

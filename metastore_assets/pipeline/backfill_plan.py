@@ -303,9 +303,9 @@ def _is_current(plan: Plan) -> bool:
 
 
 def _partition_sizes(plan: Plan) -> dict[str, tuple[int, int]]:
-    """Return number and stored bytes of the fragments of each partition of the snapshot, by partition key.
+    """Return {partition key: (number of fragments, their stored bytes)} of all partitions of the snapshot.
 
-    The fragments of partitions that are as published are not read.
+    For unchanged partitions, the numbers are those of the published version.
     """
     sizes = partition_sizes(plan.base) if plan.base else {}
     for key in plan.removed_partitions:

@@ -243,8 +243,8 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
 
     Args:
         table: Name of the table.
-        stored: The specs of stored profiles: for each, the texts of its column specs by identity of the column.
-        wanted: The texts of the wanted column specs, by identity of the column.
+        stored: The specs of stored profiles, each as {identity of a column: text of its column spec}.
+        wanted: The wanted spec in the same form.
     """
     sources = dict(_sources(wanted))
     if not sources:
@@ -269,7 +269,7 @@ def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
-    """Return the digests of the source code of a leaf's user-defined statistics, by key.
+    """Return {key: digest of the source code} of a leaf's user-defined statistics.
 
     Keys are those of `ColumnSpec.user_defined`. The result is empty if the leaf is hidden, or if its type is not
     supported.

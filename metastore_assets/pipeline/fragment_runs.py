@@ -54,7 +54,7 @@ class _FragmentCodec:
         return fragment
 
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
-        """Return the number of a value in memory, and the path that completes its URI."""
+        """Return (number of the value in memory, path that completes its URI)."""
         path = ""
         if isinstance(value, Location):
             host = _HOST.match(value.uri)
@@ -111,7 +111,7 @@ class FragmentRuns:
             raise
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield the key, the id and the encoded form (see `decode`) of each fragment, by ascending key.
+        """Yield (key, id, encoded fragment) of each fragment, by ascending key. `decode` decodes a fragment.
 
         Raises UnstreamableError at the end if two fragments have the same key.
         """
@@ -139,7 +139,7 @@ class FragmentRuns:
 
 @contextmanager
 def sort_fragments(stream: SnapshotStream) -> Iterator[FragmentRuns | SortedFragments]:
-    """Provide the fragments of a snapshot as rows sorted by key, unless its format has sorted them.
+    """Provide the fragments of a snapshot, sorted by key: by its format, or else in a temporary file.
 
     Raises UnstreamableError if the snapshot has to be read at once.
     """
@@ -236,6 +236,6 @@ def _differences(
 
 
 def stream_ids(published: StoredEntries[FragmentEntry]) -> Iterator[tuple[str, str]]:
-    """Yield the key and the id of each published fragment, by ascending key."""
+    """Yield (key, id) of each published fragment, by ascending key."""
     for table in published.stream_rows([FRAGMENTS.schema[0].name, "id"]):
         yield from zip(table["key"].to_pylist(), table["id"].to_pylist(), strict=True)

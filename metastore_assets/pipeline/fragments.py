@@ -86,7 +86,7 @@ class FragmentProfiler:
         self._context = context
 
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-        """Profile bundles of fragments in parallel; return the entries of profiled fragments, and the failures.
+        """Profile bundles of fragments in parallel. Return (entries of profiled fragments, failures).
 
         If a bundle crashes the process that reads it, each of its fragments is read again in a separate process. Only
         fragments that crash again are failures.
@@ -101,7 +101,7 @@ class FragmentProfiler:
         )
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
-        """Profile bundles once; return the results, and (bundle, message) of each bundle whose reader crashed."""
+        """Profile bundles once. Return (results, [(bundle, message) of each bundle whose reader crashed])."""
         if not bundles:
             return [], []
         runner = self._engine.reading_runner([fragment for bundle in bundles for fragment in bundle])

@@ -89,10 +89,11 @@ class _PartitionChildren:
 
 
 class VersionBuilder:
-    """A builder of the next version. Call `merge_partitions` to `version` once each, in the order of definition.
+    """A builder of the next version.
 
-    Only the differences from the published version's entries are computed, so the work depends on the number of
-    changed partitions. `discard` and `new_paths` are called only if the version is not published.
+    Call each of the methods from `merge_partitions` to `version` once, in the order of their definition. Call
+    `discard` and `new_paths` only if the version is not published. Only the differences from the published version's
+    entries are computed, so the work depends on the number of changed partitions.
     """
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:

@@ -380,7 +380,7 @@ class _Planner:
         return self._plan(compare_snapshot(snapshot, self._base, reason), spec, dropped_columns)
 
     def _resolve_policies(self, snapshot: SnapshotMetadata) -> tuple[ProfileSpec, tuple[str, ...]]:
-        """Return the wanted profile spec, and the columns that a policy names and the table no longer has.
+        """Return (wanted profile spec, columns that a policy names but the table no longer has).
 
         `auto` and `repeated` policies are resolved if the newest version has the necessary statistics.
 
@@ -459,7 +459,7 @@ def _dropped_columns(
 
 
 def _read_base(versions: VersionStore, attempt: AttemptProfiles) -> tuple[Version | None, int]:
-    """Return the newest version, and the number of the next one.
+    """Return (newest version, number of the next version).
 
     The version is None if there is none, or if the attempt ignores it.
 

@@ -134,7 +134,7 @@ class SpecCompatibility:
         return self._has_current_names[spec_id]
 
     def _names(self, spec_id: str) -> dict[str, str]:
-        """Return a digest of the names and positions in files with this spec, by identity of the column."""
+        """Return {identity of a column: digest of its names and position in files with this spec}."""
         columns = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
         return {column: spec.names for column, spec in columns.items() if spec is not None}
 
@@ -197,7 +197,7 @@ def table_profile_spec(
             (leaf, _add_export_statistics(_resolve_policy(table, leaf, resolved or {}), leaf, exports))
             for leaf in column_leaves
         ]
-        with _naming_table(table):
+        with _add_table_to_errors(table):
             for leaf, policy in policies:
                 _check_statistics(table, leaf, policy)
             column_specs[field_identity(column)] = column_spec(len(leaves), policies).to_text()
@@ -283,7 +283,7 @@ def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPoli
 
 
 @contextmanager
-def _naming_table(table: TableConfig) -> Iterator[None]:
+def _add_table_to_errors(table: TableConfig) -> Iterator[None]:
     """Add the table's name to errors of user-defined statistics that are raised in the block."""
     try:
         yield
@@ -292,6 +292,6 @@ def _naming_table(table: TableConfig) -> Iterator[None]:
 
 
 def field_identity(field: pa.Field) -> str:
-    """Return the stable identity of a top-level column: its field id, or its name without field ids."""
+    """Return the stable identity of a top-level column: its field id, or its name if it has no field id."""
     identity: bytes | None = (field.metadata or {}).get(FIELD_ID)
     return identity.decode() if identity is not None else str(field.name)

@@ -207,8 +207,8 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
     """Publish the newest version again, without profiles of removed fragments and without cached metadata.
 
     Returns:
-        The number of the published version, and a listing of the files that existed before. The caller closes
-            `files` of the listing.
+        (number of the published version, listing of the files that existed before). The caller closes `files` of the
+            listing.
     """
     for _ in range(_ATTEMPTS):
         latest = versions.latest()

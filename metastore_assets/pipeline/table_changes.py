@@ -44,7 +44,7 @@ class SnapshotChanges:
         return None if snapshot is None else {fragment.id: fragment for fragment in snapshot.fragments}
 
     def partition_keys(self, base: Version | None) -> set[str]:
-        """Return the keys of all partitions of the snapshot. Of the version, only its partitions are read.
+        """Return the keys of all partitions of the snapshot. Reads the partitions of the version, and no fragments.
 
         Args:
             base: The version with which the snapshot was compared; None if there is none.

@@ -126,7 +126,8 @@ def _read_profiles(
 def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
     """Return (type class, encoded filter) of a column in a profile.
 
-    A filter that the profile does not store is built from its value counts. Returns None if it has none of both.
+    A filter that the profile does not store is built from its value counts. Returns None if it has neither, or if the
+    column has no values.
     """
     if files.is_states_only and (stored := reader.read_filter(files, field_id)) is not None:
         return stored

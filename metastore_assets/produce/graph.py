@@ -130,7 +130,7 @@ def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed])
 
 
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
-    """Return a node's fingerprint, and the digest of its file layout (`Typed.fingerprint` and `Typed.form`)."""
+    """Return (fingerprint of a node, digest of its file layout): `Typed.fingerprint` and `Typed.form`."""
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
     parts += [
@@ -170,7 +170,7 @@ def _hook(hook: Preserve | None) -> Any:
 
 
 def _plain_arguments(values: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Return names and `repr` of the arguments whose `repr` is the same in every process."""
+    """Return (name, `repr`) of each argument whose `repr` is the same in every process."""
     return [(name, repr(value)) for name, value in sorted(values.items()) if _is_plain(value)]
 
 

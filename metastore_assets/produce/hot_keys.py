@@ -77,8 +77,8 @@ class HotKey:
                 new.
 
         Returns:
-            The rows for a new run; the new content of the source keys; the example for the next call; and 1 if the
-            hot key is new and got its number in this call, otherwise 0.
+            (rows for a new run, new content of the source keys, example for the next call, number of new keys). The
+            last item is 1 if the hot key is new and got its number in this call, otherwise 0.
         """
         task = self._task
         written = instructions.filter(~pl.col(TOMBSTONE))
@@ -89,7 +89,7 @@ class HotKey:
         return *apply_to_units(task, instructions, written, previous), example, novel
 
     def _compute_outcome(self) -> tuple[bool, bool]:
-        """Return whether the key will have rows, and whether its update is suppressed because no row differs."""
+        """Return (whether the key will have rows, whether its update is suppressed because no row differs)."""
         same = _Comparison(self._task) if self._task.suppress else None
         will_be, example = False, self._example
         for instructions, previous in align_hot_key(self._task, self.key):
@@ -144,7 +144,7 @@ def apply_to_units(
         previous: The rows of the units so far.
 
     Returns:
-        The rows to record in a new run, and the new content of the units.
+        (rows to record in a new run, new content of the units).
     """
     run_schema = task.dataset.run_schema
     tombstones = instructions.filter(pl.col(TOMBSTONE))

@@ -26,7 +26,7 @@ _PART_ROWS = 12_500
 
 
 class Sink:
-    """A context manager that collects sorted frames into one part (`part` after the block).
+    """A context manager that collects sorted frames into one part, which is in `parts` after the block.
 
     At most `Settings.buffer_rows` rows stay in memory if the spool allows it. More rows are written to a file.
     """

@@ -63,10 +63,7 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Convert the piece that contains a row to Python values.
-
-        Return the values, and the number of the first row of the piece.
-        """
+        """Convert the piece that contains a row to Python values. Return (values, number of the piece's first row)."""
         if not self._piece_start <= row < self._piece_stop:
             first = row - (row - self._start) % _PIECE
             self._piece_start, self._piece_stop = first, min(first + _PIECE, self._stop)

@@ -70,8 +70,8 @@ class RunSchema:
     def encodings(self) -> dict[str, str]:
         """Parquet encodings of key columns that suit sorted rows: small, and fast to read.
 
-        In the last column, adjacent rows rarely have equal values if there are many, so a dictionary would be large.
-        Adjacent texts share prefixes, and adjacent floats share their first bytes.
+        Values of the last key column rarely repeat, so a dictionary would be large. Adjacent texts share prefixes, and
+        adjacent floats share their first bytes.
         """
         types = {name: self.schema.field(name).type for name in self.order.columns}
         encodings = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}

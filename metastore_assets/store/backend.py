@@ -1,4 +1,4 @@
-"""The interface of a store of objects, with one implementation for local disk and one for object stores."""
+"""The interface of a store of objects. There is one implementation for local disk and one for object stores."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ class Backend(Protocol):
             path: Path of the object.
             use_cached_tail: Whether the object was opened before and is immutable, so that its last bytes may come from
                 a cache.
-            tail_bytes: Number of bytes at the end of the object that the caller reads first; None if unknown. A backend
-                may read more.
+            tail_bytes: Number of bytes at the end of the object that the caller reads first; 0 if it is unknown. A
+                backend may read more.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:

@@ -86,7 +86,7 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
 
 
 def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
-    """Add listed files to rows with the columns `FILES`."""
+    """Add a row with the columns `FILES` for each listed object."""
     remaining = iter(infos)
     while chunk := list(islice(remaining, _LISTED_AT_ONCE)):
         files.add(pa.table([[info.path for info in chunk], [info.size for info in chunk]], schema=FILES))

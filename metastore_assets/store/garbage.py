@@ -118,7 +118,7 @@ def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str
 
 
 def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[list[str], bool]:
-    """Return the paths in one portion (row group) of a garbage manifest, and whether more portions follow."""
+    """Return (paths in one portion of a garbage manifest, whether more portions follow)."""
     try:
         if path is None:
             return [], False

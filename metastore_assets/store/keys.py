@@ -26,7 +26,7 @@ class KeySelection(Protocol):
 
 
 class KeySet:
-    """Selects single keys."""
+    """A selection of single keys."""
 
     def __init__(self, keys: Collection[Any]) -> None:
         self._keys = sorted(keys)
@@ -75,7 +75,7 @@ class SegmentKeyRange:
 
 
 class KeyPrefixes:
-    """Selects all keys that begin with one of several prefixes."""
+    """A selection of all keys that begin with one of several prefixes."""
 
     def __init__(self, prefixes: Collection[Any]) -> None:
         self._prefixes: list[Any] = []

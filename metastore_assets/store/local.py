@@ -224,7 +224,7 @@ class LocalFiles:
 
     @contextmanager
     def _temporary_file(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _LocalOutput, str]]:
-        """Yield the path of a new temporary file, the open file, and the final path.
+        """Yield (path of a new temporary file, the open file, final path).
 
         The file is deleted unless the block renames it.
         """

@@ -454,7 +454,7 @@ class Version:
         return len(self.fragments)
 
     def auxiliary_files(self) -> tuple[str, ...]:
-        """Return the paths of all files except those of profiles and of entries: value counts and indexes."""
+        """Return the paths of the files of value counts, of indexes, and of the garbage manifest."""
         paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
         return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
 

@@ -231,7 +231,7 @@ class SectionWriter:
 
 
 class RowGroupCache:
-    """A cache of the row groups that were used last, of one or several files. Threads can share it."""
+    """A cache of the most recently used row groups of one or several files. Threads can share it."""
 
     def __init__(self, max_bytes: int, max_groups: int | None = None) -> None:
         """Create a cache.

@@ -32,7 +32,7 @@ _STEP_INTERVAL = 6
 
 @dataclass(frozen=True)
 class SegmentPart:
-    """The files of a stored segment that are merged, and the range of their keys."""
+    """The part of a stored segment to merge: all rows of some files, or their rows in a range of keys."""
 
     files: tuple[SegmentFile, ...]
     keys: SegmentKeyRange | None = None

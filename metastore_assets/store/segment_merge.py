@@ -242,7 +242,7 @@ def _keys(table: pa.Table | None, type: pa.DataType) -> pa.Array:
 
 
 def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
-    """Return the smallest and the largest key of a range that is not empty."""
+    """Return (smallest key, largest key) of a range that is not empty."""
     keys = [column for column in (rows.column(0), removed) if len(column)]
     return min(column[0].as_py() for column in keys), max(column[-1].as_py() for column in keys)
 

@@ -487,7 +487,7 @@ WriteSegment: TypeAlias = Callable[[SegmentOutput, Sequence[Segment], Batch | No
 
 @dataclass(frozen=True)
 class SegmentUpdate:
-    """A step from one version of a segment set to the next. It changes no existing file."""
+    """An update that writes the next version of a segment set. It changes no existing file."""
 
     objects: ObjectStore
     """The store of the files."""

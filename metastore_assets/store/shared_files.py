@@ -1,4 +1,4 @@
-"""Reference counts of files, from which the files that a new version no longer references are known.
+"""Reference counts of files. They show which files a new version no longer references.
 
 A file is shared if it has several profiles, or if several entries reference it: a partition with one fragment uses the
 files of this fragment. Each shared file has an entry with the number of its references from each group. A group is a
@@ -52,7 +52,7 @@ def count_references(
         counted: The counts of the version before; None if there is none.
 
     Returns:
-        The changes of the counts; and the sorted paths of the files that `base` references and `version` does not.
+        (changes of the counts, sorted paths of the files that `base` references and `version` does not).
 
     Raises:
         CorruptionError: The stored counts contradict the entries.
@@ -157,7 +157,7 @@ def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _Refe
 
 
 def _add_references(references: dict[str, _References], paths: Iterable[str], group: str, *, is_put: bool) -> None:
-    """Add one reference of a group to each path."""
+    """Count one put or dropped reference of a group to each path."""
     for path in set(paths):
         changed = references.setdefault(path, _References())
         (changed.put if is_put else changed.dropped)[group] += 1

@@ -264,7 +264,7 @@ def _segments(value: object, name: str) -> SegmentFiles:
 
 
 def _decompress_files(encoded: str, name: str) -> list[Mapping[str, Any]]:
-    """Return the fields of each file, given the compressed list of each field."""
+    """Return the fields of each file, given a compressed JSON object {field: values of all files}."""
     columns = json_fields.mapping(json_fields.parse_json(_decompress(encoded, name)), name)
     values = [json_fields.items(columns[field], name) for field in _SEGMENT_FIELDS]
     return [dict(zip(_SEGMENT_FIELDS, file, strict=True)) for file in zip(*values, strict=True)]

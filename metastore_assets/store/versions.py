@@ -141,8 +141,8 @@ class VersionStore:
     def metadata_cache(self) -> Mapping[bytes, bytes]:
         """Return the metadata cache of the newest version; empty before the first, or if it is corrupt.
 
-        If this object has read a newest version before, its cache is returned without another read. An outdated cache
-        saves less work and is not an error.
+        If this object has called `latest` before, the cache of that version is returned. An outdated cache saves less
+        work and is not an error.
         """
         try:
             latest = self._latest or self.latest()

@@ -61,7 +61,7 @@ class NodeWriter:
 def merge_node_states(
     reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeWriter
 ) -> tuple[int, pa.Table]:
-    """Run a merge after all merges below it; return the row count and the merged states.
+    """Run a merge after all merges below it. Return (row count, merged states).
 
     The results of the merges below are added as nodes. The result of the merge itself is only returned.
 

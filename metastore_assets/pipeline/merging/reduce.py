@@ -172,7 +172,7 @@ def _child_profiles(group: MergeGroup) -> list[tuple[str, ProfileFiles]]:
 def _write_separate_files(store: ObjectStore, spec: ProfileSpec, copy: _SectionCopy) -> tuple[str, ProfileFiles]:
     """Copy a profile out of a file with several profiles to separate files.
 
-    May run in a worker process. Returns the group's key and the separate files.
+    May run in a worker process. Returns (key of the group, separate files).
     """
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, copy.files) as frequency_reader:
         row_count, states = read_states(states_reader, copy.files, spec)
@@ -195,7 +195,7 @@ def _merge_trees(
     with few inputs and all branches below it. The branches above are merged in the next rounds.
 
     Returns:
-        The result of each root by group key, the added and replaced nodes, and the keys of dropped nodes.
+        ({group key: result of the root}, added and replaced nodes, keys of dropped nodes).
     """
     engine = context.engine
     plans = plan_merges(context, groups)
@@ -353,7 +353,7 @@ def _sum_cost(row_counts: Iterable[float], max_values: npt.NDArray[np.int64]) ->
 def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple[str, ProfileFiles]:
     """Add the summed value counts to a merged profile, and write it. May run in a worker process.
 
-    Returns the group's key and the files of the profile.
+    Returns (key of the group, files of the profile).
     """
     merged, summaries, group = task.files, task.summed.summaries, task.group
     if isinstance(merged, ProfileFiles):

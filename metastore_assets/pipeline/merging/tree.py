@@ -56,7 +56,7 @@ class TreeChange:
 
 
 class StoredTreeError(Exception):
-    """The error that the stored branches of a group contradict its changes, or cannot be used.
+    """Raised if the stored branches of a group contradict its changes, or cannot be used.
 
     The tree is then rebuilt.
     """
@@ -223,10 +223,7 @@ class _Update:
         return TreeChange(put, frozenset(self.opened - put.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
-        """Return the parts of a stored branch by the digits with which their positions begin.
-
-        The branch must be split into parts by digits.
-        """
+        """Return {first digits of its positions: part} of a stored branch that is split by digits."""
         branch = node.branch
         self._mark_opened(node)
         loaded = self.load(branch.branches)

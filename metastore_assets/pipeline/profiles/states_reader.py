@@ -48,7 +48,7 @@ class StatesReader:
         self._bytes = 0
 
     def read(self, files: ProfileFiles, names: Sequence[str]) -> tuple[int, pa.Table]:
-        """Return the row count of a profile, and a table with some columns of its states.
+        """Return (row count of a profile, table with the columns `names` of its states).
 
         Args:
             files: The files of the profile.
@@ -217,7 +217,7 @@ class _File:
 
 
 def _sections(file: ParquetObject) -> dict[str, _Section]:
-    """Find the sections of a states file; return them by name."""
+    """Find the sections of a states file. Return them by name."""
     columns = file.schema_arrow.names
     has_value_counts, has_fingerprints = VALUE_COUNT_COLUMNS[0] in columns, FINGERPRINT_COLUMNS[0] in columns
     has_filters = VALUE_FILTER_COLUMN in columns and has_value_counts

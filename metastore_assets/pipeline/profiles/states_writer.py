@@ -271,7 +271,7 @@ class StatesWriter:
 
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:
-    """Return Parquet encodings of ascending values in a union column, by path of the Parquet column.
+    """Return {path of the Parquet column: encoding} for ascending values in a union column.
 
     Args:
         path: The path of the union column.
@@ -289,7 +289,7 @@ def value_encoding(cls: TypeClass) -> str | None:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, str]:
-    """Return the Parquet encodings of the columns of a states file, by path of the Parquet column."""
+    """Return {path of the Parquet column: encoding} of a states file."""
     encodings = {SECTION_COLUMNS[1]: "DELTA_BINARY_PACKED"}
     for field in schema:
         if field.type == pa.list_(pa.int64()):
@@ -328,7 +328,7 @@ def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructT
 
 
 def _offsets(columns: Sequence[Frequencies | FingerprintCounts | None]) -> tuple[pa.Array, pa.Array]:
-    """Return the offsets of a list array with one list per column, and a mask of the columns that are None."""
+    """Return (offsets of a list array with one list per column, mask of the columns that are None)."""
     lengths = [0 if column is None else len(column) for column in columns]
     offsets = pa.array(np.cumsum([0, *lengths], dtype=np.int32))
     return offsets, pa.array([column is None for column in columns], pa.bool_())

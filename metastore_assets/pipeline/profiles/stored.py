@@ -44,7 +44,7 @@ def read_sketches(
         leaves: Field ids of the columns.
 
     Returns:
-        (type class, number of values, sketch) by field id. The sketch is None if there is nothing to derive it from.
+        {field id: (type class, number of values, sketch)}. The sketch is None if there is nothing to derive it from.
             Columns that the profile does not have are missing.
 
     Raises:
@@ -82,7 +82,7 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
         files: The profile.
 
     Returns:
-        (type class, number of values, number of distinct values or None) by field id.
+        {field id: (type class, number of values, number of distinct values or None)}.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -116,7 +116,7 @@ def read_profile_value_counts(
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
-    """Return the row count of a stored profile, and the statistics of its columns by field id.
+    """Return (row count of a stored profile, {field id: statistics of the column}).
 
     Raises:
         CorruptionError: The file is damaged.
@@ -128,7 +128,7 @@ def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[
 
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
-    """Return the histograms of a stored profile, by path of the column when the file was written.
+    """Return {path of the column when the file was written: histogram} of a stored profile.
 
     Raises:
         CorruptionError: The file is damaged.

@@ -48,7 +48,7 @@ _MAX_SHARED_VALUES = 1 << 16
 
 
 def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> tuple[int, pa.Table]:
-    """Return the row count of a profile, and its states as a table with a row for each column of the spec.
+    """Return (row count of a profile, its states as a table with a row for each column of the spec).
 
     States that are not stored are derived from value counts. A column that the profile does not have is all null.
 
@@ -67,7 +67,7 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
 def read_states_together(
     states_reader: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec
 ) -> tuple[int, list[pa.Table]]:
-    """Return the total row count of profiles, and a table of states for each.
+    """Return (total row count of profiles, a table of states for each profile).
 
     The tables are meaningful only when they are merged, not alone. The states of a column may be derived once for
     several profiles. The table of the first of these profiles then has the values of all, and the other tables have
@@ -98,7 +98,7 @@ def read_states_together(
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
     """Return the columns whose states are derived once, from the summed value counts of several profiles.
 
-    The result has the positions of these profiles in `profiles`, by field id of the column.
+    The result is {field id of the column: positions of these profiles in `profiles`}.
     """
     shared = {}
     for leaf, _ in spec.leaves:
@@ -153,9 +153,8 @@ class _StoredProfile:
 
         Args:
             spec: The profile spec.
-            sources: By field id of a column: the profiles from whose summed value counts its states are derived. The
-                first of them is this profile. Columns that are not in the mapping are derived from this profile
-                alone.
+            sources: {field id: profiles from whose summed value counts the column's states are derived}. The first of
+                them is this profile. Other columns are derived from this profile alone.
             emptied: Field ids of the columns whose values are omitted, because another profile's table has them.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
@@ -243,7 +242,7 @@ class _StoredProfile:
 
 
 def _read_without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
-    """Read the row count and the states from a `statistics` file, which has no sketches: they are null."""
+    """Return (row count, states) from a `statistics` file. It has no sketches, so these are null."""
     table = store.read_parquet(path, STATE_COLUMNS)
     row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
     table = combine_to_one_chunk(table.select(list(STATE_COLUMNS)))

@@ -48,7 +48,7 @@ class _Part:
 def sum_columns(
     engine: Engine, store: ObjectStore, folder: str, spec: ProfileSpec, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
-    """Sum frequencies and write them to files; return the summaries and files by number of the profile.
+    """Sum frequencies and write them to files. Return {number of the profile: its summaries and files}.
 
     Args:
         engine: Runs long sums on Spark.
@@ -152,7 +152,7 @@ def _column_frequencies(
 def _write_sums(
     store: ObjectStore, folder: str, spec: ProfileSpec, profile_number: int, columns: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
-    """Write summed frequencies of columns of a profile to a file; return the file and the summaries."""
+    """Write summed frequencies of columns of a profile to a file. Return the file and the summaries."""
     summaries: dict[int, FrequencySummary] = {}
     with FrequencyWriter(store, folder, spec) as writer:
         for position, frequencies in columns:

@@ -221,7 +221,7 @@ def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
 
 
 def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
-    """Decode one blob of `encode_frequencies` into frequencies and their sign."""
+    """Decode one blob of `encode_frequencies`. Return (frequencies, sign)."""
     table = pa.ipc.open_stream(blob).read_all().combine_chunks()
     value, frequency = table.column("value"), table.column("frequency")
     frequencies = Frequencies(

@@ -52,7 +52,7 @@ class _SampleTask:
 def find_splitters(
     engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
 ) -> dict[str, pa.Array]:
-    """Sample the profiles, and return the splitters of each column, by field id.
+    """Sample the profiles, and return {field id: splitters of the column}.
 
     Args:
         engine: Samples the profiles in one Spark job.
@@ -78,7 +78,7 @@ def find_splitters(
 
 
 def _sample(store: ObjectStore, task: _SampleTask) -> dict[str, Frequencies]:
-    """Return evenly spaced values of each column, by field id.
+    """Return {field id: evenly spaced values of the column}.
 
     A sampled value represents several values. Their number is its frequency.
     """

@@ -252,7 +252,7 @@ class ValueCountUpdate:
         *,
         by_partition: bool = False,
     ) -> dict[str, list[Delta]]:
-        """Return the deltas that lead from the published value counts to the next ones, by type class.
+        """Return {type class: deltas} that lead from the published value counts to the next ones.
 
         Args:
             before: The type classes of the columns in the published value counts, by field id.
@@ -295,7 +295,7 @@ class ValueCountUpdate:
 
 
 def enumerated_classes(spec: ProfileSpec) -> dict[str, str]:
-    """Return the type class of each enumerated column, by field id, except columns of type null."""
+    """Return {field id: type class} of the enumerated columns, except columns of type null."""
     typed = spec.typed_leaves
     classes = {
         leaf.field_id: type_class(leaf.type).name
@@ -310,13 +310,13 @@ def _names(schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def _columns_by_partition(spec: ProfileSpec, enumerated: Mapping[str, str]) -> dict[str, str]:
-    """Return the type class of each enumerated column that is also counted by partition, by field id."""
+    """Return {field id: type class} of the enumerated columns that are also counted by partition."""
     wanted = {leaf.field_id for leaf, policy in spec.leaves if policy.by_partition == "on"}
     return {field_id: name for field_id, name in enumerated.items() if field_id in wanted}
 
 
 def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLimits]:
-    """Return the limits on reported values, by field id, for the columns whose policy has such limits."""
+    """Return {field id: limits on reported values} of the columns whose policy has such limits."""
     return {
         leaf.field_id: TopLimits(policy.max_values, policy.min_frequency)
         for leaf, policy in spec.leaves

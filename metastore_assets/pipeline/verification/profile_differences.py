@@ -260,7 +260,7 @@ def by_partition_differences(
 
 
 def _counts_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
-    """Return frequencies by (value, partition). Values are texts, because NaN is not equal to itself."""
+    """Return {(value, partition): frequency}. Values are texts, because NaN is not equal to itself."""
     columns = (table[name].to_pylist() for name in ("partition", "frequency"))
     return {(str(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)}
 
