@@ -4,12 +4,12 @@ from metastore_assets.index.fragment_reader import IndexReader, IndexSelection
 from metastore_assets.index.fragment_segments import BoundedRows
 from metastore_assets.index.fragment_writer import update_index
 from metastore_assets.index.fragments import IndexRows
+from metastore_assets.index.partition_writer import update_partitions
 from metastore_assets.index.partitions import (
     PartitionReader,
     PartitionRows,
     concat_partitions,
     stack_partitions,
-    update_partitions,
 )
 
 __all__ = [

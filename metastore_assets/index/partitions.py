@@ -1,18 +1,18 @@
 """The partition index: the statistics of each column in all partitions, stored column by column.
 
-    index/<unique>.partitions.parquet    segments (see `store.segments`): `rows` has the partitions, `column <field id>`
-                                         the statistics of a column, a row for each partition that has the column
+    index/<unique>.partitions.parquet    segments (see `store.segments`): `rows` has the partitions, sorted by key,
+                                         `column <field id>` the statistics of a column, a row for each partition that
+                                         has the column, in the order of the partitions
 
 A small commit writes no segment. The version's document lists the partitions that differ from the index as *unindexed*,
 and their statistics are read from their profiles. When more than 8 partitions differ, one segment is written with the
-statistics of all of them.
+statistics of all of them (see `index.partition_writer`). A large segment has several files, each with a range of keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,22 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.index.fragment_segments import map_parallel
 from metastore_assets.index.fragments import FOLDER, column_section
 from metastore_assets.statistics.union import cast_to_union, merge_unions
-from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segments import (
-    EMPTY,
-    ROWS,
-    TOMBSTONES,
-    KeyChanges,
-    Segment,
-    SegmentFiles,
-    SegmentKind,
-    SegmentOutput,
-    SegmentReader,
-    SegmentUpdate,
-)
+from metastore_assets.store.segments import ROWS, TOMBSTONES, Segment, SegmentFiles, SegmentKind, SegmentReader
 from metastore_assets.values.physical import one_chunk
 
 PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])
@@ -43,17 +32,13 @@ POSITION = pa.field("_partition", pa.int32())
 """The first column of statistics rows: the position of the row's partition among the partitions of its segment."""
 UNION_COLUMNS = ("minimum", "maximum", "percentiles")
 """The statistics that are values of the column, stored in a union type."""
-_KIND = SegmentKind(
+KIND = SegmentKind(
     "partitions",
     FOLDER,
     PARTITIONS,
-    max_deltas=3,  # Limited, because each delta costs a request when all partitions are looked up.
-    large_section_rows=1 << 10,  # Smaller columns share a row group: else the footer would be larger than their rows.
+    max_deltas=4,  # Limited, because each delta costs requests when all partitions are looked up.
+    file_rows=512,  # `partition_writer` raises it for tables with few columns.
 )
-_MAX_UNINDEXED = 8
-"""Maximum number of unindexed and removed partitions in the version's document."""
-_SORT_AT_ONCE = 1 << 16
-"""Maximum number of rows that are sorted in memory at once. More rows are sorted column by column."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +55,6 @@ class PartitionRows:
         """The schema of the rows."""
         return self.rows.schema
 
-    @property
-    def row_count(self) -> int:
-        """Number of rows of statistics."""
-        return len(self.rows)
-
     @lock_free_cached_property
     def columns(self) -> list[str]:
         """The field ids of the columns that have statistics in a partition."""
@@ -90,11 +70,9 @@ class PartitionRows:
 
     @lock_free_cached_property
     def by_column(self) -> pa.Table:
-        """The rows, sorted by column."""
-        numbers = self._ids.indices.to_numpy()
-        if bool((numbers[1:] >= numbers[:-1]).all()):
-            return self.rows
-        return self.rows.take(pa.array(np.argsort(numbers, kind="stable")))
+        """The rows, sorted by column, then partition."""
+        order = np.lexsort((self.rows[POSITION.name].to_numpy(), self._ids.indices.to_numpy()))
+        return self.rows if bool((order[1:] > order[:-1]).all()) else self.rows.take(pa.array(order))
 
     @lock_free_cached_property
     def _ids(self) -> pa.DictionaryArray:
@@ -117,7 +95,7 @@ class PartitionReader:
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
-        self._reader = SegmentReader(store, _KIND, files)
+        self._reader = SegmentReader(store, KIND, files)
 
     @lock_free_cached_property
     def partitions(self) -> pa.Table:
@@ -125,7 +103,7 @@ class PartitionReader:
         return self._partitions.take(pa.array(self._order))
 
     def column(self, field_id: str, without: Collection[str] = ()) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-        """Yield the statistics of a column in all partitions, segment by segment.
+        """Yield the statistics of a column in all partitions, file by file. Remote files are read in parallel.
 
         Partitions whose profile does not have the column have no row.
 
@@ -137,14 +115,28 @@ class PartitionReader:
             (positions, rows). Each row has the statistics of one partition. Its position is that of the partition in
             the property `partitions`.
         """
-        positions = np.empty(len(self._order), np.int64)
-        positions[self._order] = np.arange(len(self._order))
+        ranks = np.empty(len(self._order), np.int64)
+        ranks[self._order] = np.arange(len(self._order))
         first = 0
-        for part in map(_StoredPartitions, self._reader.segments):
-            rows = part.column(field_id, without)
+
+        def read(file: Segment) -> pa.Table:
+            return read_stored(file, [field_id], without)
+
+        files = self._reader.segments
+        for file, rows in zip(
+            files, map_parallel(read, files, is_parallel=self._reader.objects.is_remote), strict=True
+        ):
+            count, live = file.sections.sections[ROWS].row_count, file.live_mask
+            target = np.arange(first, first + count)
+            if live is not None:
+                count = int(live.sum())
+                target = np.where(live, first + np.cumsum(live) - 1, -1)
+            positions = target[rows[POSITION.name].to_numpy()]
+            first += count
+            if not (positions >= 0).all():
+                rows, positions = rows.filter(pa.array(positions >= 0)), positions[positions >= 0]
             if len(rows):
-                yield positions[first + rows[POSITION.name].to_numpy()], rows.drop_columns([POSITION.name])
-            first += len(part.partitions)
+                yield ranks[positions], rows.drop_columns([POSITION.name])
 
     @lock_free_cached_property
     def _partitions(self) -> pa.Table:
@@ -155,115 +147,23 @@ class PartitionReader:
         return np.argsort(np.array(self._partitions["_key"].to_pylist(), object), kind="stable")
 
 
-def update_partitions(
-    store: ObjectStore,
-    base: PartitionIndex | None,
-    changed: Mapping[str, UnindexedPartition],
-    changes: KeyChanges,
-    read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
-) -> PartitionIndex:
-    """Return the partition index of the next version.
+def stored_columns(file: Segment) -> list[str]:
+    """Return the field ids of the columns in a file."""
+    return [name.partition(" ")[2] for name in file.sections.sections if name not in (ROWS, TOMBSTONES)]
 
-    A segment is written only if many partitions differ from `base`.
+
+def read_stored(file: Segment, field_ids: Sequence[str], without: Collection[str] = ()) -> pa.Table:
+    """Return the stored statistics of columns, one column after the other. Columns that the file lacks are omitted.
 
     Args:
-        store: The table's folder.
-        base: The index of the version before; None without one.
-        changed: The partitions that were added or changed, by key.
-        changes: The keys of these partitions and of removed partitions.
-        read: Reads the statistics of partitions in batches. It is called only if a segment is written.
-
-    Raises:
-        CorruptionError: A stored file is corrupt.
+        file: The file. Rows of removed partitions are returned, too.
+        field_ids: Field ids of the columns.
+        without: Names of statistics that are not read.
     """
-    base = base or PartitionIndex(EMPTY)
-    unindexed = {partition.key: partition for partition in base.unindexed if partition.key not in changes.removed}
-    unindexed.update(changed)
-    removed = {*base.removed, *changes.removed} - changed.keys()
-    if len(unindexed) + len(removed) <= _MAX_UNINDEXED:
-        return PartitionIndex(base.files, tuple(unindexed.values()), tuple(sorted(removed)))
-    changes = KeyChanges(unindexed.keys(), removed, changes.row_count)
-    batches = read(list(unindexed.values()))
-    return PartitionIndex(SegmentUpdate(store, _KIND, base.files, changes).write(batches, _write_segment))
-
-
-def _write_segment(output: SegmentOutput, segments: Sequence[Segment], batch: PartitionRows | None) -> None:
-    """Write one segment with the statistics of older segments and of a batch.
-
-    Partitions that were removed or replaced are left out.
-
-    Args:
-        output: The segment to write.
-        segments: The older segments, which the new one replaces.
-        batch: The statistics of added and changed partitions; None without any.
-    """
-    parts: list[_StoredPartitions | PartitionRows] = [*map(_StoredPartitions, segments)]
-    parts = [part for part in [*parts, *([] if batch is None else [batch])] if len(part.partitions)]
-    schema = statistics_schema(part.schema for part in parts)
-    partitions = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in parts)])
-    with output.open(partitions, schema, {}):
-        if sum(part.row_count for part in parts) <= _SORT_AT_ONCE:
-            rows = concat_partitions(parts)
-            counts = {column_section(field_id): rows.count(field_id) for field_id in rows.columns}
-            output.write_sections(counts, rows.by_column)
-            return
-        firsts = np.cumsum([0, *(len(part.partitions) for part in parts)]).tolist()
-        for field_id in dict.fromkeys(field_id for part in parts for field_id in part.columns):
-            tables = [
-                cast_statistics(_shift_positions(part.column(field_id), first), schema)
-                for part, first in zip(parts, firsts, strict=False)
-                if field_id in part.columns
-            ]
-            output.write_section(column_section(field_id), pa.concat_tables(tables))
-
-
-class _StoredPartitions:
-    """The statistics stored in one segment, without those of removed partitions."""
-
-    def __init__(self, segment: Segment) -> None:
-        self._segment = segment
-
-    @lock_free_cached_property
-    def schema(self) -> pa.Schema:
-        return pa.schema([field for field in self._segment.sections.schema if field.name not in PARTITIONS.names])
-
-    @lock_free_cached_property
-    def columns(self) -> list[str]:
-        names = self._segment.sections.sections
-        return [name.partition(" ")[2] for name in names if name not in (ROWS, TOMBSTONES)]
-
-    @lock_free_cached_property
-    def partitions(self) -> pa.Table:
-        return self._segment.read_rows()
-
-    @property
-    def row_count(self) -> int:
-        """An upper bound of the number of rows of statistics: the number of rows of all sections of the segment."""
-        return sum(section.row_count for section in self._segment.sections.sections.values())
-
-    @property
-    def rows(self) -> pa.Table:
-        """The statistics of all columns, one column after the other."""
-        names = [column_section(field_id) for field_id in self.columns]
-        sections = self._segment.sections.read_sections(names)
-        tables = [sections[name].select(self.schema.names) for name in names]
-        return self._filter_live(pa.concat_tables([empty_statistics(self.schema), *tables]))
-
-    def column(self, field_id: str, without: Collection[str] = ()) -> pa.Table:
-        name = column_section(field_id)
-        if name not in self._segment.sections.sections:
-            return empty_statistics(self.schema)
-        columns = [column for column in self.schema.names if column not in without]
-        return self._filter_live(self._segment.read_section(name, columns))
-
-    def _filter_live(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of partitions that were not removed. Positions become those among these partitions."""
-        live = self._segment.live_mask
-        if live is None:
-            return rows
-        positions = rows[POSITION.name].to_numpy()
-        is_live = live[positions]
-        return _set_positions(rows.filter(pa.array(is_live)), (np.cumsum(live) - 1)[positions[is_live]])
+    names = [name for name in map(column_section, field_ids) if name in file.sections.sections]
+    schema = pa.schema([field for field in file.sections.schema if field.name not in (*PARTITIONS.names, *without)])
+    sections = file.sections.read_sections(names, schema.names) if names else {}
+    return pa.concat_tables([empty_statistics(schema), *(sections[name].select(schema.names) for name in names)])
 
 
 def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.Table]) -> PartitionRows:
@@ -286,27 +186,15 @@ def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.
     )
 
 
-class PartitionPart(Protocol):
-    """Statistics of some partitions, in memory or in a segment."""
-
-    @property
-    def partitions(self) -> pa.Table: ...
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def rows(self) -> pa.Table: ...
-
-
-def concat_partitions(parts: Sequence[PartitionPart]) -> PartitionRows:
+def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
     """Concatenate parts into one. Positions become those among the partitions of all parts."""
-    if len(parts) == 1 and isinstance(parts[0], PartitionRows):
+    if len(parts) == 1:
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)
     tables, first = [empty_statistics(schema)], 0
     for part in parts:
-        tables.append(cast_statistics(_shift_positions(part.rows, first), schema))
+        positions = part.rows[POSITION.name].to_numpy() + first
+        tables.append(cast_statistics(set_positions(part.rows, positions), schema))
         first += len(part.partitions)
     partitions = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in parts)])
     return PartitionRows(partitions, pa.concat_tables(tables))
@@ -362,11 +250,8 @@ def empty_statistics(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-def _shift_positions(rows: pa.Table, first: int) -> pa.Table:
-    return _set_positions(rows, rows[POSITION.name].to_numpy() + first) if first else rows
-
-
-def _set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Table:
+def set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Table:
+    """Return rows of statistics with other positions of their partitions."""
     return rows.set_column(0, POSITION, pa.array(positions.astype(np.int32, copy=False)))
 
 

@@ -36,10 +36,9 @@ from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
-from metastore_assets.store.segment_levels import SegmentPart, update_levels
-from metastore_assets.store.segment_merge import MAX_BOUND, MergeSource, merge_segments, split_range
+from metastore_assets.store.segment_levels import SegmentMerge, SegmentUpdate
+from metastore_assets.store.segment_merge import MergeSource, cut_files, merge_segments, with_bounds
 from metastore_assets.store.segments import (
-    EMPTY,
     ROWS,
     TOMBSTONES,
     KeyChanges,
@@ -341,66 +340,26 @@ def update_value_filters(
     Raises:
         CorruptionError: A file of `base` is corrupt.
     """
-    base = base or EMPTY
-    if not changes.row_count:
-        return EMPTY
-    if not changes.added and not changes.removed:
-        return base
-    written: set[str] = set()
-    temporary: list[SegmentPart] = []
-    last: ValueFilters | None = None
-    for batch in batches:
-        if last is not None:
-            merge = _FilterMerge(store, [], last, [])
-            temporary.append(SegmentPart(tuple(merge.write(_KIND.file_rows, with_tombstones=False))))
-        last = batch
-    written.update(file.path for part in temporary for file in part.files)
-
-    def write(
-        parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
-    ) -> list[SegmentFile]:
-        merge = (
-            _FilterMerge(store, [*parts, *temporary], last or _NO_FILTERS, changes.removed)
-            if with_changes
-            else _FilterMerge(store, parts, _NO_FILTERS, [])
-        )
-        files = merge.write(file_rows, with_tombstones=with_tombstones)
-        written.update(file.path for file in files)
-        return files
-
-    size = changes.row_count, len(changes.added) + len(changes.removed)
-    files = SegmentFiles(changes.row_count, update_levels(_KIND, base, size, write, allow_step=True))
-    if superseded := written - {*files.paths()}:
-        store.delete(sorted(superseded))
-    return files
+    return SegmentUpdate(store, _KIND, base, changes).write(batches, lambda merge: _FilterMerge(store, merge).write())
 
 
 class _FilterMerge:
     """A merge of stored filters and a newer batch, by key. Filters of the batch replace stored ones."""
 
-    def __init__(
-        self, store: ObjectStore, parts: Sequence[SegmentPart], batch: ValueFilters, removed: Collection[str]
-    ) -> None:
-        """Prepare a merge.
-
-        Args:
-            store: The table's folder.
-            parts: The stored filters, the oldest first.
-            batch: Newer filters.
-            removed: The keys of fragments that the newest segment removes.
-        """
+    def __init__(self, store: ObjectStore, merge: SegmentMerge[ValueFilters]) -> None:
         self._store = store
-        self._files = [file for part in parts for file in part.files]
-        self._batch = _FilterBatch(batch)
+        self._merge = merge
+        self._files = [file for part in merge.parts for file in part.files]
+        self._batch = _FilterBatch(merge.batch or _NO_FILTERS)
         self._open = lru_cache(_OPEN_FILES)(self._open_source)
         self._sources: list[MergeSource] = []
         number = 0
-        for part in parts:
+        for part in merge.parts:
             numbers = range(number, number + len(part.files))
             self._sources.append(self._stored_source(numbers, part.keys))
             number = numbers.stop
         keys = self._batch.keys_and_rows()
-        tombstones = pa.array(sorted(removed), pa.large_string())
+        tombstones = pa.array(sorted(merge.removed), pa.large_string())
         self._sources.append(MergeSource.of_table(_numbered(keys, number), tombstones))
 
     def _open_source(self, number: int) -> _FilterFile | _FilterBatch:
@@ -416,37 +375,26 @@ class _FilterMerge:
             (file.tombstones(keys) for _, file in files()),
         )
 
-    def write(self, file_rows: int, *, with_tombstones: bool) -> list[SegmentFile]:
-        """Write all filters in the order of their keys; return the files, which have about `file_rows` keys each."""
-        files: list[SegmentFile] = []
-        rows: list[pa.Table] = []
-        removed: list[pa.Array] = []
+    def write(self) -> list[SegmentFile]:
+        """Write all filters in ascending order of their keys. Return the files."""
         ranges = merge_segments(self._sources, _MERGED)
-        for part, tombstones in (piece for merged in ranges for piece in split_range(*merged, file_rows)):
-            rows.append(part)
-            removed += [tombstones] if with_tombstones else []
-            if sum(map(len, (*rows, *removed))) >= file_rows:
-                files += self._write_file(rows, removed, continues=bool(files))
-                rows, removed = [], []
-        return files + self._write_file(rows, removed, continues=bool(files))
+        if not self._merge.with_tombstones:
+            ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
+        files: list[SegmentFile] = []
+        for rows, tombstones in cut_files(ranges, self._merge.file_rows):
+            files.append(replace(self._write_file(rows, tombstones), continues=bool(files)))
+        return files
 
-    def _write_file(
-        self, parts: Sequence[pa.Table], removed: Sequence[pa.Array], *, continues: bool
-    ) -> list[SegmentFile]:
-        """Write the filters and tombstones of a range of keys as one file; return it in a list.
+    def _write_file(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
+        """Write the filters and tombstones of a range of keys as one file. At least one of them must exist.
 
-        If there are none, no file is written and the list is empty. The filters are cut into slices again, because
-        the number of slices depends on the size of all filters in the file.
+        The filters are cut into slices again, because the number of slices depends on the size of all filters in the
+        file.
 
         Args:
-            parts: The merged rows, with the columns `_MERGED`.
-            removed: The keys of the tombstones.
-            continues: Whether the segment has files before this one.
+            rows: The keys of the fragments, with the sources of their filters (see `_MERGED`).
+            tombstones: The keys of removed fragments.
         """
-        rows = pa.concat_tables([_MERGED.empty_table(), *parts]).combine_chunks()
-        tombstones = pa.concat_arrays([pa.array([], pa.large_string()), *removed])
-        if not len(rows) and not len(tombstones):
-            return []
         numbers, positions = rows["source"].to_numpy(), rows["row"].to_numpy()
         sources = [(self._open(number), numbers == number) for number in np.unique(numbers).tolist()]
         field_ids = sorted({field_id for source, _ in sources for field_id in source.field_ids})
@@ -460,10 +408,8 @@ class _FilterMerge:
             for field_id in field_ids:
                 for slice_, table in enumerate(_slices(sources, positions, field_id, slicing)):
                     writer.write_section(_slice_section(field_id, slice_), _pad(table))
-        keys = pc.min_max(pa.concat_arrays([one_chunk(rows["key"]), tombstones])).as_py()
-        first, last = keys["min"], keys["max"]
-        file = SegmentFile(path, len(rows) + len(tombstones), first, last, continues, writer.footer_bytes)
-        return [file if max(len(first), len(last)) <= MAX_BOUND else replace(file, first=None, last=None)]
+        file = SegmentFile(path, len(rows) + len(tombstones), footer_bytes=writer.footer_bytes)
+        return with_bounds(file, rows, tombstones)
 
 
 _Source: TypeAlias = tuple["_FilterFile | _FilterBatch", npt.NDArray[np.bool_]]

@@ -12,12 +12,21 @@ a reader needs no knowledge of steps. The `first` key of the newer segment shows
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from metastore_assets.store.keys import SegmentKeyRange
-from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind, key_count, retained_files
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import (
+    EMPTY,
+    KeyChanges,
+    SegmentFile,
+    SegmentFiles,
+    SegmentKind,
+    key_count,
+    retained_files,
+)
 
 _GROWTH = 8
 """A segment is absorbed when it has more than this fraction of the keys of the next older one."""
@@ -37,6 +46,25 @@ class SegmentPart:
     files: tuple[SegmentFile, ...]
     keys: SegmentKeyRange | None = None
     """The range of keys; None for all keys."""
+
+
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class SegmentMerge(Generic[Batch]):
+    """What one new segment is made of: parts of stored segments, and the changes of a commit."""
+
+    parts: Sequence[SegmentPart]
+    """The parts of stored segments, the oldest first."""
+    batch: Batch | None
+    """Rows that the commit adds or replaces, which are newer than all parts; None without any."""
+    removed: Collection[Any]
+    """Keys of rows that the commit removes."""
+    with_tombstones: bool
+    """Whether tombstones are written. The oldest segment needs none."""
+    file_rows: int
+    """Number of keys from which a file ends."""
 
 
 WriteMerged: TypeAlias = Callable[[Sequence[SegmentPart], bool, bool, int], Sequence[SegmentFile]]
@@ -156,3 +184,60 @@ def _absorb(
         remaining[0] = replace(remaining[0], first=keys.end)
     merged = (*older[:start], *written, *older[end:])
     return [segment for segment in (merged, tuple(remaining)) if segment]
+
+
+@dataclass(frozen=True)
+class SegmentUpdate:
+    """An update that writes the next version of a segment set. It changes no existing file."""
+
+    objects: ObjectStore
+    """The store of the files."""
+    kind: SegmentKind
+    base: SegmentFiles | None
+    """The segments before the changes; None if there are none."""
+    changes: KeyChanges
+
+    def write(
+        self, batches: Iterable[Batch], merge: Callable[[SegmentMerge[Batch]], Sequence[SegmentFile]]
+    ) -> SegmentFiles:
+        """Write the changes in one more segment, and a bounded part of due merges. Return the new segment set.
+
+        Args:
+            batches: The rows of the added keys. All batches except the last one are first written to temporary files.
+            merge: Writes a segment, and returns its files in ascending order of their keys.
+
+        Raises:
+            CorruptionError: A file of `base` is corrupt.
+        """
+        kind, changes, base = self.kind, self.changes, self.base or EMPTY
+        if not changes.row_count:
+            return EMPTY
+        if not changes.added and not changes.removed:
+            return base
+        written: set[str] = set()
+        temporary: list[SegmentPart] = []
+        last: Batch | None = None
+
+        def merge_files(merged: SegmentMerge[Batch]) -> Sequence[SegmentFile]:
+            files = merge(merged)
+            written.update(file.path for file in files)
+            return files
+
+        for batch in batches:
+            if last is not None:
+                temporary.append(SegmentPart(tuple(merge_files(SegmentMerge([], last, (), False, kind.file_rows)))))
+            last = batch
+
+        def write(
+            parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
+        ) -> Sequence[SegmentFile]:
+            if with_changes:
+                parts = [*parts, *temporary]
+                return merge_files(SegmentMerge(parts, last, changes.removed, with_tombstones, file_rows))
+            return merge_files(SegmentMerge(parts, None, (), with_tombstones, file_rows))
+
+        size = changes.row_count, len(changes.added) + len(changes.removed)
+        files = SegmentFiles(changes.row_count, update_levels(kind, base, size, write, allow_step=True))
+        if superseded := written - {*files.paths()}:
+            self.objects.delete(sorted(superseded))
+        return files

@@ -272,5 +272,31 @@ def split_range(
         yield rows.slice(0, 0), removed.slice(start, piece_rows)
 
 
+def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> Iterator[tuple[pa.Table, pa.Array]]:
+    """Yield the rows and the tombstones of files of about `file_rows` keys, from those of successive ranges of keys."""
+    rows: list[pa.Table] = []
+    removed: list[pa.Array] = []
+    for part, tombstones in (piece for merged in ranges for piece in split_range(*merged, file_rows)):
+        rows.append(part)
+        removed.append(tombstones)
+        if sum(map(len, (*rows, *removed))) >= file_rows:
+            yield pa.concat_tables(rows).combine_chunks(), pa.concat_arrays(removed)
+            rows, removed = [], []
+    if rows:
+        yield pa.concat_tables(rows).combine_chunks(), pa.concat_arrays(removed)
+
+
+def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> SegmentFile:
+    """Return a file with its first and last key, unless one of them is too long to be recorded.
+
+    Args:
+        file: The file.
+        rows: Its rows, sorted by the first column, the key.
+        removed: Its tombstones, sorted.
+    """
+    first, last = _bounds(rows, removed)
+    return file if max(len(first), len(last)) > MAX_BOUND else replace(file, first=first, last=last)
+
+
 def _slices(table: pa.Table) -> Iterator[pa.Table]:
     return (table.slice(start, _BATCH_ROWS) for start in range(0, len(table), _BATCH_ROWS))

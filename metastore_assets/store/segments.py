@@ -19,13 +19,11 @@ more sections, such as one per column of the table.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +38,7 @@ from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
 from metastore_assets.store.sections import (
     LARGE_SECTION_ROWS,
     RowGroupCache,
-    SectionOptions,
     SectionReader,
-    SectionWriter,
 )
 from metastore_assets.values.physical import one_chunk
 
@@ -55,8 +51,6 @@ _MAX_CACHED_BYTES = 32 << 20
 """Maximum size in memory of the row groups that the reader of a segment set caches."""
 _PARALLEL_ROWS = 10_000
 """Segments of at least this many rows in all are read in parallel; threads cost more than smaller local files."""
-
-Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
@@ -306,14 +300,10 @@ class SegmentReader:
     Corrupt files raise CorruptionError.
     """
 
-    def __init__(
-        self, objects: ObjectStore, kind: SegmentKind, files: SegmentFiles, replaced: Collection[Any] = ()
-    ) -> None:
-        """Create a reader. Rows whose key is in `replaced` are not live, as if a newer segment had these keys."""
+    def __init__(self, objects: ObjectStore, kind: SegmentKind, files: SegmentFiles) -> None:
         self.objects = objects
         self.kind = kind
         self._files = files
-        self._replaced = replaced
         self.cache = RowGroupCache(_MAX_CACHED_BYTES)
         """Caches the row groups of lookups by key, because a refresh looks up neighbouring keys several times."""
         self.segments = [Segment(self, number, file) for number, file in enumerate(files.files)]
@@ -327,7 +317,7 @@ class SegmentReader:
             columns = list(dict.fromkeys([self.kind.key.name, *names]))
             pairs = self._read_all(lambda segment: segment.read_keys_and_rows(columns))
             keys = [one_chunk(rows[self.kind.key.name]) for _, rows in pairs]
-            masks = self.__dict__.setdefault("live_masks", self._masks(keys, [removed for removed, _ in pairs]))
+            masks = self.__dict__.setdefault("live_masks", live_masks(keys, [removed for removed, _ in pairs]))
             tables = [
                 (rows if live is None else rows.filter(live)).select(names)
                 for (_, rows), live in zip(pairs, masks, strict=True)
@@ -336,7 +326,7 @@ class SegmentReader:
             tables = self._read_all(lambda segment: segment.read_rows(names))
         schema = pa.schema([self.kind.rows.field(name) for name in names])
         rows = pa.concat_tables([schema.empty_table(), *tables]) if len(tables) != 1 else tables[0]
-        if not self._replaced and len(rows) != self._files.rows:
+        if len(rows) != self._files.rows:
             raise CorruptionError(
                 f"{self.objects.uri()}: the {self.kind.name} files have {len(rows):,} rows, and the version "
                 f"{self._files.rows:,}; rebuild with `metastore refresh NAME --full`"
@@ -375,17 +365,12 @@ class SegmentReader:
     @lock_free_cached_property
     def live_masks(self) -> list[pa.Array | None]:
         """For each file, a mask of its rows that is true for live ones; None if all its rows are live."""
-        if len(self.segments) < 2 and not self._replaced:
+        if len(self.segments) < 2:
             return [None] * len(self.segments)
         keys = [segment.keys for segment in self.segments]
         # The tombstones of the first segment affect no older segment.
         removed = [pa.nulls(0, self.kind.key.type), *(segment.tombstones for segment in self.segments[1:])]
-        return self._masks(keys, removed[: len(keys)])
-
-    def _masks(self, keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
-        """Return a mask of live rows for each file; None for a file whose rows are all live."""
-        replaced = pa.array(sorted(self._replaced), self.kind.key.type)
-        return live_masks([*keys, pa.nulls(0, replaced.type)], [*removed, replaced])[:-1]
+        return live_masks(keys, removed[: len(keys)])
 
     def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
         is_parallel = self.objects.is_remote or sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
@@ -415,133 +400,3 @@ def live_masks(keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa
 
 
 Result = TypeVar("Result")
-
-
-class SegmentOutput:
-    """A new file of a segment set."""
-
-    def __init__(self, objects: ObjectStore, kind: SegmentKind, removed: Collection[Any] | None) -> None:
-        """Prepare a new file. `open` writes it.
-
-        Args:
-            objects: The store of the file.
-            kind: The kind of the segment set.
-            removed: The keys of the file's tombstones; None if the file is a base.
-        """
-        self._objects = objects
-        self._kind = kind
-        self._removed = sorted(removed or ())
-        self.is_base = removed is None
-        """Whether the new file will contain all rows of the set."""
-        self.path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
-        self.file: SegmentFile | None = None
-        """Set once the file is written."""
-
-    @contextmanager
-    def open(
-        self, rows: pa.Table, schema: pa.Schema | None = None, encodings: Mapping[str, str] | None = None
-    ) -> Iterator[None]:
-        """Write tombstones and rows. The caller may write more sections inside the `with` block.
-
-        Args:
-            rows: The rows that the segment adds or replaces, with all columns of the section `rows`.
-            schema: Columns of the other sections.
-            encodings: Encodings of leaf columns. With encodings, the file is a `MinimalParquet` one.
-        """
-        kind = self._kind
-        self._schema = pa.schema([*kind.rows, *(schema or ())])
-        options = SectionOptions(encodings, (), kind.large_section_rows, kind.row_group_rows or ROW_GROUP_ROWS)
-        with SectionWriter(self._objects, self.path, self._schema, options) as self._writer:
-            self.write_section(TOMBSTONES, pa.table({kind.key.name: pa.array(self._removed, kind.key.type)}))
-            self.write_section(ROWS, rows)
-            yield
-        self.file = SegmentFile(self.path, len(rows) + len(self._removed))
-
-    def write_section(self, name: str, table: pa.Table) -> None:
-        """Append a section. Columns that the table lacks are null."""
-        self._writer.write_section(name, self._pad(table))
-
-    def write_sections(self, counts: Mapping[str, int], table: pa.Table) -> None:
-        """Append several sections.
-
-        Args:
-            counts: The number of rows of each section, by name.
-            table: The rows of all sections, one section after the other. Columns that it lacks are null.
-        """
-        self._writer.write_sections(counts, self._pad(table))
-
-    def _pad(self, table: pa.Table) -> pa.Table:
-        """Return the table with all columns of the file; columns that it lacks are null."""
-        if table.schema.equals(self._schema):
-            return table
-        arrays = [
-            table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
-            for field in self._schema
-        ]
-        return pa.Table.from_arrays(arrays, schema=self._schema)
-
-
-WriteSegment: TypeAlias = Callable[[SegmentOutput, Sequence[Segment], Batch | None], None]
-"""A function that writes one segment: the live rows of older segments, then a batch of new rows, if there is one."""
-
-
-@dataclass(frozen=True)
-class SegmentUpdate:
-    """An update that writes the next version of a segment set. It changes no existing file."""
-
-    objects: ObjectStore
-    """The store of the files."""
-    kind: SegmentKind
-    base: SegmentFiles | None
-    """The segments before the changes; None if there are none."""
-    changes: KeyChanges
-
-    def write(self, batches: Iterable[Batch], write: WriteSegment[Batch]) -> SegmentFiles:
-        """Write the changes as one more segment, and return the files of the new version.
-
-        The merge policy decides which older segments are merged into the new one. All batches except the last one are
-        first written to temporary files.
-
-        Args:
-            batches: The rows of the added keys.
-            write: Writes a segment. It gets the older segments to merge, and a batch or None.
-        """
-        objects, kind, changes = self.objects, self.kind, self.changes
-        if not changes.row_count:
-            return EMPTY
-        base = self.base or EMPTY
-        if not changes.added and not changes.removed:
-            return base
-        retained = retained_files(kind, base, changes.row_count, len(changes.added) + len(changes.removed))
-        merged_files = SegmentFiles(0, base.files[len(retained) :])
-        merged = SegmentReader(objects, kind, merged_files, {*changes.added, *changes.removed})
-        removed = _removed_keys(merged, changes) if retained else None
-        temporary: list[SegmentFile] = []
-        last: Batch | None = None
-        for batch in batches:
-            if last is not None:
-                temporary.append(_write(SegmentOutput(objects, kind, ()), [], last, write))
-            last = batch
-        temporary_reader = SegmentReader(objects, kind, SegmentFiles(0, tuple(temporary)))
-        segments = [*merged.segments, *temporary_reader.segments]
-        file = _write(SegmentOutput(objects, kind, removed), segments, last, write)
-        if temporary:
-            objects.delete([segment.path for segment in temporary])
-        return SegmentFiles(changes.row_count, (*retained, file))
-
-
-def _removed_keys(merged: SegmentReader, changes: KeyChanges) -> set[Any]:
-    """Return the tombstones of the new segment: the removed keys that a retained segment may still contain."""
-    removed, live = set(changes.removed), set(changes.added)
-    for segment in merged.segments:
-        removed.update(segment.tombstones.to_pylist())
-        live.update(segment.filter_live(segment.keys).to_pylist())
-    return removed - live
-
-
-def _write(
-    output: SegmentOutput, segments: Sequence[Segment], batch: Batch | None, write: WriteSegment[Batch]
-) -> SegmentFile:
-    write(output, segments, batch)
-    assert output.file is not None, "`write` opens the output"
-    return output.file

@@ -6,6 +6,7 @@ import random
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,9 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.index import PartitionReader, PartitionRows, partitions, stack_partitions, update_partitions
+from metastore_assets.index import (
+    PartitionReader,
+    PartitionRows,
+    partition_writer,
+    stack_partitions,
+    update_partitions,
+)
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.tables import build_statistics_table, parse_statistics_rows
+from metastore_assets.store import segment_levels
 from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
@@ -52,6 +60,12 @@ def _named(row: ColumnStatistics, name: str) -> ColumnStatistics:
     return replace(row, column=name, field_id=name)
 
 
+def write_small_files(patch: pytest.MonkeyPatch, file_rows: int) -> None:
+    """Let the files of an index end after a number of partitions."""
+    patch.setattr(partition_writer, "KIND", replace(partition_writer.KIND, file_rows=file_rows))
+    patch.setattr(partition_writer, "_FILE_STATISTICS", 1)
+
+
 def read_of(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
     """By key and field id, what a reader tells; what lies apart is its number."""
     reader = PartitionReader(store, files.files)
@@ -80,14 +94,20 @@ def read_of(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, Co
         min_size=1,
         max_size=9,
     ),
-    st.sampled_from([1, 40, 10**9]),
+    st.sampled_from([2, 7, 10**9]),
     st.sampled_from([3, 10**9]),
+    st.booleans(),
 )
-def test_the_last_write_is_read(commits: Sequence[tuple[dict[int, int], set[int]]], at_once: int, lot: int) -> None:
-    """Of partitions that come, change, go and come back, many at once or few; in lots, column by column, or whole."""
+def test_the_last_write_is_read(
+    commits: Sequence[tuple[dict[int, int], set[int]]], file_rows: int, lot: int, is_eager: bool
+) -> None:
+    """Partitions are added, changed, removed and added again, many or few; in lots or whole; in files of any size."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitions, "_SORT_AT_ONCE", at_once)
+        write_small_files(patch, file_rows)
+        if is_eager:  # More segments are absorbed, in more steps.
+            patch.setattr(segment_levels, "_GROWTH", 100)
         store = ObjectStore(folder)
+        referenced: set[str] = set()
         now: dict[str, int] = {}
         files: PartitionIndex | None = None
 
@@ -106,11 +126,40 @@ def test_the_last_write_is_read(commits: Sequence[tuple[dict[int, int], set[int]
             files = update_partitions(store, files, own, KeyChanges(own.keys(), gone, len(now)), read)
             assert read_of(store, files) == {key: rows_of(number) for key, number in now.items()}
             assert len(files.unindexed) + len(files.removed) <= 8
-            assert len(files.files.files) <= 4
+            assert len(files.files.segments) <= 6
+            referenced.update(files.files.paths())
+            assert {info.path for info in store.list()} == referenced
             if before is not None and len(changed) + len(gone) + len(before.unindexed) + len(before.removed) <= 8:
                 assert files.files == before.files
-        named = set(files.files.paths()) if files else set()
-        assert named <= {info.path for info in store.list()}
+
+
+@pytest.mark.parametrize("removed", [0, 4])
+def test_no_commit_rewrites_the_statistics_of_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    """A commit writes about two files, however many partitions the table has, and lookups open few segments."""
+    write_small_files(monkeypatch, 300)
+    store, draw = ObjectStore(str(tmp_path)), random.Random(1)
+    table = build_statistics_table(list(rows_of(1).values()))
+
+    def read(requested: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
+        yield stack_partitions([(one.key, one.row_count) for one in requested], [table] * len(requested))
+
+    live = {f"p={number:04}" for number in range(1_500)}
+    files: PartitionIndex | None = None
+    sizes = []
+    for number in range(100):
+        changed = set(draw.sample(sorted(live), 9)) if files else live
+        gone = set(draw.sample(sorted(live - changed), removed)) if files else set()
+        live = live - gone
+        partitions = {key: UnindexedPartition(key, "1", number) for key in changed}
+        before = set() if files is None else set(files.files.paths())
+        files = update_partitions(store, files, partitions, KeyChanges(changed, gone, len(live)), read)
+        sizes.append(sum(file.rows for file in files.files.files if file.path not in before))
+        assert len(files.files.segments) <= 6
+    assert set(PartitionReader(store, files.files).partitions["_key"].to_pylist()) == live
+    # Without steps, merges write 13 rows for each commit since the last one.
+    assert 300 <= max(sizes[1:]) <= 900
 
 
 def test_stacked_statistics_are_in_one_chunk() -> None:
@@ -118,7 +167,7 @@ def test_stacked_statistics_are_in_one_chunk() -> None:
     tables = [build_statistics_table(list(rows_of(number).values())) for number in (3, 4, 5)]
     stacked = stack_partitions([(f"p={number}", number) for number in range(3)], tables)
     assert {column.num_chunks for column in (*stacked.rows.columns, *stacked.partitions.columns)} == {1}
-    assert stacked.row_count == sum(map(len, tables))
+    assert len(stacked.rows) == sum(map(len, tables))
 
 
 def test_a_truncated_file_is_reported(tmp_path: object) -> None:

@@ -1,0 +1,195 @@
+"""Writing of the partition index. A commit adds one segment, or merges it with a part of older ones."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.index.fragments import FOLDER, column_section
+from metastore_assets.index.partitions import (
+    KIND,
+    PARTITIONS,
+    POSITION,
+    PartitionRows,
+    cast_statistics,
+    empty_statistics,
+    read_stored,
+    set_positions,
+    stack_partitions,
+    statistics_schema,
+    stored_columns,
+)
+from metastore_assets.store.keys import SegmentKeyRange
+from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import ROW_GROUP_ROWS
+from metastore_assets.store.sections import SectionOptions, SectionWriter
+from metastore_assets.store.segment_levels import SegmentMerge, SegmentUpdate
+from metastore_assets.store.segment_merge import MergeSource, cut_files, merge_segments, with_bounds
+from metastore_assets.store.segments import (
+    EMPTY,
+    ROWS,
+    TOMBSTONES,
+    KeyChanges,
+    Segment,
+    SegmentFile,
+    SegmentFiles,
+    SegmentReader,
+)
+
+_MERGED = pa.schema([*PARTITIONS, ("source", pa.int32()), ("row", pa.int64())])
+"""Columns of a merge: a partition, the number of the file with its statistics, and its position there."""
+_MAX_UNINDEXED = 8
+"""Maximum number of unindexed and removed partitions that the version's document lists."""
+_FILE_STATISTICS = 1 << 16
+"""Number of rows of statistics (partitions times columns) from which a file ends, unless it has few partitions."""
+_LARGE_SECTION_ROWS = 1 << 10
+"""Columns with fewer rows share a row group: else the footer would be larger than their rows."""
+_OPEN_FILES = 4
+"""Maximum number of files whose statistics a merge has in memory."""
+
+
+def update_partitions(
+    store: ObjectStore,
+    base: PartitionIndex | None,
+    changed: Mapping[str, UnindexedPartition],
+    changes: KeyChanges,
+    read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
+) -> PartitionIndex:
+    """Return the partition index of the next version.
+
+    A segment is written only if many partitions differ from `base`. The work depends on the number of these
+    partitions, not on the number of all partitions.
+
+    Args:
+        store: The table's folder.
+        base: The index of the version before; None without one.
+        changed: The partitions that were added or changed, by key.
+        changes: The keys of these partitions and of removed partitions.
+        read: Reads the statistics of partitions in batches. It is called only if a segment is written.
+
+    Raises:
+        CorruptionError: A stored file is corrupt.
+    """
+    base = base or PartitionIndex(EMPTY)
+    unindexed = {partition.key: partition for partition in base.unindexed if partition.key not in changes.removed}
+    unindexed.update(changed)
+    removed = {*base.removed, *changes.removed} - changed.keys()
+    if len(unindexed) + len(removed) <= _MAX_UNINDEXED:
+        return PartitionIndex(base.files, tuple(unindexed.values()), tuple(sorted(removed)))
+    batches = iter(read(list(unindexed.values())))
+    first = next(batches, None)
+    columns = _count_columns(store, base.files) if first is None else len(first.columns)
+    kind = replace(KIND, file_rows=max(KIND.file_rows, _FILE_STATISTICS // max(1, columns)))
+    update = SegmentUpdate(store, kind, base.files, KeyChanges(unindexed.keys(), removed, changes.row_count))
+    return PartitionIndex(
+        update.write(
+            batches if first is None else chain([first], batches), lambda merge: _PartitionMerge(store, merge).write()
+        )
+    )
+
+
+def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:
+    """Return the number of columns in the first file of an index; 0 without files."""
+    return len(stored_columns(SegmentReader(store, KIND, files).segments[0])) if files.files else 0
+
+
+class _PartitionMerge:
+    """A merge of stored statistics and a newer batch, by partition key."""
+
+    def __init__(self, store: ObjectStore, merge: SegmentMerge[PartitionRows]) -> None:
+        self._store = store
+        self._merge = merge
+        self._batch = stack_partitions([], []) if merge.batch is None else merge.batch
+        files = tuple(file for part in merge.parts for file in part.files)
+        self._described = files
+        self._files = SegmentReader(store, KIND, SegmentFiles(0, files)).segments
+        self._read_rows = lru_cache(_OPEN_FILES)(self._read_source)
+        self._sources: list[MergeSource] = []
+        number = 0
+        for part in merge.parts:
+            numbers = range(number, number + len(part.files))
+            self._sources.append(self._stored_source(numbers, part.keys))
+            number = numbers.stop
+        tombstones = pa.array(sorted(merge.removed), pa.string())
+        batch = _numbered(self._batch.partitions, number).sort_by(PARTITIONS.names[0])
+        self._sources.append(MergeSource.of_table(batch, tombstones))
+
+    def write(self) -> list[SegmentFile]:
+        """Write all statistics in ascending order of the partition key. Return the files."""
+        ranges = merge_segments(self._sources, _MERGED)
+        if not self._merge.with_tombstones:
+            ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
+        files: list[SegmentFile] = []
+        for rows, tombstones in cut_files(ranges, self._merge.file_rows):
+            files.append(replace(self._write_file(rows, tombstones), continues=bool(files)))
+        return files
+
+    def _stored_source(self, numbers: Iterable[int], keys: SegmentKeyRange | None) -> MergeSource:
+        def rows() -> Iterator[pa.Table]:
+            for number in numbers:
+                table = _numbered(self._files[number].read_section(ROWS, PARTITIONS.names), number)
+                if self._described[number].first is None:  # Earlier releases did not sort the partitions.
+                    table = table.sort_by(PARTITIONS.names[0])
+                yield table if keys is None else keys.filter(table)
+
+        def tombstones() -> Iterator[pa.Table]:
+            for number in numbers:
+                table = self._files[number].read_section(TOMBSTONES, PARTITIONS.names[:1])
+                yield table if keys is None else keys.filter(table)
+
+        return MergeSource(rows(), tombstones())
+
+    def _read_source(self, number: int) -> pa.Table:
+        """Return the statistics of all columns in a source."""
+        if number == len(self._files):
+            return self._batch.rows
+        file: Segment = self._files[number]
+        return read_stored(file, stored_columns(file))
+
+    def _write_file(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
+        """Write the statistics of a range of partitions as one file, and tombstones."""
+        numbers, positions = rows["source"].to_numpy(), rows["row"].to_numpy()
+        tables = []
+        for number in np.unique(numbers).tolist():
+            table, is_source = self._read_rows(number), numbers == number
+            stored = table[POSITION.name].to_numpy()
+            count = max(stored.max(initial=-1), positions[is_source].max()) + 1
+            target = np.full(count, -1, np.int64)
+            target[positions[is_source]] = np.flatnonzero(is_source)
+            new_positions = target[stored]
+            is_taken = new_positions >= 0
+            tables.append(set_positions(table.filter(pa.array(is_taken)), new_positions[is_taken]))
+        schema = statistics_schema(table.schema for table in tables)
+        statistics = pa.concat_tables([empty_statistics(schema), *(cast_statistics(table, schema) for table in tables)])
+        merged = PartitionRows(rows.select(PARTITIONS.names), statistics)
+        path = f"{FOLDER}/{uuid.uuid4().hex}.{KIND.name}.parquet"
+        file_schema = pa.schema([*PARTITIONS, *schema])
+        options = SectionOptions({}, (), _LARGE_SECTION_ROWS, ROW_GROUP_ROWS)
+        with SectionWriter(self._store, path, file_schema, options) as writer:
+            writer.write_section(TOMBSTONES, _pad(pa.table({PARTITIONS.names[0]: tombstones}), file_schema))
+            writer.write_section(ROWS, _pad(merged.partitions, file_schema))
+            counts = {column_section(field_id): merged.count(field_id) for field_id in merged.columns}
+            writer.write_sections(counts, _pad(merged.by_column, file_schema))
+        file = SegmentFile(path, len(rows) + len(tombstones), footer_bytes=writer.footer_bytes)
+        return with_bounds(file, rows, tombstones)
+
+
+def _numbered(partitions: pa.Table, source: int) -> pa.Table:
+    """Return partitions with the number of their source and their positions there."""
+    columns = [pa.array(np.full(len(partitions), source, np.int32)), pa.array(np.arange(len(partitions)))]
+    return pa.Table.from_arrays([*partitions.columns, *columns], schema=_MERGED)
+
+
+def _pad(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with all columns of a schema; missing columns are null."""
+    arrays = [
+        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
