@@ -1,6 +1,7 @@
 """Translation of the settings of text files in Glue and Hive metastores to options of the format `files`.
 
-An unknown setting is refused if it may decide where a value ends, or which values are null.
+Each function takes the parameters of a declaration, and its columns without the partition columns. An unknown setting
+is refused if it may decide where a value ends, or which values are null.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Columns = Sequence[tuple[str, str]]
+"""Name and Hive type of each column."""
 ReaderSettings = tuple[dict[str, Any], dict[str, str]]
 """Options of the format `files`, and Hive types by column."""
 

@@ -73,7 +73,10 @@ class MergeRules:
 
     @classmethod
     def of(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
-        """Return the rules that the table's properties define. Raises ValueError for an unsupported rule."""
+        """Return the rules that the version and the properties of a table define.
+
+        Raises ValueError for an unsupported rule.
+        """
         payload = next((properties[key] for key in _PAYLOAD_KEYS if properties.get(key)), "")
         strategy = next((properties[key] for key in _STRATEGY_KEYS if properties.get(key)), "")
         ordering = names_property(properties, _ORDERING_KEYS)

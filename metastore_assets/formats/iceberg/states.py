@@ -57,7 +57,7 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> Iceberg
 
 
 def history_change_since(metadata: TableMetadata, state: IcebergState, previous: SnapshotReference) -> HistoryChange:
-    """Return the kind of change between two states: rolled back, only metadata changed, or None.
+    """Return the kind of change from a previous state to the current one: rolled back, metadata changed, or None.
 
     The result is "metadata changed" if both states have the same snapshot. It is "rolled back" if the previous
     snapshot is no ancestor of the current one, and is still recorded or not older than that. None means that there were

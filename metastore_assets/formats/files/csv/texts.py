@@ -155,13 +155,19 @@ def _check_width(block: RowBlock, options: CsvOptions) -> None:
 
 
 def check_blanks_before(block: RowBlock, columns: int, options: CsvOptions) -> None:
-    """Raise ArrowInvalid if a file without a header begins with blank lines that may be rows."""
+    """Raise ArrowInvalid if a file without a header begins with blank lines that may be rows.
+
+    `block` is the first block of the file, and `columns` the number of columns.
+    """
     if columns == 1 and block.blanks_before and options.skip_blank_lines is None:
         raise InvalidContentError(BLANK_LINE.format(line=1))
 
 
 def _check_lines(block: RowBlock, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
-    """Raise ArrowInvalid if it is ambiguous which lines are rows."""
+    """Raise ArrowInvalid if it is ambiguous which lines of a block are rows.
+
+    `endings` has the bytes that end rows in this and earlier blocks; `columns` is the number of columns.
+    """
     if columns == 1 and block.blank is not None and options.skip_blank_lines is None:
         raise InvalidContentError(BLANK_LINE.format(line=block.blank))
     if endings == _BOTH_ENDINGS:

@@ -73,7 +73,10 @@ def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return an Arrow type with the type string in place of the types at declared paths."""
+    """Return an Arrow type with the type string in place of the types at declared paths.
+
+    `path` is the dotted path of the type; empty for a row.
+    """
     if path in declared:
         return pa.string()
     if pa.types.is_struct(type_):
