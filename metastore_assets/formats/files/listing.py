@@ -91,28 +91,18 @@ class TableFolder:
         overlapping = OverlappingTables(location, formats)
         has_log = False
 
-        def may_contain_files(path: str) -> bool:
-            folders = path.split("/")
-            if is_ignored_folder(folders[-1]) or not self.partitioning.may_contain_files(folders):
-                return False
-            return filter_ is None or filter_.may_match(key_items(self._partition(path, folders)))
-
-        def contains_files(path: str) -> bool:
-            folder, _, name = path.rpartition("/")
-            return not is_ignored(name) and self.partitioning.contains_files(folder.split("/") if folder else ())
-
         def add_folder(path: str) -> bool:
             nonlocal has_log
             has_log = has_log or path == LOG
             overlapping.add_folder(path)
-            is_listed = may_contain_files(path)
+            is_listed = self._is_listed_folder(path, filter_)
             if is_listed:
                 overlapping.add_link(path)
             return is_listed
 
         def add_file(path: str) -> bool:
             overlapping.add_file(path)
-            is_data = contains_files(path)
+            is_data = self._is_listed_file(path)
             if is_data:
                 overlapping.add_data_file(path)
             return is_data
@@ -123,20 +113,41 @@ class TableFolder:
                 overlapping.add_data_file("")
             files.add(file)
         committed = committed_paths(location, location_policy) if has_log else None
-        if committed is None:
-            return files, overlapping
+        return (files if committed is None else self._committed_files(files, committed, filter_)), overlapping
+
+    def _is_listed_folder(self, path: str, filter_: BoundPartitionFilter | None) -> bool:
+        """Return whether a folder may contain files of the table in selected partitions, at any depth."""
+        folders = path.split("/")
+        if is_ignored_folder(folders[-1]) or not self.partitioning.may_contain_files(folders):
+            return False
+        return filter_ is None or filter_.may_match(key_items(self._partition(path, folders)))
+
+    def _is_listed_file(self, path: str) -> bool:
+        """Return whether a file belongs to the table, by its name and its folder."""
+        folder, _, name = path.rpartition("/")
+        return not is_ignored(name) and self.partitioning.contains_files(folder.split("/") if folder else ())
+
+    def _committed_files(
+        self, files: ListedFiles, committed: Sequence[str], filter_: BoundPartitionFilter | None
+    ) -> ListedFiles:
+        """Return the listed files with committed paths.
+
+        Raises TableFormatError if a committed file is missing. Files that are never listed are not checked.
+        """
         present = {file.path: file for file in files}
-        for path in committed:
-            if path not in present and contains_files(path) and all(map(may_contain_files, parents(path))):
-                raise TableFormatError(
-                    f"{location.full_path(path)} is missing, although {location.full_path(LOG)} says that it was "
-                    f"committed; restore the file, or remove the folder {LOG} to read all files of the folder"
-                )
         committed_files = ListedFiles()
         for path in committed:
             if path in present:
                 committed_files.add(present[path])
-        return committed_files, overlapping
+            elif self._is_listed_file(path) and all(
+                self._is_listed_folder(parent, filter_) for parent in parents(path)
+            ):
+                log = self.location.full_path(LOG)
+                raise TableFormatError(
+                    f"{self.location.full_path(path)} is missing, although {log} says that it was committed; restore "
+                    f"the file, or remove the folder {LOG} to read all files of the folder"
+                )
+        return committed_files
 
     def data_files(
         self, files: ListedFiles, bind: Callable[[Sequence[str]], BoundPartitionFilter]

@@ -7,7 +7,7 @@ files would be counted, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import TypeAlias
@@ -132,30 +132,32 @@ class OverlappingTables:
         if not tables:
             return
         location = self._location
-        first, kind = tables[0]
-        unsupported = self._formats[kind].unsupported
-        if not first and unsupported:
+        folder, kind = tables[0]
+        if folder:
+            raise TableFormatError(self._tables_below_message(tables))
+        if unsupported := self._formats[kind].unsupported:
             raise TableFormatError(
                 f"{location.uri} is the folder of a {kind} table; {kind} tables are not supported: {unsupported}"
             )
-        if not first:
-            raise TableFormatError(
-                f"{location.uri} is the folder of a table of the format {kind}, {_REASON}; leave out `format: files`"
-            )
+        raise TableFormatError(
+            f"{location.uri} is the folder of a table of the format {kind}, {_REASON}; leave out `format: files`"
+        )
+
+    def _tables_below_message(self, tables: Sequence[tuple[str, str]]) -> str:
+        """Return the message that names tables below the location, given as (path below the location, format)."""
+        location = self._location
         kinds = {kind for _, kind in tables}
         names = [location.full_path(folder) for folder, _ in tables]
         if len(kinds) > 1:
             names = [f"{name} ({kind})" for name, (_, kind) in zip(names, tables, strict=True)]
         shown = [*names[:_MAX_NAMED], *(["others"] if len(names) > _MAX_NAMED else [])]
         listed = " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
-        subject = f"the {kind} " if len(kinds) == 1 else "the "
+        subject = f"the {min(kinds)} " if len(kinds) == 1 else "the "
         advice = f"name {'one' if len(shown) > 1 else names[0]}"
         if refused := sorted({kind for kind in kinds if self._formats[kind].unsupported}):
             kind = refused[0]
             advice = f"{kind} tables are not supported: {self._formats[kind].unsupported}"
-        raise TableFormatError(
-            f"{location.uri} holds {subject}{'tables' if len(shown) > 1 else 'table'} {listed}, {_REASON}; {advice}"
-        )
+        return f"{location.uri} holds {subject}{'tables' if len(shown) > 1 else 'table'} {listed}, {_REASON}; {advice}"
 
     def _is_table(self, folder: str, kind: str) -> bool:
         """Return whether a folder below the location is a table of a format.

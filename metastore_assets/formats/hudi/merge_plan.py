@@ -20,6 +20,9 @@ from metastore_assets.formats.hudi.slices import FileSlice, parse_data_file_name
 from metastore_assets.formats.hudi.timeline import HudiState, Timeline
 from metastore_assets.storage.location import StoredFile
 
+LogRanges = tuple[tuple[tuple[int, int], ...], ...]
+"""Position and length of blocks, for each log file of a slice."""
+
 
 @dataclass(frozen=True)
 class PlannedSlice:
@@ -29,8 +32,8 @@ class PlannedSlice:
     """The slice. Log files without changes that belong to the state are left out."""
     merge_plan: HudiMergePlan | None
     """How hudi-rs merges the slice; None if the base file is read without hudi-rs."""
-    log_ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
-    """Position and length of the blocks that apply, for each log file. Empty if all blocks of all log files apply.
+    log_ranges: LogRanges = ()
+    """The blocks that apply, for each log file. Empty if all blocks of all log files apply.
 
     Up to table version 6 writers append blocks to existing log files, and failed writes leave blocks there.
     """
@@ -59,21 +62,7 @@ class MergePlanner:
             raise TableFormatError(f"{uri} has base files in HFile, which has no reader")
         if not file_slice.logs and file_slice.kind != "lance":
             return PlannedSlice(file_slice, None)
-        ranges: tuple[tuple[tuple[int, int], ...], ...] = ()
-        if self._timeline.layout == 1:
-            blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}
-            instants = live_instants(chain.from_iterable(blocks.values()), self._state.includes)
-            applied = {stored: applied_blocks(headers, instants) for stored, headers in blocks.items()}
-            file_slice = replace(file_slice, logs=tuple(stored for stored in file_slice.logs if applied[stored]))
-            ranges = tuple(tuple(block.content_range for block in applied[stored]) for stored in file_slice.logs)
-        else:
-            instants = tuple(
-                dict.fromkeys(
-                    parsed.instant
-                    for stored in file_slice.logs
-                    if (parsed := parse_data_file_name(stored.path.rpartition("/")[2]))
-                )
-            )
+        file_slice, instants, log_ranges = self._select_logs(file_slice)
         if not instants and file_slice.kind != "lance":
             return PlannedSlice(file_slice, None)
         if file_slice.kind == "orc":
@@ -93,7 +82,19 @@ class MergePlanner:
                 f"{uri}: the file group {file_slice.file_id} has log files of concurrent writes, whose order is not "
                 "defined"
             )
-        return PlannedSlice(file_slice, HudiMergePlan(rules, self.schema.avro, instants), ranges)
+        return PlannedSlice(file_slice, HudiMergePlan(rules, self.schema.avro, instants), log_ranges)
+
+    def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
+        """Return a slice with the log files that apply, the instants of their writes, and `PlannedSlice.log_ranges`."""
+        if self._timeline.layout == 1:
+            blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}
+            instants = live_instants(chain.from_iterable(blocks.values()), self._state.includes)
+            applied = {stored: applied_blocks(headers, instants) for stored, headers in blocks.items()}
+            logs = tuple(stored for stored in file_slice.logs if applied[stored])
+            log_ranges = tuple(tuple(block.content_range for block in applied[stored]) for stored in logs)
+            return replace(file_slice, logs=logs), instants, log_ranges
+        names = [parse_data_file_name(stored.path.rpartition("/")[2]) for stored in file_slice.logs]
+        return file_slice, tuple(dict.fromkeys(name.instant for name in names if name)), ()
 
     def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
         """Return the block headers of a log file, from the cache or, if they are not cached, from the file."""

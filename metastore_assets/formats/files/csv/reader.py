@@ -148,9 +148,8 @@ class CsvReader:
         headers = [
             has_header if option is None else option for option, has_header in zip(configured, detected, strict=True)
         ]
-        types: dict[str, Types] = {}
-        reasons: dict[tuple[str, pa.DataType], TypeReason] = {}
-        planned = []
+        planned: list[PlannedFile] = []
+        summaries: list[tuple[str, CsvSummary]] = []
         resolved = [summary.resolved(header) for (_, _, summary), header in zip(files, headers, strict=True)]
         names = {column.name for summary in resolved for column in summary.columns}
         for (path, reader, _), summary, header in zip(files, resolved, headers, strict=True):
@@ -158,19 +157,15 @@ class CsvReader:
                 has_headers = any(headers)
                 columns = set() if has_headers else names or set(reader.options.columns or ["f0"])
                 reader, summary = _plan_blank_lines(f"{table}: {path}", reader, summary.blank_lines, columns)
-            for column in summary.columns:
-                types[column.name] = types.get(column.name, column.types) & column.types
-                for mismatch in column.ruled_out:
-                    value = "a value" if mismatch.text is None else f"{mismatch.text!r:.100}"
-                    reason = TypeReason(column.name, mismatch.type, f"{value} in {path}, line {mismatch.line}")
-                    reasons.setdefault((column.name, mismatch.type), reason)
+            summaries.append((path, summary))
             # A file without rows has no header.
             planned.append(
                 PlannedFile(summary.row_count, replace(reader, options=replace(reader.options, header=bool(header))))
             )
+        types, reasons = _merge_columns(summaries)
         declared = dict(files[0][1].declared) if files else {}
         fields = [pa.field(name, declared.get(name) or preferred(fits)) for name, fits in types.items()]
-        return planned, fields, list(reasons.values())
+        return planned, fields, reasons
 
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
@@ -218,6 +213,22 @@ class CsvReader:
         texts = {name: replace_null_texts(column, self.options) for name, column in zip(names, columns, strict=True)}
         parsed = [_parse_column(texts[field.name], field, block, first, self.options) for field in schema]
         return pa.RecordBatch.from_arrays(parsed, schema=schema)
+
+
+def _merge_columns(summaries: Sequence[tuple[str, CsvSummary]]) -> tuple[dict[str, Types], list[TypeReason]]:
+    """Return the types that all values of each column fit, by column name, and a reason for each other type.
+
+    `summaries` has the path and the summary of each file. Columns are in the order of first occurrence.
+    """
+    types: dict[str, Types] = {}
+    reasons: dict[tuple[str, pa.DataType], TypeReason] = {}
+    for path, column in ((path, column) for path, summary in summaries for column in summary.columns):
+        types[column.name] = types.get(column.name, column.types) & column.types
+        for mismatch in column.ruled_out:
+            value = "a value" if mismatch.text is None else f"{mismatch.text!r:.100}"
+            reason = TypeReason(column.name, mismatch.type, f"{value} in {path}, line {mismatch.line}")
+            reasons.setdefault((column.name, mismatch.type), reason)
+    return types, list(reasons.values())
 
 
 def _plan_blank_lines(
