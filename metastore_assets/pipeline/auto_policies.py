@@ -48,11 +48,16 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_class
 
 _OVERESTIMATE = 1.1
-"""Upper bound of the ratio between the estimate of a sketch and the true number of distinct values, see `distinct`."""
+"""Upper bound of the ratio of a sketch's estimate to the true number of distinct values, see `statistics.distinct`."""
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
-    """Return the reason why an enumerated `auto` column becomes estimated; None if it stays enumerated."""
+    """Return the reason why an enumerated `auto` column becomes estimated; None if it stays enumerated.
+
+    Args:
+        distinct: Approximate number of distinct values.
+        values: Number of values.
+    """
     if distinct > FREQUENCY_LIMIT:
         return f"about {distinct:,} distinct values, more than {FREQUENCY_LIMIT:,}"
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
@@ -61,21 +66,36 @@ def why_estimated(distinct: int, values: int) -> str | None:
 
 
 def why_enumerated(distinct: int, values: int) -> str | None:
-    """Return the reason why an estimated `auto` column becomes enumerated again; None if it stays estimated."""
+    """Return the reason why an estimated `auto` column becomes enumerated again; None if it stays estimated.
+
+    Args:
+        distinct: Approximate number of distinct values.
+        values: Number of values.
+    """
     if 2 * distinct <= FREQUENCY_LIMIT and (2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values):
         return f"about {distinct:,} distinct values among {values:,}: few enough to be enumerated"
     return None
 
 
 def why_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return the reason why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated."""
+    """Return the reason why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated.
+
+    Args:
+        distinct: Approximate number of distinct values.
+        values: Number of values.
+    """
     if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
         return f"about {distinct:,} of {values:,} values are distinct: few of them can occur twice"
     return None
 
 
 def why_not_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return the reason why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted."""
+    """Return the reason why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted.
+
+    Args:
+        distinct: Approximate number of distinct values.
+        values: Number of values.
+    """
     if 2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values:
         return f"about {distinct:,} distinct values among {values:,}: they repeat, so that value counts are shorter"
     return None

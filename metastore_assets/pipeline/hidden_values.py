@@ -107,7 +107,13 @@ def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Sche
 
 
 def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: SnapshotMetadata) -> None:
-    """Raise ConfigError if partition keys or another column reveal the values of a hidden column."""
+    """Raise ConfigError if partition keys or another column reveal the values of a hidden column.
+
+    Args:
+        table: The table.
+        spec: The profile spec, with the policies of all columns.
+        snapshot: The snapshot, with the partition columns and the columns that are computed from others.
+    """
     if not table.hides_values:
         return
     hidden = [leaf for leaf, policy in spec.leaves if policy.values == "hidden"]

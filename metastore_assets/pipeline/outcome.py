@@ -60,7 +60,7 @@ class RefreshResult:
     fragments_removed: int
     fragments_unchanged: int
     fragments_profiled: int
-    """Fragments that were read. Added fragments whose profile was stored are not read."""
+    """Number of fragments that were read. Added fragments whose profile was stored are not read."""
     partitions_changed: tuple[str, ...]
     """Keys of the partitions whose profile was merged, including those of added partitions."""
     partitions_removed: tuple[str, ...]

@@ -107,8 +107,8 @@ class TypeChange:
     before: pa.DataType
     now: pa.DataType
     reason: str | None
-    """The content that did not fit the earlier type, and its file. Only for formats that infer types from file
-    contents."""
+    """The content that did not fit the earlier type, and its file; None unless the format infers types from the
+    contents of files."""
 
     def to_json(self) -> dict[str, object]:
         """Return the change as an item of `type_changes`, which a refresh and its plan print."""
@@ -398,7 +398,7 @@ class _AffectedPartitions:
     before: Mapping[str, Sequence[FragmentEntry]]
     """The fragments in the published version, by partition key."""
     fragments: Mapping[str, Mapping[str, str]]
-    """The path of each fragment of the snapshot, by partition key and id. Partitions without fragments are missing."""
+    """The fragments of the snapshot: {partition key: {fragment id: path}}. Partitions without fragments are missing."""
     requested: set[str]
     """Keys of the partitions whose fragments the request reads again."""
 

@@ -26,7 +26,7 @@ class SnapshotChanges:
     """Fragments that the version does not have, or has with another partition key or path, sorted by (partition_key,
     id)."""
     removed: Mapping[str, FragmentEntry]
-    """Fragments of the version that the snapshot does not have with the same partition key and path, by key."""
+    """Fragments of the version that the snapshot does not have with the same id, partition key and path, by key."""
     unchanged: tuple[Fragment, ...] = ()
     """Fragments that both the version and the snapshot have, in partitions that are read again on request."""
     comparison: str = ""

@@ -97,11 +97,11 @@ class Environment:
     updates: dict[str, Part] = field(default_factory=dict)
     """Updates in memory, by node."""
     replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """By node, all previous rows of the keys in the node's update, if they were read and are few."""
+    """{node: all previous rows of the keys in its update}, if they were read and are few."""
     contents: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """By sum stage, all of its current rows, if they have changed and are few."""
+    """{sum stage: all of its current rows}, if they have changed and are few."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
-    """By delta root, its added and removed rows."""
+    """{delta root: its added and removed rows}."""
     written: list[str] = field(default_factory=list)
     """Files of loaded content, which are deleted if loading fails."""
 

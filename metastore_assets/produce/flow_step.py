@@ -36,9 +36,9 @@ class StepInput:
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
     """Added and removed rows of delta roots."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """By root, the version of its source that the root reaches with this step, if the source has versions."""
+    """{root: version of its source that this step reaches}, for roots whose source has versions."""
     loaded: Mapping[str, DatasetState] = field(default_factory=dict)
-    """By node, content that replaces all of the node's content."""
+    """{node: content that replaces all of its content}."""
 
     def newer_than(self, applied: Mapping[str, int]) -> StepInput:
         """Return the input without the updates that were applied before.
@@ -125,6 +125,12 @@ def receive_update(env: Environment, typed: Typed, update: External, *, sort: bo
     """Validate the update of a root, and return it as a frame. An update of many rows becomes a temporary file.
 
     Each row has the tombstone column, which is true for a deleted key.
+
+    Args:
+        env: The environment of the step.
+        typed: The root.
+        update: The rows of the update.
+        sort: Whether to sort the update first. Otherwise it must be sorted by key.
     """
     frames = (
         frame.with_columns((pl.col(CHANGE) == DELETE).alias(TOMBSTONE))[:, typed.content.file_schema.names]
@@ -147,7 +153,14 @@ def receive_update(env: Environment, typed: Typed, update: External, *, sort: bo
 
 
 def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
-    """Return a state with the same rows after all due merges; `full` leaves one run per shard."""
+    """Return a state with the same rows after all due merges.
+
+    Args:
+        env: The environment of the merges.
+        graph: The nodes by name.
+        base: The state to compact.
+        full: Whether to merge all runs of each shard into one.
+    """
     check_declared(graph, base, frozenset(), env.storage.uri())
     work = Work(env.runner, Spool(env.storage, env.folder, env.settings, in_memory=False))
 
@@ -168,7 +181,14 @@ def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState,
 
 
 def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: AbstractSet[str], uri: str) -> None:
-    """Raise StageChangedError if the declaration of a stage that is not rebuilt differs from the stored one."""
+    """Raise StageChangedError if the declaration of a stage that is not rebuilt differs from the stored one.
+
+    Args:
+        graph: The declared nodes, by name.
+        base: The state with the stored declarations.
+        rebuilt: Names of the nodes that are rebuilt or loaded.
+        uri: The URI of the dataflow's storage, for the message.
+    """
     for name, state in base.stages.items():
         typed = graph.get(name)
         if typed is not None and name not in rebuilt and typed.fingerprint != state.fingerprint:

@@ -40,6 +40,12 @@ class Loader:
         """Return the loader of a root or a sum stage. Raises GraphError for other nodes.
 
         A stage with a Produce function cannot be loaded, because its key-mappings are unknown.
+
+        Args:
+            typed: The root or the sum stage.
+            storage: The storage of the runs.
+            folder: Folder of the runs.
+            settings: Sizes of the runs.
         """
         if not isinstance(typed.node, Root | SumStage):
             raise GraphError(

@@ -51,7 +51,14 @@ class StepStates:
 
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
-    """Apply a validated update to a root, and return the root's new state."""
+    """Apply a validated update to a root, and return the root's new state.
+
+    Args:
+        env: The environment of the step.
+        root: The root.
+        before: The state of the root before the step.
+        incoming: The update, as `receive_update` returned it.
+    """
     step = _NodeStep(env, root, before, env.spool(part_rows([incoming])))
     return step.apply(Instructions([incoming], []))
 

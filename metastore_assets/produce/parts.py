@@ -124,9 +124,15 @@ def sample_part_keys(storage: ObjectStore, run_schema: RunSchema, parts: Sequenc
 def merge_parts(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """Merge the rows of all parts in a key range.
+    """Merge the rows of all parts in a key range, and yield them, sorted.
 
     A unit (rows that are replaced together) is never split between frames.
+
+    Args:
+        storage: The storage of parts that are files.
+        run_schema: Columns and order of the parts.
+        parts: The parts.
+        key_range: The range. By default all keys.
     """
     streams = [scan_part(storage, run_schema, part, key_range) for part in parts]
     for frames in align_streams(streams, run_schema.unit):
@@ -142,7 +148,15 @@ def scan_part(
     key_range: KeyRange = EVERYTHING,
     columns: Sequence[str] | None = None,
 ) -> Stream:
-    """Return a stream of a part's rows in a key range, with all columns or some."""
+    """Return a stream of a part's rows in a key range.
+
+    Args:
+        storage: The storage of parts that are files.
+        run_schema: Columns and order of the part.
+        part: The part.
+        key_range: The range. By default all keys.
+        columns: The columns to return; None for all.
+    """
     if isinstance(part, Run):
         return read_run(storage, part, run_schema, key_range, columns)
     names = part.columns if columns is None else list(columns)
@@ -150,7 +164,14 @@ def scan_part(
 
 
 def find_in_part(storage: ObjectStore, run_schema: RunSchema, part: Part, keys: pl.DataFrame) -> Stream:
-    """Return a stream of the rows of a part whose key is one of some sorted keys."""
+    """Return a stream of the rows of a part whose key is in `keys`.
+
+    Args:
+        storage: The storage of parts that are files.
+        run_schema: Columns and order of the part.
+        part: The part.
+        keys: The keys, sorted.
+    """
     if isinstance(part, Run):
         return find_in_run(storage, part, run_schema, keys, run_schema.file_schema.names)
     return Stream([run_schema.group.semi(part, keys)], part.clear())

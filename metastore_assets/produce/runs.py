@@ -165,7 +165,15 @@ def read_run(
     key_range: KeyRange = EVERYTHING,
     columns: Iterable[str] | None = None,
 ) -> Stream:
-    """Return a stream of the rows of a run in a key range, by row groups."""
+    """Return a stream of the rows of a run in a key range. Row groups outside the range are not read.
+
+    Args:
+        storage: The storage of the run.
+        run: The run.
+        run_schema: Columns and order of the run.
+        key_range: The range. By default all keys.
+        columns: The columns to return; None for all.
+    """
     names = run_schema.file_schema.names if columns is None else list(columns)
     return Stream(_read(storage, run, run_schema, key_range, names), run_schema.empty[:, names])
 

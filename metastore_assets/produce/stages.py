@@ -26,8 +26,8 @@ class Batch:
     keys: pa.Table
     """The distinct source keys, ascending."""
     ports: tuple[pa.Table, ...]
-    """Per port a table with the column `_source` (int64: row number in `keys`) and the value columns, sorted by
-    `_source`.
+    """One table for each port, with the column `_source` (int64: row number in `keys`) and the value columns, sorted
+    by `_source`.
 
     The values of one key are ordered by feeder, in declaration order, and within a feeder as stored."""
 

@@ -49,7 +49,7 @@ class FlowState:
 
     stages: Mapping[str, StageState] = field(default_factory=dict)
     sources: Mapping[str, int] = field(default_factory=dict)
-    """By root, the last version of its source that was applied, if the source has versions."""
+    """{root: last version of its source that was applied}, for roots whose source has versions."""
 
     def paths(self) -> set[str]:
         """Return the paths of all files, relative to the dataflow's storage."""

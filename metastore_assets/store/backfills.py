@@ -33,7 +33,7 @@ class BackfillRecord:
     since: int = 0
     """The newest version when the backfill started; 0 if there was none."""
     done: dict[str, int] = field(default_factory=dict)
-    """The finished partitions: by key, the version in which the partition was finished."""
+    """The finished partitions: {partition key: version in which the partition was finished}."""
 
     @classmethod
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:

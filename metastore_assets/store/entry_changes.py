@@ -254,6 +254,7 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_ste
     def write(
         parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
     ) -> tuple[SegmentFile, ...]:
+        """Merge parts of the stored segments, with the changes if requested, into new files; see `WriteMerged`."""
         sources, row_count = [], 0
         for part in parts:
             segment = stored.open_files(part.files)

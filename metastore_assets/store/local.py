@@ -294,7 +294,13 @@ class _LocalOutput(io.RawIOBase):
 
 
 def store_error(verb: str, full_path: str, error: OSError) -> StoreError:
-    """Return a StoreError for a failed system call: the action, the file, the reason, and what to do."""
+    """Return a StoreError for a failed system call, with the file, the reason, and what to do.
+
+    Args:
+        verb: What was tried, for the message, such as `read`.
+        full_path: Path of the file.
+        error: The error of the system call.
+    """
     if error.errno == errno.ENOENT and verb == "read":
         return ObjectNotFoundError(f"{full_path} does not exist")
     cause = _ADVICE.get(error.errno or 0, error.strerror or str(error))

@@ -107,9 +107,9 @@ class PartitionIndex:
     files: SegmentFiles
     """The files of the index, with the statistics of all partitions by column."""
     unindexed: tuple[UnindexedPartition, ...] = ()
-    """Partitions that the segments lack, or have in an older state."""
+    """Partitions that the files lack, or have with older statistics."""
     removed: tuple[str, ...] = ()
-    """Keys of partitions that the version has removed, and that the segments may still have."""
+    """Keys of partitions that the version does not have, and that the files may still have."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class FragmentEntry:
     """Identities of columns that the data file has and the profile lacks."""
     files: ProfileFiles
     not_enumerated: tuple[str, ...] = ()
-    """Field ids of columns that have too many values to enumerate, although the profile spec allows enumeration."""
+    """Field ids of columns without value counts, although the profile spec allows them: the values hardly repeat."""
 
     @property
     def key(self) -> str:
@@ -341,10 +341,10 @@ class Decision:
     since: int
     """The version that made the decision."""
     distinct: int
-    """The approximate number of distinct values at that time. If the column changes much, the decision is made again.
-    """
+    """The approximate number of distinct values in the version that records the decision. If it changes much, the
+    decision changes."""
     values: int
-    """The number of values at that time."""
+    """The number of values in the version that records the decision."""
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ class Version:
     spec_id: str
     """Key into `specs`: the profile spec with which the partitions and the table were merged."""
     specs: Mapping[str, Mapping[str, str]]
-    """The profile specs: by spec id and field id, the column spec fingerprint of each profiled top-level column."""
+    """The profile specs: {spec id: {field id of a profiled top-level column: fingerprint of its column spec}}."""
     fragments: Sequence[FragmentEntry]
     """The fragments of the snapshot."""
     partitions: Sequence[PartitionEntry]
@@ -416,8 +416,8 @@ class Version:
     retired: Sequence[RetiredFragment] = ()
     """Fragments that recent versions removed."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
-    """By field id, how the frequencies of a column with the policy `auto` are stored. Columns whose values were always
-    enumerated have no decision."""
+    """{field id: how the column's frequencies are stored} for the policies `auto` and `repeated`. Columns whose values
+    were always enumerated have no decision."""
     value_counts: ValueCountFiles | None = None
     """The value counts of the table; None if no column has any."""
     index: SegmentFiles | None = None

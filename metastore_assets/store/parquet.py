@@ -219,7 +219,13 @@ class ParquetObject:
 
 
 def open_parquet(source: Input, uri: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
-    """Return a Parquet object that is open for reading. Raises CorruptionError if it is truncated or not Parquet."""
+    """Return a Parquet object that is open for reading. Raises CorruptionError if it is truncated or not Parquet.
+
+    Args:
+        source: The open object.
+        uri: URI of the object, for errors.
+        metadata: The footer, if it was read before; None to read it.
+    """
     with parquet_errors(uri):
         return ParquetObject(source, uri, metadata)
 

@@ -32,7 +32,7 @@ class PendingFiles:
     files: tuple[ObjectInfo, ...]
     """The pending files, oldest first."""
     markers: dict[str, ObjectInfo]
-    """Markers by the path of the cleared file, which may be deleted already."""
+    """{path of a cleared file: its marker}. The cleared file may be deleted already."""
 
     @classmethod
     def among(cls, infos: Iterable[ObjectInfo]) -> PendingFiles:

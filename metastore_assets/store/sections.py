@@ -308,10 +308,15 @@ class SectionReader:
         return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
 
     def read_section(self, name: str, limit: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of a section, or its first `limit` rows. Raises KeyError if there is no such section.
+        """Return the rows of a section. Raises KeyError if there is no such section.
 
-        Only the row groups of these rows, and only `columns`, are read. The last row group that was read completely is
-        cached, because the next section often shares it.
+        Only the row groups of these rows are read. The last row group that was read completely is cached, because the
+        next section often shares it.
+
+        Args:
+            name: The section.
+            limit: Number of first rows to return; None for all rows.
+            columns: The columns to read; None for all.
         """
         section = self._sections[name]
         count = section.row_count if limit is None else min(section.row_count, max(0, limit))

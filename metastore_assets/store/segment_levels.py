@@ -29,7 +29,7 @@ from metastore_assets.store.segments import (
 )
 
 _GROWTH = 8
-"""A segment is absorbed when it has more than this fraction of the keys of the next older one."""
+"""A segment is absorbed when the next older one has at most this many times as many keys."""
 _MIN_ABSORBED = 1 / 8
 """A segment with less than this fraction of the keys of a file is not absorbed. It is merged with newer ones first."""
 _WORK_PER_KEY = 32
@@ -70,7 +70,7 @@ class SegmentMerge(Generic[Batch]):
 WriteMerged: TypeAlias = Callable[[Sequence[SegmentPart], bool, bool, int], Sequence[SegmentFile]]
 """Merges parts of segments, the oldest first, and returns the new files in ascending order of their keys. The other
 arguments: whether the commit's changes are merged, too, as the newest part; whether tombstones are written; and the
-number of keys from which a file ends."""
+number of keys after which a file is closed."""
 
 
 def update_levels(

@@ -37,7 +37,7 @@ _COLUMN_FOOTER_BYTES = 85
 _COMPRESSION = 4
 """How many times smaller rows are in a file than in memory."""
 MAX_BOUND = 1024
-"""Maximum length of a key that the version's document names as the first or the last one of a file."""
+"""Maximum length of a first or last key of a file that the version's document records."""
 
 
 @dataclass(frozen=True)

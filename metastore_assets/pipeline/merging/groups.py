@@ -72,7 +72,7 @@ class GroupChildren:
     """The children of a group in the next version: the changes since the published version."""
 
     changed: Mapping[str, Child]
-    """The children that the published version lacks, or has in another form, by key."""
+    """The children that are new, or that differ from the published child with the same key, by key."""
     removed: frozenset[str]
     """Keys of the children that only the published version has."""
     count: int

@@ -176,7 +176,7 @@ class _Update:
     shape: TreeShape
     load: LoadBranches = field(default=lambda names: {})
     opened: set[str] = field(default_factory=set)
-    """Names of the stored branches that the next tree does not have, or has in another form."""
+    """Names of the stored branches that the next tree does not have, or that change."""
 
     def apply(self, name: str, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]) -> _Node | str | None:
         """Apply changes to one part of a tree, and return the changed part; None if no children remain.
