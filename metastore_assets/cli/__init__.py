@@ -18,7 +18,7 @@ from metastore_assets.startup import (
 
 
 def main() -> NoReturn:
-    """Run the command that the arguments of this process name, and exit with its status."""
+    """Run the command line of this process, and exit with its status."""
     fast_exit = FastExit()
     try:
         run()
@@ -29,10 +29,7 @@ def main() -> NoReturn:
 
 
 def run() -> NoReturn:
-    """Run the command that the arguments of this process name.
-
-    Always raises SystemExit with the exit status.
-    """
+    """Run the command line of this process. Always raises SystemExit with the exit status."""
     # A signal raises an exception, so that temporary files are removed before the process ends.
     install_signal_handlers()
     hide_pandas()

@@ -1,4 +1,4 @@
-"""JSON documents that several commands write."""
+"""Functions that build JSON documents for several commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Detail = Literal["summary", "selected", "full"]
-"""The columns for which `show` reads singleton counts and entropy: none, those that the user named, or all."""
+"""The columns for which `show` reads singleton counts and entropy: none (`summary`), those that the user named
+(`selected`), or all (`full`)."""
 
 
 def show_answer(
@@ -31,12 +32,12 @@ def show_answer(
     """Return column statistics as the JSON document of `show`.
 
     Args:
-        table: The table or filtered view that the statistics are from.
+        table: The table or filtered view to which the statistics belong.
         rows: The statistics of the columns to show.
-        current: Whether the version describes the current snapshot; None when that is unknown.
-        partition: The key of the partition that the statistics are of; None for the whole table.
-        detail: Which columns have singleton counts and entropy. For a partition, they are computed from all of its
-            value counts, so only `selected` gives them.
+        current: Whether the version describes the current snapshot; None if unknown.
+        partition: The key of the partition to which the statistics belong; None for the whole table.
+        detail: Which columns have singleton counts and entropy. For a partition, only `selected` gives them, because
+            they are computed from all of its value counts.
     """
     spreads, built = {}, {}
     if partition is None and rows and detail != "summary":
@@ -58,9 +59,9 @@ def show_answer(
 def read_shapes(
     table: Table | FilteredView, rows: Sequence[ColumnStatistics], partition: str | None = None
 ) -> Mapping[str, Sequence[int]]:
-    """Return a small histogram of each column: the frequencies of at most `SHAPE_BINS` bins, by column name.
+    """Return the frequencies in at most `SHAPE_BINS` bins of each column's histogram, by column name.
 
-    Columns without a stored histogram are omitted. The list is empty for a column without finite values.
+    Columns without a stored histogram are left out. The list is empty for a column without finite values.
     """
     shapes: dict[str, list[int]] = {}
     for row in rows:
@@ -73,7 +74,7 @@ def read_shapes(
 
 
 def version_to_json(version: VersionSummary) -> Json:
-    """Return number, snapshot, times and sizes of a version as the JSON object that `tables` and `versions` list."""
+    """Return number, snapshot, times and sizes of a version as a JSON object, for `tables` and `versions`."""
     return {
         "version": version.version,
         "snapshot": version.snapshot,

@@ -1,7 +1,7 @@
 """Shell completion of table names, column names and partition keys.
 
-Another user may have written the configuration in the working folder, and pressing Tab must have no effects.
-Completion therefore resolves no environment variables, and reads only the configuration and a root on local disk.
+Pressing Tab must have no effects, even if another user wrote the configuration in the working folder. Completion
+therefore replaces no environment variables, and reads only the configuration and a root on local disk.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TIMEOUT = 2.0
 
 
 def complete_tables(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the matching table names that the command line does not name yet.
+    """Return the matching names of configured tables, without those that are already in the command line.
 
-    They are the configured tables, and the tables of databases at their last listing.
+    Databases have the tables of their last listing.
     """
 
     def list_names() -> list[str]:
@@ -44,10 +44,7 @@ def complete_tables(context: click.Context, parameter: click.Parameter, incomple
 
 
 def _recorded_table_names(context: click.Context) -> list[str]:
-    """Return the names of databases' tables at the last listing.
-
-    A new listing would query catalogs, which may take long.
-    """
+    """Return the names of the tables in databases, from their last listing. A new listing might take too long."""
     from metastore_assets.databases import expand_databases, recorded_listings
 
     config = _local_config(context)
@@ -66,7 +63,7 @@ def complete_column(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_columns(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return completions of the last name in a list of columns such as `a,"b,c"`."""
+    """Return the matching columns for the last name in a list such as `a,"b,c"`, without those already in the list."""
     before, comma, last = incomplete.rpartition(",")
     named = set(next(csv.reader([before]), []))
     columns = [_quote(name) for name in _names_of_table(context, _column_names) if name not in named]
@@ -79,7 +76,7 @@ def complete_partition(context: click.Context, parameter: click.Parameter, incom
 
 
 def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return an item that makes the shell complete file names."""
+    """Return an item that makes the shell itself complete file names."""
     return _items([incomplete], "file")
 
 
@@ -88,9 +85,9 @@ def _invocation(context: click.Context) -> Invocation:
 
 
 def _local_config(context: click.Context) -> MetastoreConfig | None:
-    """Return the configuration with variables unresolved.
+    """Return the configuration, in which variables are not replaced; None if its root is not on local disk.
 
-    Return None if the root contains a variable or is not on local disk.
+    The result is also None if the root contains a variable.
     """
     from metastore_assets.config import read_config
     from metastore_assets.store.objects import ObjectStore
@@ -103,7 +100,7 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
 
 
 def _names_of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
-    """Return the result of `names` for the newest version of the table in the command line."""
+    """Call `names` with the newest version of the table in the command line; empty after a timeout or error."""
     from metastore_assets.metastore import Metastore
 
     def list_names() -> list[str]:
@@ -130,10 +127,7 @@ def _quote(name: str) -> str:
 
 
 def _names_in_time(list_names: Callable[[], list[str]]) -> list[str]:
-    """Return the names that `list_names` returns.
-
-    Return none after a timeout or an error, which completion cannot show.
-    """
+    """Call `list_names`; return an empty list after a timeout or an error, which completion cannot show."""
     names: list[str] = []
 
     def run() -> None:

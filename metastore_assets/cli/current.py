@@ -1,4 +1,4 @@
-"""A check in the background whether a version describes the current snapshot of its table.
+"""A background check whether a version describes the current snapshot of its table.
 
 A version is the published statistics of a table at one snapshot.
 """
@@ -23,7 +23,7 @@ _TIMEOUT = 10.0
 
 
 class CurrentCheck:
-    """A request for a table's current snapshot. A background thread sends it when the object is created."""
+    """A request for a table's current snapshot, which a background thread sends as soon as the object exists."""
 
     def __init__(self, config: MetastoreConfig, table: str) -> None:
         self._config = config
@@ -36,7 +36,11 @@ class CurrentCheck:
         self._thread.start()
 
     def is_current(self, version: Version) -> tuple[bool | None, str | None]:
-        """Return whether the version describes the table's current snapshot; None and a one-line reason if unknown."""
+        """Wait for the answer, and return whether the version describes the table's current snapshot.
+
+        Returns:
+            True or False, and None. If it is unknown, None and a one-line reason.
+        """
         # Wait in short intervals, because a long wait might not notice a signal; see `install_signal_handlers`.
         end = time.monotonic() + _TIMEOUT
         while self._thread.is_alive() and time.monotonic() < end:

@@ -1,6 +1,6 @@
-"""The JSON documents that commands print with `--json`, as models from which their JSON schemas are generated.
+"""Models of the JSON documents that commands print with `--json`, from which JSON schemas are generated.
 
-The models describe documents; commands do not create them. Tests validate the output of every command.
+Commands do not use the models. Tests validate the output of every command with them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SCHEMA_VERSION = "1.0"
-"""The version of all schemas. The first number rises if a key is removed or changes its meaning or type; the second one
-rises if a key is added."""
+"""The version of all schemas. The first number rises if a key is removed, or changes its meaning or type. The second
+number rises if a key is added."""
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 Integer = int | str
-"""A whole number; a text if it is beyond 2^53."""
+"""A whole number; a text if its absolute value is beyond 2^53."""
 Number = float | str | None
 """A number; a text for NaN, infinities and decimals; null if it is unknown."""
 Value = Any
@@ -52,14 +52,14 @@ class VersionSummary(Document):
 
 
 class TableSummary(Document):
-    """A configured table and its newest version, whose values are null if there is none."""
+    """A configured table and its newest version. Without a version, the values from `version` on are null."""
 
     table: str
     uri: str
     format: str | None
     catalog: str | None
     dropped: str | None
-    """Why the table is treated as dropped from its catalog; null if it exists."""
+    """Why the table counts as dropped from its catalog; null if it exists."""
     version: int | None
     snapshot: str | None
     committed_at: str | None
@@ -125,16 +125,16 @@ class StatisticsDocument(Document):
 
 
 class PolicyDecision(Document):
-    """The decision of an automatic policy."""
+    """The decision of `frequencies: auto` about a column."""
 
     frequencies: str
     reason: str
     since: int
-    """The version that decided it."""
+    """The number of the version that made the decision."""
 
 
 class BuiltValueCountsDocument(Document):
-    """The way in which the value counts of a column were built."""
+    """How the value counts of a column were last built from profiles."""
 
     algorithm: str
     where: str
@@ -273,7 +273,7 @@ class StatisticPoint(Document):
 
 
 class Eliminations(Document):
-    """The numbers of fragments that a conjunct of the predicate rules out, by statistic."""
+    """The number of fragments that one conjunct of the predicate rules out by one statistic."""
 
     conjunct: str
     statistic: str
@@ -282,7 +282,7 @@ class Eliminations(Document):
 
 
 class EliminatedFragmentDocument(Document):
-    """A fragment that the query need not read, with the reason."""
+    """A fragment that the query need not read, with the conjunct and the statistic that rule it out."""
 
     path: str
     conjunct: str
@@ -317,7 +317,7 @@ class PrunedFiles(Document):
     read: FilesAndBytes
     """The files of the Metastore that the command read."""
     eliminated: list[EliminatedFragmentDocument] = Field(default=[])
-    """The other fragments; absent without `--explain`."""
+    """The fragments that need not be read; absent without `--explain`."""
 
 
 class RowEstimate(Document):
@@ -343,11 +343,11 @@ class RowCountDocument(Document):
 
 
 class ClusteredColumn(Document):
-    """The clustering of a column, which decides how many files a query can skip."""
+    """The clustering of a column: how many files a query that filters by the column can skip."""
 
     column: str
     depth: float | None
-    """The average number of files that may hold a value."""
+    """The average number of files that may contain a value."""
     deepest: int | None
     skipped: float | None
     """The share of files that a query for one value skips."""
@@ -446,7 +446,7 @@ class ComparedColumnDocument(Document):
     kolmogorov_smirnov: Number
     jensen_shannon: Number
     over: str | None
-    """What the distances are computed over."""
+    """The parts over which the distances are computed, such as bins or values."""
     guarantee: Guarantee
     reason: str | None
     before: StatisticsDocument | None
@@ -474,7 +474,7 @@ class CheckedPartition(Document):
 
 
 class CheckedPartitions(Document):
-    """The results of a check by partition."""
+    """The numbers of partitions by the status of a check, and the first ones that did not pass."""
 
     passed: int
     failed: int
@@ -507,9 +507,9 @@ class CheckResultDocument(Document):
     guarantee: str | None
     advice: str | None
     measures: dict[Measure, Number]
-    """The numbers that the check compared. Which ones there are depends on the check."""
+    """The numbers that the check compared. Their names depend on the kind of the check."""
     partitions: CheckedPartitions | None = Field(default=None)
-    """Absent if the check has no results of partitions."""
+    """Absent if the check was not evaluated by partition."""
 
 
 class CheckResults(Document):
@@ -536,7 +536,7 @@ class SuggestedChecks(Document):
 
 
 class WrongNumber(Document):
-    """A stored number that differs from the computed one."""
+    """A stored number that differs from the number computed from the files."""
 
     level: str
     name: str
@@ -568,7 +568,7 @@ class VerificationDocument(Document):
 
 
 class LawViolation(Document):
-    """The data that violates a law."""
+    """A law that a user-defined statistic violates, with the data."""
 
     law: str
     type_class: str
@@ -639,9 +639,13 @@ class Purge(Expiry):
     """The answer of `purge`."""
 
     published: int
+    """The number of the version that the purge published."""
     unfinished: int
+    """The number of removed files that no version referenced."""
     outdated: int
+    """The number of remaining profiles with columns that the table no longer has."""
     not_reached: list[str]
+    """Places outside of the root that may contain values."""
     exports: list[ExportedTarget]
 
 
@@ -718,12 +722,12 @@ class Refreshed(Document):
 
 
 class StageDocument(Document):
-    """A stage of a plan. Each stage has `stage` and `summary`, and the other keys that describe its work."""
+    """A stage of a plan. Each has `stage` and `summary`. The other keys describe its work, and may be absent."""
 
     stage: str
     summary: str
     rule: str = Field(default="")
-    """How the work is decided that is not known before profiling."""
+    """The rule by which work is decided that is unknown before profiling."""
     fragments: int = Field(default=0)
     bytes: int = Field(default=0)
     reused: int = Field(default=0)
@@ -735,7 +739,7 @@ class StageDocument(Document):
     total: int = Field(default=0)
     """The number of partitions of the snapshot."""
     changed_by: list[str] = Field(default=[])
-    """The names of earlier stages that may add or remove partitions."""
+    """The names of earlier stages that may still add partitions to this stage or remove some."""
     version: int = Field(default=0)
     previous: int = Field(default=0)
     """The number of the version before; 0 if there is none."""
@@ -760,9 +764,9 @@ class RefreshPlan(Document):
     removed_partitions: list[str]
     type_changes: list[TypeChangeDocument]
     read_again: dict[str, dict[str, int]]
-    """By column, the numbers of fragments without a stored output, by the name of the output."""
+    """For each column, the number of fragments without a stored output, by the name of the output."""
     may_read_again: dict[str, int]
-    """By column, the number of fragments that may have to be read for its repeated values."""
+    """For each column, the number of fragments that may have to be read to find its repeated values."""
     bytes_to_read: Integer
     stages: list[StageDocument]
 
@@ -832,7 +836,7 @@ class SuggestedPolicy(Document):
     policy: str
     reason: str
     active: bool
-    """Whether it takes effect, or is written as a comment."""
+    """Whether it takes effect. If not, it is written as a comment."""
 
 
 class FoundTableDocument(Document):
@@ -902,7 +906,7 @@ class StoppedServer(Document):
 
 
 class ServerStatus(Document):
-    """The answer of `spark-server status`; the other keys are absent if no server runs."""
+    """The answer of `spark-server status`. If no server runs, it has only the key `running`."""
 
     running: bool
     url: str = Field(default="")
@@ -920,7 +924,7 @@ class StartedServer(Document):
 
 
 def _remove_defaults(schema: dict[str, Any]) -> None:
-    """Remove the defaults of a model's JSON schema: they only mark keys that may be absent."""
+    """Remove the defaults from a model's JSON schema, because they only mark keys that may be absent."""
     for key in schema.get("properties", {}).values():
         key.pop("default", None)
 
@@ -959,7 +963,7 @@ DOCUMENTS: Mapping[str, TypeAdapter[Any]] = {
     "verify": TypeAdapter(VerificationDocument),
     "versions": TypeAdapter(list[VersionSummary]),
 }
-"""What each command prints as one line of JSON."""
+"""The model of one line of JSON that each command prints, by the command's name."""
 
 
 def command_schema(command: str) -> dict[str, Any]:
@@ -972,7 +976,7 @@ def command_schema(command: str) -> dict[str, Any]:
 
 
 def all_schemas() -> dict[str, Any]:
-    """Return the version, and the JSON schemas of all commands by name, which share their definitions."""
+    """Return one document with the version and the JSON schemas of all commands, by the command's name."""
     keys, definitions = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in DOCUMENTS.items()])
     return {
         "$schema": _DIALECT,

@@ -18,7 +18,7 @@ _FRESHNESS = {True: (", current", "green"), False: (", outdated", "yellow"), Non
 
 
 def draw_table_heading(page: Page, answer: Answer) -> None:
-    """Draw a line with the table, its partition and predicate, its row count, and whether the version is current."""
+    """Draw a line with the table, partition and predicate, the row count, and whether the version is current."""
     subject = answer["uri"] if "uri" in answer else answer["table"]
     partition = f" {answer['partition']}" if answer.get("partition") is not None else ""
     where = f" where {answer['where']}" if "where" in answer else ""
@@ -54,9 +54,14 @@ def draw_column_heading(page: Page, column: Answer) -> None:
 
 
 def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose: bool) -> None:
-    """Draw one line for each partition key.
+    """Draw a line for each partition key. Without `verbose`, of more than ten keys only the first and the last.
 
-    If there are many keys and `verbose` is false, draw only the first and the last.
+    Args:
+        page: The page to draw on.
+        keys: The keys.
+        sign: The sign before each key, such as `+`.
+        style: The style of a line.
+        verbose: Whether to draw all keys.
     """
     is_short = verbose or len(keys) <= _FEW_KEYS
     for key in keys if is_short else keys[:1]:
@@ -67,14 +72,20 @@ def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose
 
 
 def draw_hidden_columns(page: Page, headings: Sequence[str]) -> None:
-    """Draw a line that names the columns of a grid that did not fit; nothing if all did."""
+    """Draw a line that names the columns of a grid for which there was no room; nothing if there are none."""
     if headings:
         for line in wrap(f"not shown: {', '.join(headings)} (see --json)", page.width, 2):
             page.line(Styled(f"  {line}", "dim"))
 
 
 def wrap(sentence: str, width: int | None, indentation: int) -> list[str]:
-    """Return the lines of a sentence that is wrapped to the width of the page; one line if the width is None."""
+    """Wrap a sentence to lines.
+
+    Args:
+        sentence: The sentence.
+        width: The width of the page; None for no limit, and so one line.
+        indentation: The number of cells by which the caller will indent each line.
+    """
     return [sentence] if width is None else textwrap.wrap(sentence, max(20, width - indentation))
 
 
@@ -104,16 +115,13 @@ def bar(part: float, total: float, width: int) -> str:
 
 
 def sparkline(counts: Sequence[int]) -> str:
-    """Return a line of vertical bars, one terminal cell for each count. Only zero is blank."""
+    """Return a line of vertical bars, one terminal cell for each count: ` ▁▄█`. Only zero is blank."""
     maximum = max(counts, default=0)
     return "".join(_BLOCKS[_bar_height(count, maximum, 8)] for count in counts)
 
 
 def chart(counts: Sequence[int], height: int) -> list[str]:
-    """Return vertical bars, one terminal cell wide, as `height` lines from top to bottom.
-
-    Only zero is blank.
-    """
+    """Return vertical bars, one terminal cell wide, as `height` lines from top to bottom. Only zero is blank."""
     maximum = max(counts, default=0)
     levels = [_bar_height(count, maximum, 8 * height) for count in counts]
     return ["".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in range(height - 1, -1, -1)]

@@ -21,11 +21,11 @@ from metastore_assets.report.text import to_one_line
 
 SUCCESS = 0
 CHECK_FAILED = 1
-"""The command worked, and what it checked does not hold."""
+"""The command worked, and a check that it made failed."""
 BAD_USAGE = 2
 """The command line is wrong; nothing was done."""
 ERROR = 3
-"""A configuration, table, root or value is wrong, or something failed."""
+"""A configuration, table, root or value is wrong, or an operation failed."""
 INTERRUPTED = 130
 """Ctrl-C, or a declined confirmation. SIGTERM ends a command with 143 and SIGHUP with 129."""
 BROKEN_PIPE = 141
@@ -43,7 +43,7 @@ class Invocation:
 
 
 class Interrupted(Exception):
-    """An exception instead of KeyboardInterrupt, for which click would print more than one line."""
+    """Raised instead of KeyboardInterrupt, for which click would print more than one line."""
 
 
 class MetastoreGroup(click.Group):
@@ -57,10 +57,7 @@ class MetastoreGroup(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command line and exit.
-
-        With `standalone_mode=False`, return the result or raise the error instead.
-        """
+        """Run a command line, and exit with its status. With `standalone_mode=False`, return its result instead."""
         if COMPLETION_VARIABLE in os.environ:
             from metastore_assets.cli.shells import register_shells
 
@@ -86,10 +83,7 @@ class MetastoreGroup(click.Group):
 
 
 def run_to_status(run: Callable[[], object], invocation: Invocation) -> int:
-    """Call `run`, report its error on stderr, and return the exit status.
-
-    The status is the int that `run` returns; 0 if it returns anything else.
-    """
+    """Call `run`, and return the exit status: the int that it returns, or else 0. Report an error on stderr."""
     try:
         status = run()
         return status if isinstance(status, int) else SUCCESS
@@ -109,15 +103,15 @@ def run_to_status(run: Callable[[], object], invocation: Invocation) -> int:
 
 
 def raise_interrupt(error: Exception) -> None:
-    """Raise the KeyboardInterrupt or SystemExit that caused the error; do nothing if there is none."""
+    """Raise the KeyboardInterrupt or SystemExit that caused an error. Does nothing if there is none."""
     if (interrupt := find_interrupt(error)) is not None:
         raise interrupt from None
 
 
 def find_interrupt(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
-    """Return the KeyboardInterrupt or SystemExit that is the error or caused it; None if there is none.
+    """Return the KeyboardInterrupt or SystemExit that an error is or was caused by; None if there is none.
 
-    An interrupted call to Spark raises another error, whose context is the interrupt.
+    For example, an interrupted call to Spark raises another error, whose context is the interrupt.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -133,7 +127,7 @@ def report_error(error: Exception, invocation: Invocation, subject: str = "") ->
     Args:
         error: The error.
         invocation: The global options.
-        subject: The object that the error is about, to precede the message; empty if the message names it.
+        subject: The object that the error is about, to be put before the message; empty if the message names it.
     """
     if invocation.debug:
         _write(remove_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
@@ -158,10 +152,9 @@ def _error_text(error: Exception) -> str:
 
 
 def _main_line(message: str) -> str:
-    """Return the most informative line of a message.
+    """Return the most informative line of a message: the first one, or the one after the last Python traceback.
 
-    This is the first line, except in an error of Spark with the traceback of a Python worker: there it is the line
-    after the traceback.
+    Errors of Spark contain the traceback of a Python worker.
     """
     lines = message.strip().splitlines() or [""]
     traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]
@@ -181,7 +174,13 @@ def print_note(message: str) -> None:
 
 
 def _write(text: str, color: str | None = None, rest: str = "") -> None:
-    """Write a line to stderr: a text in a colour, if the terminal shows colours, then a text without colour."""
+    """Write a line to stderr.
+
+    Args:
+        text: The beginning of the line.
+        color: The colour of the beginning, if the terminal shows colours; None for none.
+        rest: The rest of the line, without colour.
+    """
     styled = click.style(text, fg=color) if color and uses_colors(sys.stderr) else text
     with contextlib.suppress(BrokenPipeError):
         click.echo(styled + rest, err=True)

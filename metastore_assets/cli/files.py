@@ -10,12 +10,12 @@ from metastore_assets.errors import MetastoreError
 
 
 def write_atomically(path: Path, content: str, *, replace: bool = True, advice: str) -> None:
-    """Write a text to a temporary file and rename that to `path`.
+    """Write a file completely or not at all, by way of a temporary file in the same folder.
 
     Args:
-        path: The file.
+        path: The path of the file.
         content: The text.
-        replace: Whether to replace a file that exists.
+        replace: Whether an existing file is replaced. If not, it is an error.
         advice: Advice for the message if the file cannot be written.
 
     Raises:

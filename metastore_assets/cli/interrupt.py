@@ -13,18 +13,17 @@ from typing import NoReturn
 _CLEANUP_TIMEOUT = 3.0
 """Seconds that an interrupted command has to clean up before the process ends."""
 _PAUSE = 0.05
-"""Seconds after which an interrupt that Python ignored is raised again."""
+"""Seconds until an interrupt that Python ignored is raised again."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit, and end the process if that has no effect.
+    """Make SIGTERM and SIGHUP raise SystemExit, and end the process if it does not react to them or to Ctrl-C.
 
-    A thread ends the process if it still runs a few seconds after one of these signals or Ctrl-C. Python raises the
-    exception of a signal when the main thread returns from its wait. That may never happen, because clients of object
-    stores let the system restart interrupted waits. Ending the process without cleaning up is safe, because readers
-    see
-    a file only once a version references it.
+    Python raises the exception of a signal when the main thread returns from its wait. That may never happen, because
+    clients of object stores let the system restart interrupted waits. Therefore a thread ends the process if it still
+    runs three seconds after a signal. This is safe without cleaning up, because readers see a file only once a version
+    references it.
     """
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)
@@ -40,9 +39,9 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again that Python has ignored, as it does in callbacks of a fork.
+    """Raise an interrupt again if Python has ignored it, for example in a callback of a fork.
 
-    Other errors go to the default hook.
+    This is a hook for all ignored exceptions. Others are passed to the default hook.
     """
     error = unraisable.exc_value
     if isinstance(error, KeyboardInterrupt):
@@ -64,7 +63,11 @@ def _interrupt_later(number: signal.Signals) -> None:
 
 
 def _end_process(reader: int) -> NoReturn:
-    """Wait for a signal, give the main thread time to clean up, and end the process."""
+    """Wait for a signal, give the main thread three seconds to clean up, and end the process.
+
+    Args:
+        reader: The descriptor of a pipe to which Python writes the number of each signal.
+    """
     while True:
         [number] = os.read(reader, 1)
         if number in _SIGNALS:

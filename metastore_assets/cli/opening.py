@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load_config(invocation: Invocation) -> MetastoreConfig:
-    """Load the configuration file of an invocation and validate its checks. Raises ConfigError."""
+    """Load the configuration file that the command line names, with its checks. Raises ConfigError if it is invalid."""
     from metastore_assets.checks.entries import load_checked_config
 
     return load_checked_config(invocation.config)
@@ -34,9 +34,12 @@ def open_metastore(config: MetastoreConfig) -> Metastore:
 
 
 def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
-    """Return the configuration with the tables of its databases, and True if every catalog answered.
+    """Add the tables in the databases of a configuration to its tables. Raises ConfigError if a catalog is invalid.
 
-    Prints notes to stderr that name the skipped and the dropped tables. Raises ConfigError.
+    Notes on stderr name tables that are left out, and tables that were dropped.
+
+    Returns:
+        The configuration with all tables, and whether every catalog answered.
     """
     if not config.databases:
         return config, True
@@ -56,7 +59,7 @@ def add_database_tables(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]
 
 
 def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the table of that name from the configuration or one of its databases. Raises ConfigError."""
+    """Return the table with a name, from the configuration or one of its databases. Raises ConfigError without one."""
     if not config.databases:
         return config.table(name)
     from metastore_assets.databases import find_table
@@ -65,10 +68,10 @@ def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def resolve_table_name(config: MetastoreConfig, name: str) -> str:
-    """Return the name of a table that is configured or published. Raises ConfigError for any other name.
+    """Return the name of a configured or published table unchanged. Raises ConfigError for any other name.
 
-    Catalogs are queried only for a name that is neither configured nor published. Published versions are therefore
-    readable even if the catalog does not answer or no longer has the table.
+    Catalogs get requests only for a name that is neither configured nor published. So published versions can be read
+    even if the catalog does not answer or no longer has the table.
     """
     if config.databases and all(table.name != name for table in config.tables):
         try:
@@ -83,7 +86,7 @@ def open_version(config: MetastoreConfig, name: str, version: VersionReference |
 
     Args:
         config: The configuration.
-        name: The name of a table of the configuration or of one of its databases.
+        name: The name of a table in the configuration or in one of its databases.
         version: A number, a snapshot id or a time; None for the newest version.
 
     Raises:
@@ -105,9 +108,9 @@ def open_version(config: MetastoreConfig, name: str, version: VersionReference |
 def open_relation(
     config: MetastoreConfig, name: str, where: str | None, partition: str | None, version: VersionReference | None
 ) -> Iterator[tuple[Table | FilteredView, str | None]]:
-    """Open a version of a table, or a filtered view of it with the rows that match a predicate.
+    """Open a version of a table, or with a predicate a view of its matching rows.
 
-    If the filtered view read files, a note on stderr says how many at the end of the block.
+    If the view had to read files of the table, a note on stderr says how many, after the block.
 
     Args:
         config: The configuration.
@@ -117,7 +120,7 @@ def open_relation(
         version: A number, a snapshot id or a time; None for the newest version.
 
     Yields:
-        The table or its filtered view, and the key of the partition.
+        The table or view, and the key of the partition; None for the whole table.
 
     Raises:
         VersionNotFoundError, ConfigError, PartitionNotFoundError, PredicateError, ColumnNotFoundError, LiteralError
@@ -147,7 +150,13 @@ def open_relation(
 
 
 def column_to_answer(table: Table | FilteredView, column: str, partition: str | None) -> Answer:
-    """Return the statistics of a column in the form of `show --json`. Raises ColumnNotFoundError."""
+    """Return the statistics of a column as `show --json` prints them. Raises ColumnNotFoundError.
+
+    Args:
+        table: The table or filtered view.
+        column: The dotted path of the column.
+        partition: The key of a partition; None for the whole table.
+    """
     from metastore_assets.lookup.json import column_to_json
 
     return column_to_json(table.statistics([column], partition=partition)[0])

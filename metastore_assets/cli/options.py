@@ -34,7 +34,7 @@ def _store_in_invocation(context: click.Context, option: click.Parameter, value:
 
 
 def global_options(command: Command) -> Command:
-    """Add `--config` and `--debug`, which may come before or after the command's name."""
+    """Add the options `--config` and `--debug`, which can come before or after the command's name."""
     config = click.option(
         "--config",
         type=click.Path(path_type=Path),
@@ -54,7 +54,7 @@ def global_options(command: Command) -> Command:
 
 
 def output_options(command: Command) -> Command:
-    """Add `--json` and the global options, which every command that prints an answer has."""
+    """Add `--json` and the global options, to a command that prints an answer."""
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document per line.")
     return as_json(global_options(command))
 
@@ -96,7 +96,7 @@ class VersionType(click.ParamType):  # type: ignore[type-arg]  # older releases 
     name = "version"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> VersionReference | None:
-        """Return the text, which `lookup.versions` parses. An empty text is wrong usage."""
+        """Return the text unchanged, because `lookup.versions` parses it. An empty text is a usage error."""
         if isinstance(value, str) and not value.strip():
             self.fail("a version is a number, a snapshot id or a time, and must not be empty", param, ctx)
         return value
@@ -112,7 +112,12 @@ version_option = click.option(
 
 
 def since_option(action: str, *, required: bool = False) -> Callable[[Command], Command]:
-    """Return the option `--since`, which names an earlier version. Its help text starts with `action`."""
+    """Return a decorator that adds the option `--since`, which names an earlier version.
+
+    Args:
+        action: The beginning of the help text.
+        required: Whether the option must be given.
+    """
     return click.option(
         "--since",
         type=VersionType(),
@@ -131,14 +136,15 @@ engine_option = click.option(
 
 
 def with_engine(config: MetastoreConfig, engine: str | None) -> MetastoreConfig:
-    """Return the configuration with its engine replaced by `engine`; unchanged if that is None."""
+    """Return a copy of the configuration with another engine; the configuration itself if `engine` is None."""
     return config if engine is None else config.model_copy(update={"engine": engine})
 
 
 def partitions_option(action: str) -> Callable[[Command], Command]:
-    """Return a `--partition` option that may be repeated.
+    """Return a decorator that adds an option `--partition`, which may be repeated.
 
-    Its help text starts with `action`, such as "Select this".
+    Args:
+        action: The beginning of the help text, such as `Select this partition`.
     """
     return click.option(
         "--partition",
@@ -151,10 +157,7 @@ def partitions_option(action: str) -> Callable[[Command], Command]:
 
 
 def parse_column_names(text: str | None) -> list[str] | None:
-    """Return the column names in a text such as `a,b`; None for None.
-
-    Double quotes enclose a name that contains a comma. Raises click.UsageError when the text names no column.
-    """
+    """Parse column names in a text such as `a,"b,c"`; None for None. Raises UsageError if the text names no column."""
     if text is None:
         return None
     fields = next(csv.reader([text], skipinitialspace=True), [])
@@ -165,7 +168,7 @@ def parse_column_names(text: str | None) -> list[str] | None:
 
 
 def _parse_option(text: str) -> tuple[str, Any]:
-    """Parse an option such as `header=false` into key and value. A value that is not JSON is a text."""
+    """Parse a text such as `header=false` to `("header", False)`. A value that is not JSON stays a text."""
     key, value = parse_pair(text)
     try:
         return key, json.loads(value)
@@ -174,7 +177,7 @@ def _parse_option(text: str) -> tuple[str, Any]:
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """Split a text such as `key=value` at the first `=`. Raises click.BadParameter."""
+    """Split a text such as `key=value` at the first `=`. Raises BadParameter if key or `=` are missing."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise click.BadParameter(f"{text!r} has no `=` after a name")
@@ -182,7 +185,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def absolute_location(uri: str) -> str:
-    """Return a local path as an absolute path, and a URI unchanged."""
+    """Make a local path absolute. A URI is returned unchanged."""
     return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
 
 

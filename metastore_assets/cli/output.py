@@ -1,6 +1,6 @@
 """The output of commands: JSON for programs, and pages of lines and grids for users.
 
-A page is as wide as the terminal. Without a terminal, its text is plain and nothing is cut off.
+A page is as wide as the terminal. Without a terminal, it has no colours, and nothing is truncated.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Answer = Mapping[str, Any]
 GAP = 2
 """Blank cells between the columns of a grid."""
 _MINIMUM_WIDTH = 20
-"""The width in cells below which a column of a grid is not truncated. A time is not longer."""
+"""The least width in cells to which a column of a grid is truncated. A time is not longer."""
 _MINIMUM_LAST_WIDTH = 16
-"""The same of the last column."""
+"""The least width in cells to which the last column of a grid is truncated."""
 _ANSI_CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -48,7 +48,7 @@ class GridColumn:
 
 
 Part = str | Styled
-"""A text of a line, or a cell of a grid."""
+"""A part of a line, or a cell of a grid."""
 Rows = Sequence[Sequence[Part]]
 
 
@@ -68,7 +68,7 @@ class Page:
         self._print(self._render(parts))
 
     def grid(self, columns: Sequence[GridColumn], rows: Iterable[Sequence[Part]], gap: int = GAP) -> None:
-        """Print a line of headings and one line for each row, without trailing blanks.
+        """Print a line of headings, then a line for each row, without trailing blanks and of any width.
 
         Args:
             columns: The columns.
@@ -85,16 +85,19 @@ class Page:
         self._print("\n".join(lines))
 
     def fitting_grid(self, columns: Sequence[GridColumn], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
-        """Print a grid that fits the terminal, and return the headings of the hidden columns, in their order.
+        """Print a grid that fits the terminal. Without a terminal, print it completely.
 
-        Long texts are truncated in the middle first. Numbers and columns without a heading, such as bars, are never
-        truncated. If that is not sufficient, columns are hidden. Without a terminal, everything is printed.
+        First, long texts are truncated in the middle. Numbers, and columns without a heading such as bars, are never
+        truncated. If that is not sufficient, columns are hidden.
 
         Args:
             columns: The columns.
             rows: The rows, each with one cell for each column.
             less_important: The headings of the columns that may be hidden, in the order of hiding. Columns without a
                 heading are hidden after them, the last one first.
+
+        Returns:
+            The headings of the hidden columns, in the order of `columns`.
         """
         if self.width is None:
             self.grid(columns, rows)
@@ -116,9 +119,14 @@ class Page:
         return [column.heading for index, column in enumerate(columns) if index not in shown and column.heading]
 
     def _limits(self, columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> dict[int, int]:
-        """Return the number of cells to which each long text column is truncated.
+        """Return the width in cells to which each long text column is truncated, by the column's index.
 
-        The columns share the space equally.
+        The columns share the available space equally.
+
+        Args:
+            columns: All columns.
+            widths: The width of each column without truncation.
+            shown: The indices of the columns that are shown.
         """
         assert self.width is not None
         minimal = {index: _minimal_cells(columns, widths, shown, index) for index in shown}
@@ -132,7 +140,7 @@ class Page:
         return limits
 
     def _render_row(self, columns: Sequence[GridColumn], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
-        """Return a row as a line: cells padded to the widths, without blanks after the last cell that has text."""
+        """Format a row as a line: cells padded to the widths, without blanks after the last cell with text."""
         last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
         parts: list[Part] = []
         for index, cell in enumerate(row[: last + 1]):
@@ -171,13 +179,13 @@ def _truncate(part: Part, limit: int | None) -> Part:
 
 
 def _minimal_width(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> int:
-    """Return the width in cells of a grid in which all long texts are truncated as much as possible."""
+    """Return the least width in cells to which a grid with the columns `shown` can be truncated."""
     cells = sum(_minimal_cells(columns, widths, shown, index) for index in shown)
     return cells + GAP * max(0, len(shown) - 1)
 
 
 def _minimal_cells(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int], index: int) -> int:
-    """Return the width in cells to which a column may be truncated; its own width if it is not text."""
+    """Return the least width in cells to which a column can be truncated. A column that is not text keeps its width."""
     column = columns[index]
     if column.right or not column.heading:
         return widths[index]
@@ -189,9 +197,9 @@ def answer(document: object, draw: Callable[[Page], None], *, as_json: bool) -> 
     """Write the answer of a command to stdout, as JSON or as a page.
 
     Args:
-        document: The answer as JSON values.
-        draw: A function that draws the same answer on a page.
-        as_json: Whether to write the document instead of the page.
+        document: The answer as a JSON value.
+        draw: Draws the same answer on a page.
+        as_json: Whether to write the JSON value instead of the page.
     """
     if as_json:
         write_json(document)
@@ -201,20 +209,20 @@ def answer(document: object, draw: Callable[[Page], None], *, as_json: bool) -> 
 
 def write_json(document: object) -> None:
     """Write a document to stdout as one line of JSON."""
-    # Outside UTF-8, every character beyond ASCII is escaped: JSON allows that and every terminal can print it.
+    # If stdout is not UTF-8, characters beyond ASCII are escaped: JSON allows that, and every terminal can print it.
     is_utf8 = (sys.stdout.encoding or "ascii").lower().replace("-", "") == "utf8"
     write_text(json.dumps(document, ensure_ascii=not is_utf8, allow_nan=False) + "\n")
 
 
 def write_text(text: str, err: bool = False, color: bool | None = None) -> None:
-    """Write a text to stdout or stderr and flush it.
+    """Write a text to stdout or stderr, and flush it.
 
-    If the reader of the pipe ended, as `head` does, end the command silently with the status `BROKEN_PIPE`.
+    If the reader of a pipe has ended, as `head` does, exit silently with the status `BROKEN_PIPE`.
 
     Args:
         text: The text; no line break is added.
         err: Whether to write to stderr.
-        color: Whether to write codes of colours; None to write them only to a terminal.
+        color: Whether to write the codes of colours in the text; None to write them only to a terminal.
     """
     try:
         click.echo(text, nl=False, err=err, color=color)

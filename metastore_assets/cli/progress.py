@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _FRAMES_PER_SECOND = 8
 _BAR_WIDTHS = range(8, 25)
-"""The possible widths of the bar in terminal cells; there is no bar if even the smallest does not fit."""
+"""The possible widths of the bar in terminal cells. If even the smallest does not fit, there is no bar."""
 _FIXED_WIDTH = 24
-"""Terminal cells for the spinner, the table's name and the time. The counts of a stage get the remaining ones."""
+"""Terminal cells that are reserved for the spinner, the table's name and the time."""
 
 
 class Watcher(Protocol):
@@ -31,7 +31,7 @@ class Watcher(Protocol):
         """Show the stage and the counts of a refresh's progress event."""
 
     def working(self, table: str, stage: str, counts: tuple[int, int, str] = (0, 0, "")) -> None:
-        """Show a stage of other work than a refresh, until the next event.
+        """Show a stage of work that is no refresh, until the next event.
 
         Args:
             table: The table's name; empty if the work is not about one table.
@@ -44,7 +44,7 @@ class Watcher(Protocol):
         """Show that a Spark session is being started, until the next event."""
 
     def spark_runs(self, spark: SparkSession) -> None:
-        """Start to count the tasks of this session."""
+        """Start to count the tasks of a session."""
 
     def hide(self) -> None:
         """Hide the line before other output is printed. The next event shows it again."""
@@ -72,8 +72,8 @@ class HiddenProgress:
 class ProgressLine:
     """A line that rich redraws several times a second: a spinner, the stage, its counts, and the elapsed time.
 
-    The line appears with the first event. Two events may be minutes apart. Between them, the line also counts the tasks
-    of Spark's running jobs.
+    The line appears with the first event. Events may be minutes apart, so the line also counts the finished tasks of
+    Spark's running jobs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -106,7 +106,7 @@ class ProgressLine:
         self._show(_format_stage(event), event)
 
     def working(self, table: str, stage: str, counts: tuple[int, int, str] = (0, 0, "")) -> None:
-        """Show a stage of other work than a refresh."""
+        """Show a stage of work that is no refresh."""
         from metastore_assets.pipeline.outcome import Progress
 
         self(Progress(table, stage, *counts))
@@ -116,7 +116,7 @@ class ProgressLine:
         self._show("starting Spark", None)
 
     def spark_runs(self, spark: SparkSession) -> None:
-        """Start to count the tasks of this session; a second session is ignored."""
+        """Start to count the tasks of a session. A second session is ignored."""
         if self._tasks is None:
             self._tasks = RunningTasks(spark)
 
@@ -166,7 +166,7 @@ class ProgressLine:
         return grid
 
     def _show(self, stage: str, event: Event | None) -> None:
-        """Show a stage with the counts of an event, or without counts. Spark's jobs so far are no longer counted."""
+        """Show a stage, with the counts of an event if there is one. Spark's earlier jobs no longer count."""
         is_new_stage = stage != self._stage_text
         if is_new_stage:
             self._counts_width = 0
@@ -181,7 +181,12 @@ class ProgressLine:
             self._live.refresh()
 
     def _update_estimated_end(self, read: int, remaining: int) -> None:
-        """Update the estimated end from the bytes read so far and the bytes that remain."""
+        """Update the estimated end.
+
+        Args:
+            read: The bytes that have been read so far.
+            remaining: The bytes that remain to be read.
+        """
         now = time.monotonic()
         if self._first_read is None or read < self._bytes_read:
             self._first_read = now, read
@@ -191,7 +196,7 @@ class ProgressLine:
         self._bytes_read = read
 
     def _remaining_seconds(self) -> float | None:
-        """Return the remaining seconds; None if unknown or already over."""
+        """Return the estimated remaining seconds; None if unknown, or if the estimated end is in the past."""
         if self._estimated_end is None or self._event is None or not self._event.total_bytes:
             return None
         seconds = self._estimated_end - time.monotonic()
@@ -200,7 +205,7 @@ class ProgressLine:
 
 @contextmanager
 def show_progress() -> Iterator[Watcher]:
-    """Show a progress line on stderr inside the block, if stderr is a terminal, and remove it afterwards."""
+    """Show a progress line on stderr during the block, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield HiddenProgress()
         return

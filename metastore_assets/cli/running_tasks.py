@@ -1,4 +1,4 @@
-"""A background count of the finished tasks of Spark's running jobs, while the command waits for these jobs."""
+"""A count of the finished tasks of Spark's running jobs, which is updated while the command waits for the jobs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _POLL_SECONDS = 0.25
 
 
 class RunningTasks:
-    """The numbers of finished and of all tasks of a session's running jobs.
+    """The numbers of finished tasks and of all tasks in a session's running jobs.
 
-    A thread polls Spark several times a second until the object is closed. With Spark Connect, there is no thread,
-    because the session calls a handler.
+    A thread polls a classic session several times a second until the object is closed. A session of Spark Connect calls
+    a handler instead.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -33,16 +33,16 @@ class RunningTasks:
         threading.Thread(target=self._watch, args=(tracker,), daemon=True).start()
 
     def count(self) -> tuple[int, int]:
-        """Return the numbers of finished and of all tasks of the running jobs; (0, 0) if there are none."""
+        """Return (finished tasks, all tasks) of the running jobs; (0, 0) if there are none."""
         return self._counts
 
     def forget(self) -> None:
-        """Ignore the jobs counted so far. Spark may still report them as running for a moment after they end."""
+        """Ignore the jobs that were counted so far. Spark may report them as running for a moment after they end."""
         self._newest_ignored_job = self._newest_job
         self._counts = (0, 0)
 
     def close(self) -> None:
-        """Stop the polling thread. A handler of Spark Connect remains registered."""
+        """Stop the polling thread. The handler of a Spark Connect session stays registered."""
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:

@@ -1,4 +1,4 @@
-"""Completion scripts for bash and fish, where click's own scripts fail on keys such as `day=2024`."""
+"""Completion for bash and fish. With click's own scripts, completion of keys such as `day=2024` fails."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the cursor and the word at the cursor.
+        """Return the words before the cursor, and the word at the cursor.
 
-        The completion script passes them in `COMP_LINE`. Without this variable, the script is click's own, and click
-        parses the words.
+        Our completion script passes them in `COMP_LINE`. Without this variable, click parses them for its own script.
         """
         if "COMP_LINE" not in os.environ:
             return super().get_completion_args()
@@ -49,9 +48,9 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         return words[:-1], words[-1].removesuffix(_CURSOR)
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
-        """Return completions of the part of the word that bash replaces.
+        """Return completions for the part of the word that bash replaces: `2024` in `day=2024`.
 
-        Special characters are escaped unless the user has opened a quote.
+        Special characters are escaped, unless the user has opened a quote.
         """
         completions = super().get_completions(args, incomplete)
         word = os.environ.get("COMP_WORD", "")

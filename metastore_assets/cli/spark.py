@@ -1,4 +1,4 @@
-"""The Spark session of one command. It is started on first use."""
+"""The Spark session of one command, which is started at first use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class LazySpark:
-    """A callable that returns the command's Spark session and starts it at the first call.
+    """A callable that returns the command's Spark session, and starts it at the first call.
 
-    At the end of a `with` block it closes Spark's log, which is an unnamed file. If an error needs the log as an
-    explanation, the log is first saved under a name that the error mentions.
+    It is used in a `with` block. If the block raises an error that Spark's log may explain, the log is saved to a file
+    that the error names. Otherwise the log is deleted.
     """
 
     def __init__(self, settings: Mapping[str, object], watcher: Watcher) -> None:
@@ -46,9 +46,9 @@ class LazySpark:
         return session
 
     def explain(self, error: BaseException) -> None:
-        """Save Spark's log and name its file in a note of the error.
+        """Save Spark's log, and add a note with its path to an error.
 
-        Do nothing without a log, for an interrupt, and for a MetastoreError, whose message is sufficient.
+        Does nothing without a log, for an interrupt, and for a MetastoreError, whose message is sufficient.
         """
         if self._log is not None and find_interrupt(error) is None and not isinstance(error, MetastoreError):
             error.add_note(f"see Spark's log in {self._log.save()}")

@@ -1,4 +1,4 @@
-"""The text of a new `metastore.yaml`: the tables, suggested policies, and comments that explain both."""
+"""The text of a new `metastore.yaml`: tables, suggested policies, and comments that explain both."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _NEAR_UNIQUE = 0.95
 """The share of distinct values from which a column looks like an identifier."""
 _MIN_VALUES = 20
-"""The number of values below which nothing is concluded from their distinct count."""
+"""The least number of values for a conclusion from their distinct count."""
 _LONG_TEXT = 200
 """The mean number of characters from which a column looks like free text."""
 _IDENTIFIER_CLASSES = ("int64", "uint64", "string", "binary", "uuid")
 _ALL_COLUMNS = "default"
-"""The key under `columns` for all other columns. A column of this name has no entry."""
+"""The key under `columns` for all other columns. A column with this name can have no entry."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PERSONAL = frozenset(
     (
@@ -69,7 +69,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class TableProposal:
-    """A table at a location: its configuration, its format, and the suggestions for its columns."""
+    """A table for the new configuration, with suggested policies for its columns."""
 
     config: TableConfig
     format: str
@@ -78,12 +78,12 @@ class TableProposal:
     bytes: int
     partition_columns: tuple[str, ...]
     profiled: bool
-    """Whether the suggestions follow from the data, and not only from the schema."""
+    """Whether the suggestions are based on the values of the columns. If not, they are based on the schema."""
     suggestions: tuple[Suggestion, ...]
 
     @property
     def names(self) -> list[str]:
-        """The name of the table in the Metastore, as the only item."""
+        """A list with the name of the table in the Metastore."""
         return [self.config.name]
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class TableProposal:
 
 @dataclass(frozen=True)
 class DatabaseProposal:
-    """A database of a catalog: its configuration, and the tables and views that the catalog lists."""
+    """A database for the new configuration, with the tables and views that its catalog lists."""
 
     config: DatabaseConfig
     listed: Sequence[ListedTable]
@@ -132,9 +132,9 @@ class DatabaseProposal:
 
 
 def find_database(config: DatabaseConfig) -> DatabaseProposal:
-    """Return the database of a configuration, with the tables that its catalog lists.
+    """Request the tables in a database from its catalog, and return the proposal.
 
-    Raises MetastoreError if the catalog does not have the database, or cannot be queried.
+    Raises MetastoreError if the catalog does not have the database, or does not answer.
     """
     from metastore_assets.config import CatalogConfig
     from metastore_assets.formats.catalogs.client import list_tables
@@ -144,9 +144,9 @@ def find_database(config: DatabaseConfig) -> DatabaseProposal:
 
 
 def find_table(config: TableConfig, folder: str) -> TableProposal:
-    """Return the table at the location of a configuration, with suggestions for its columns.
+    """Read a table, and return the proposal with suggestions for its columns.
 
-    A small table is profiled in a child process. For a large table, only the schema is read. Spark is never started.
+    A small table is profiled in a child process. Of a large table, only the schema is read. Spark is never started.
 
     Args:
         config: The configuration of the table, which names at least its location.
@@ -192,7 +192,7 @@ def _profile(config: TableConfig, folder: str) -> Sequence[ColumnStatistics]:
 
 
 class _SparkNeededError(Exception):
-    """An error that a small table has so many columns that its profiles would be merged with Spark."""
+    """Raised if a small table has so many columns that its profiles would be merged on Spark."""
 
 
 def _suggest_by_values(
@@ -227,7 +227,7 @@ def _suggest_by_values(
 
 
 def _suggest_by_names(columns: Iterable[LeafColumn]) -> Iterable[Suggestion]:
-    """Yield suggestions for columns by name and Arrow type. All of them are inactive."""
+    """Yield suggestions for columns, based on their names and types. All are inactive."""
     import pyarrow.types as t
 
     for column in columns:
@@ -253,7 +253,7 @@ def _hide(column: str) -> Suggestion:
 
 
 def _names(column: str, words: frozenset[str]) -> bool:
-    """Return whether the last name in a column's path contains one of some words: `customerId` contains `id`."""
+    """Return whether the last name in a column's path contains one of the words. `customerId` contains `id`."""
     last = column.rpartition(".")[2]
     return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
 
@@ -264,13 +264,13 @@ def format_config(
     file: Path,
     catalogs: Mapping[str, Any] = _NONE,
 ) -> str:
-    """Return the text of a configuration with some tables and databases.
+    """Return the text of a new configuration.
 
     Args:
         root: The folder or URI of the stored state, as the user wrote it.
         proposals: The tables and databases.
         file: The path of the configuration. Tables below its folder get relative paths.
-        catalogs: The settings of catalogs, by name.
+        catalogs: The settings of the catalogs, by name.
     """
     names = [name for item in proposals for name in item.names]
     first = names[0] if names else "TABLE"
@@ -352,7 +352,7 @@ def _database_lines(database: DatabaseProposal) -> list[str]:
 
 
 def _source_lines(table: TableProposal, folder: Path) -> list[str]:
-    """Return where the table is: its name in a catalog, which also decides the format, or its location."""
+    """Return the YAML lines that say where the table is: catalog and name, or location and format."""
     config = table.config
     if config.catalog is not None:
         name = str(getattr(config.catalog, "name", config.catalog))
@@ -371,23 +371,23 @@ def _relative(uri: str, folder: Path) -> str:
 
 
 def _flow(mapping: Mapping[str, Any]) -> str:
-    """Return a mapping as YAML in one line. Values that are not texts keep their types."""
+    """Format a mapping as YAML in one line. `${` is escaped, so that no text refers to a variable."""
     return json.dumps(mapping, ensure_ascii=False).replace("${", "$${")
 
 
 def _quoted_mapping(mapping: Mapping[str, Any]) -> str:
-    """Return a mapping as YAML in one line. References to variables stay references."""
+    """Format a mapping as YAML in one line, in which `${VARIABLE}` stays a reference."""
     return json.dumps(mapping, ensure_ascii=False)
 
 
 def _scalar(value: str) -> str:
-    """Return a text as YAML, in quotes if YAML could read it as anything else. A `${` is escaped."""
+    """Format a text as YAML, in quotes if YAML could read it as anything else. `${` is escaped."""
     is_plain = _PLAIN_SCALAR.fullmatch(value) and value.lower() not in _YAML_WORDS
     return value if is_plain else _quoted(value.replace("${", "$${"))
 
 
 def _quoted(value: object) -> str:
-    """Return a value as one line of YAML with all texts in double quotes."""
+    """Format a value as one line of YAML, with all texts in double quotes."""
     import yaml
 
     dumped = yaml.safe_dump(value, default_style='"', default_flow_style=True, width=1 << 31, allow_unicode=True)

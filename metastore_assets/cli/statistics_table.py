@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _CellLimits:
-    """The widths to which cells are shortened, in terminal cells; None means no limit."""
+    """The widths in terminal cells to which the cells of the grid are truncated; None means no limit."""
 
     names: int | None = None
     values: int | None = None
@@ -34,7 +34,7 @@ class _CellLimits:
 
 @dataclass(frozen=True)
 class _Field:
-    """A column of the grid and the function that formats its cells."""
+    """A column of the grid, and the function that formats its cell in a row."""
 
     column: GridColumn
     cell: Callable[[Row, _CellLimits], str]
@@ -82,9 +82,13 @@ def _percentile(fraction: float) -> Callable[[Row, _CellLimits], str]:
 
 
 def _value(row: Row, value: Any, limits: _CellLimits, marked: Callable[[str], str]) -> str:
-    """Format a minimum, maximum or percentile, shortened to the limits. A long timestamp is cut to its day.
+    """Format a minimum, maximum or percentile, truncated to the limits. Of a long timestamp, only the day stays.
 
-    `marked` puts the sign of a bound or an estimate before the text.
+    Args:
+        row: The statistics of the column.
+        value: The value in its JSON form; None if it is unknown.
+        limits: The limits.
+        marked: Puts the sign of a bound or an estimate, such as `~`, before a text.
     """
     if value is None:
         return text.ABSENT
@@ -100,7 +104,14 @@ def _value(row: Row, value: Any, limits: _CellLimits, marked: Callable[[str], st
 
 
 def _field(name: str, cell: Callable[[Row, _CellLimits], str], style: str = "", right: bool = False) -> _Field:
-    """Return a field whose heading is the label of the statistic `name`."""
+    """Create a field, whose heading is the label of a statistic.
+
+    Args:
+        name: The name of the statistic in `STATISTICS`.
+        cell: Formats a cell.
+        style: The style of the cells.
+        right: Whether the cells are aligned to the right.
+    """
     return _Field(GridColumn(STATISTICS[name].label, style=style, right=right), cell)
 
 
@@ -134,7 +145,7 @@ _LIMITS = (
     _CellLimits(16, 13, compact=True),
     _CellLimits(13, 12, compact=True, gap=1),
 )
-"""The limits to try, from wide to narrow. Fields are hidden only if the grid does not fit with the narrowest limits."""
+"""The limits to try, from wide to narrow. If the grid does not fit even with the narrowest, fields are hidden."""
 
 
 def draw_statistics(
@@ -144,16 +155,16 @@ def draw_statistics(
     complete: bool = False,
     complete_options: str = "",
 ) -> None:
-    """Draw a grid with a line for each column, then notes on columns without statistics and user-defined statistics.
+    """Draw a grid with a line for each column. Below it, draw user-defined statistics and why statistics are missing.
 
-    To fit the terminal, long texts are truncated first; then less important fields are hidden.
+    To fit the terminal, long texts are truncated first. Then less important fields are hidden.
 
     Args:
         page: The page to draw on.
         rows: The statistics of the columns.
-        shapes: The frequencies of the histogram's bins, by column name. They are drawn as sparklines.
-        complete: Whether to show all fields, in as many grids as they need.
-        complete_options: The command-line options that show all fields; a note about hidden fields names them.
+        shapes: The frequencies of the histogram's bins, by column name, which are drawn as sparklines.
+        complete: Whether to show all fields, in as many grids as necessary.
+        complete_options: The command-line options that show all fields, for the note on hidden fields.
     """
     fields = [field for field in _FIELDS if field is not _NANS or any(row["nan_count"] for row in rows)]
     if shapes:
@@ -186,7 +197,7 @@ def draw_statistics(
 
 
 def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
-    """Draw a line with duplicates, singletons and entropy for each column whose value counts contain all values."""
+    """Draw a line with duplicates, singletons and entropy for each column with complete value counts."""
     for row in rows:
         if row["entropy"] is not None:
             repeated, single = text.format_number(row["duplicate_count"]), text.format_number(row["singleton_count"])
@@ -201,10 +212,7 @@ def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], limits
 
 
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _CellLimits]:
-    """Return the fields that fit the width, and the widest cell limits with which these fields fit.
-
-    Less important fields are omitted if necessary.
-    """
+    """Return as many of the more important fields as fit the width, and the widest limits with which they fit."""
     narrow = {field.column.heading: _width(field, rows, _LIMITS[-1]) for field in fields}
     for headings in ((), *_HIDDEN_FIRST):
         for heading in headings:
@@ -219,10 +227,7 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
 
 
 def _split_fields(fields: Sequence[_Field], rows: Sequence[Row], limits: _CellLimits, width: int) -> list[list[_Field]]:
-    """Split the fields into as few grids as fit the width.
-
-    Each grid begins with the first field, the column's name.
-    """
+    """Split the fields into as few grids as fit the width. Each begins with the first field, the name."""
     first, *others = fields
     grids = [[first]]
     grid_width = _width(first, rows, limits)

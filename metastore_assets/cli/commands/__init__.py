@@ -27,7 +27,7 @@ _SECTIONS = {
 
 
 class CommandGroup(MetastoreGroup):
-    """The group of all commands. The module of a command is imported when the command is used."""
+    """The group of all commands. A command's module is imported when the command, or a list of all, is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
@@ -42,7 +42,7 @@ class CommandGroup(MetastoreGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands into the help, in sections."""
+        """Write the list of commands into the help text, in sections."""
         width = max(len(name) for name in self.list_commands(ctx))
         limit = formatter.width - 6 - width
         for title, names in _SECTIONS.items():

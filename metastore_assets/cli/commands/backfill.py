@@ -135,7 +135,7 @@ def backfill(
 
 @dataclass(frozen=True)
 class _Backfill:
-    """A planned backfill of a table. It processes the selected partitions in chunks."""
+    """A planned backfill of a table, which is executed in chunks of partitions."""
 
     config: MetastoreConfig
     table: TableConfig
@@ -144,7 +144,7 @@ class _Backfill:
     """`local` or `dagster`."""
 
     def run(self, invocation: Invocation, *, as_json: bool) -> int:
-        """Run the backfill, print its result even if it fails partway, and return the exit status."""
+        """Run the backfill, and return the exit status. The result is printed even if the backfill fails partway."""
         from metastore_assets.pipeline.backfill import BackfillResult
         from metastore_assets.pipeline.backfill import backfill as do_backfill
 
@@ -174,7 +174,7 @@ class _Backfill:
         return 0
 
     def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
-        """Return a context manager for the function that processes one chunk, in this process or as a Dagster run."""
+        """Return a context manager that yields the function to process a chunk, in this process or as a Dagster run."""
         if self.via == "local":
             from metastore_assets.pipeline.backfill import local_processor
 
@@ -189,7 +189,7 @@ class _Backfill:
 
 
 def _read_keys(file: str) -> tuple[str, ...]:
-    """Return the non-empty lines of a file, without surrounding whitespace. Raises click.UsageError."""
+    """Return the lines of a file or stdin, stripped and without empty ones. Raises UsageError if it cannot be read."""
     try:
         content = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -199,7 +199,7 @@ def _read_keys(file: str) -> tuple[str, ...]:
 
 
 def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
-    """Return a plan as a JSON object that has the keys of a result too."""
+    """Convert a plan to a JSON object, which has all keys of a result and more."""
     return {
         "table": plan.table,
         "partitions": len(plan.keys),
@@ -227,10 +227,7 @@ def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
 
 
 def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw a plan: the work of the backfill, and the keys of its partitions.
-
-    With `verbose`, draw all keys even if they are many.
-    """
+    """Draw a plan: the work of the backfill, and the keys of its partitions; all keys only with `verbose`."""
     heading = Styled(plan["table"], "bold")
     version = f"version {plan['version']}" if plan["version"] else "no version yet"
     page.line(heading, f" {version}, snapshot {text.make_printable(plan['snapshot'][:20])}: {_summary(plan)}")

@@ -70,13 +70,13 @@ def changes(
 
 
 def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
-    """Draw a grid for each changed column, then the numbers of unchanged and unknown columns.
+    """Draw a grid for each changed column, then the numbers of other columns: unchanged, and without value counts.
 
     Args:
         page: The page to draw on.
         document: The JSON answer.
         limit: The maximum number of values in each grid.
-        selected: Whether the user named the columns. If so, the page says for each column why its changes are unknown.
+        selected: Whether the user named the columns. Each column with unknown changes then has a line with the reason.
     """
     sides = f" version {document['before']['version']:,} → {document['after']['version']:,}"
     page.line(Styled(text.make_printable(document["table"]), "bold"), sides)
@@ -120,7 +120,7 @@ def _draw_column(page: Page, column: Answer, limit: int) -> None:
 
 
 def _largest_changes(rows: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
-    """Return the `limit` rows with the largest change of frequency, in the order of `rows`."""
+    """Return the rows with the largest changes of frequency, at most `limit`, in the order of `rows`."""
     sizes = [abs(int(row["after"] or 0) - int(row["before"] or 0)) for row in rows]
     largest = sorted(range(len(rows)), key=lambda index: -sizes[index])[:limit]
     return [rows[index] for index in sorted(largest)]

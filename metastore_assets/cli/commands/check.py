@@ -67,10 +67,7 @@ def check(
 
 
 def _draw(page: Page, document: Answer) -> None:
-    """Draw a grid of the checks, then the partitions that did not pass.
-
-    Checks with the status `unknown` are followed by advice.
-    """
+    """Draw a grid of the checks. Below it, draw the partitions that did not pass, and advice for `unknown` checks."""
     checks = document["checks"]
     heading = Styled(text.make_printable(document["table"]), "bold")
     page.line(heading, f" version {document['version']}: ", _verdict(document))
@@ -107,7 +104,7 @@ def _check_line(check: Answer) -> Sequence[Part]:
 
 
 def _to_one_line(sentence: str) -> str:
-    """Return a sentence on one printable line. Blanks are not changed, because values may contain several in a row."""
+    """Convert a sentence to one printable line. Runs of blanks stay, because they may be part of a value."""
     return text.make_printable(" ".join(line.strip() for line in sentence.splitlines()))
 
 

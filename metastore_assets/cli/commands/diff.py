@@ -74,9 +74,9 @@ def diff(
 
 
 def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
-    """Draw the two versions, changes of the schema, and a grid of the changed columns, the most shifted first.
+    """Draw the two versions, changes of the schema, and a grid of columns in decreasing order of the stability index.
 
-    With `everything`, the grid has the unchanged columns too.
+    The grid has the changed columns; with `everything`, all columns.
     """
     versions = zip(table_diff.tables, (table_diff.before, table_diff.after), strict=True)
     sides = [
@@ -107,7 +107,7 @@ def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
 
 
 def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
-    """Draw a line for an added, removed or renamed column, and a line for a changed type; otherwise nothing."""
+    """Draw lines that say that a column was added, removed or renamed, or has another type; nothing otherwise."""
     name = text.make_printable(column.name)
     statistics = column.after or column.before
     assert statistics is not None
@@ -124,9 +124,9 @@ def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
 
 
 def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
-    """Return the cells of a column's line: name, three facts, three distances, and the compared parts.
+    """Return the cells of a column's line: name, three facts, three distances, and what these were computed over.
 
-    Without distances, the last cell has the reason.
+    If there are no distances, the last cell has the reason.
     """
     distances = column.distances
     name = Styled(text.make_printable(column.name), f"bold {_STYLES[column.change]}".strip())
@@ -149,9 +149,13 @@ def _format_distance(value: float) -> str:
 
 
 def _format_sides(column: ColumnDiff, format_cell: Callable[[ColumnStatistics], str]) -> str:
-    """Format a column at both versions as `before → after`, or as one text if both are equal.
+    """Format a cell as `before → after`, or as one text if both are equal.
 
-    A column that only one version has is formatted as `→ after` or `before →`.
+    The cell of an added column is `→ after`, and that of a removed one `before →`.
+
+    Args:
+        column: The column at both versions.
+        format_cell: Formats the statistics of the column at one version.
     """
     sides = [None if row is None else format_cell(row) for row in (column.before, column.after)]
     if sides[0] == sides[1]:

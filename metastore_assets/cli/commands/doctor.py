@@ -54,7 +54,7 @@ def doctor(invocation: Invocation, names: tuple[str, ...], deep: bool, as_json: 
 
 
 def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *, deep: bool) -> Iterator[DoctorFinding]:
-    """Yield a finding for each check. Without a valid configuration, root and tables are skipped."""
+    """Make all checks, and yield their findings. Without a valid configuration, root and tables are not checked."""
     from metastore_assets.cli.diagnosis.access import check_root, check_table
     from metastore_assets.cli.diagnosis.environment import (
         check_dagster,
@@ -83,7 +83,14 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
 
 
 def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, DoctorFinding]:
-    """Return the configuration with the tables of databases, and the findings; None if it is not valid."""
+    """Read the configuration, with the tables in its databases; None if it is invalid.
+
+    The second result is the finding about the configuration.
+
+    Args:
+        invocation: The global options.
+        names: The names of tables, which the configuration must contain.
+    """
     from metastore_assets.cli.diagnosis.finding import DoctorFinding
     from metastore_assets.config.file import config_path
 
@@ -106,7 +113,7 @@ def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[Metastor
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw a line for each finding, followed by advice."""
+    """Draw each finding with its advice, then the number of findings by status."""
     width = max(len(finding["subject"]) for finding in result["findings"])
     for finding in result["findings"]:
         status = finding["status"]

@@ -1,4 +1,4 @@
-"""`metastore export`: write the newest version to where engines look for statistics, or look at what is there."""
+"""`metastore export`: write the newest version to where engines look for statistics, or inspect or remove exports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STYLES = {"written": "green", "current": "green", "behind": "yellow", "absent":
 
 
 def _choose_action(context: click.Context, option: click.Parameter, is_set: bool) -> None:
-    """Pass the name of a flag that is set to the command as `action`. Raises UsageError for a second flag."""
+    """Set the parameter `action` of the command to the name of a given flag. Raises UsageError for a second flag."""
     if is_set and context.params.setdefault("action", option.name) != option.name:
         raise click.UsageError("give only one of --status, --dry-run and --remove")
 
@@ -94,7 +94,7 @@ def export(
 
 
 def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
-    """Return what the next refresh reads, which includes what new targets need, as keys of the answer."""
+    """Return the keys of the answer that say what the next refresh reads, including what new targets need."""
     from metastore_assets.pipeline.refresh import plan_version
 
     plan = plan_version(config, table).to_json()

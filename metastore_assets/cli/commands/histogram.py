@@ -68,7 +68,7 @@ def _fitting_bins(width: int | None) -> int:
 
 
 def _draw(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
-    """Draw a line for each bin, or many bins as a chart."""
+    """Draw a line for each bin, or for many bins a chart. Then draw the number of infinite values."""
     draw_column_heading(page, column)
     if not bins:
         page.line(Styled("  no finite values", "dim"))
@@ -123,7 +123,7 @@ def _draw_chart(page: Page, type: str, bins: Sequence[Answer], width: int) -> No
 
 
 def _axis_labels(type: str, bins: Sequence[Answer], width: int) -> str:
-    """Return the line of labels below a chart: the first edge, the middle if there is room, and the last edge."""
+    """Return the line of labels below a chart: the first edge, the middle edge if there is room, and the last."""
     first = text.format_typed_value(bins[0]["minimum"], type, width // 2)
     last = text.format_typed_value(bins[-1]["maximum"], type, width // 2)
     middle = text.format_typed_value(bins[len(bins) // 2]["minimum"], type)

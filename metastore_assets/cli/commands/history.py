@@ -110,7 +110,7 @@ def _number_to_json(value: Any) -> Any:
 
 
 def _draw_versions(page: Page, name: str, records: Sequence[Record]) -> None:
-    """Draw sparklines of rows and bytes, and a line for each version of a table."""
+    """Draw sparklines of rows and bytes, then a line for each version of a table."""
     _draw_heading(page, name, [record["version"] for record in records])
     series = {"rows": [record["row_count"] for record in records], "bytes": [record["bytes"] for record in records]}
     _draw_sparklines(page, series)
@@ -132,7 +132,7 @@ def _draw_versions(page: Page, name: str, records: Sequence[Record]) -> None:
 
 
 def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) -> None:
-    """Draw sparklines of a column's statistics, and a line for each version."""
+    """Draw sparklines of a column's statistics, then a line for each version."""
     type_name = text.format_type(records[-1]["type"]) if records else ""
     _draw_heading(page, f"{name} {column}", [record["version"] for record in records], type_name)
     series = {
@@ -166,7 +166,7 @@ def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) 
 
 
 def _draw_statistic(page: Page, subject: str, points: Sequence[HistoryPoint]) -> None:
-    """Draw a chart of one statistic, and a line with a bar for each version."""
+    """Draw a chart of one statistic, then a line with a bar for each version."""
     _draw_heading(page, subject, [point.version for point in points])
     numbers = [_to_number(point.value) for point in points]
     if page.width is not None and sum(number is not None for number in numbers) > 1:
@@ -199,7 +199,7 @@ def _draw_heading(page: Page, subject: str, versions: Sequence[int], type_name: 
 
 
 def _draw_sparklines(page: Page, series: Mapping[str, Sequence[float | None]]) -> None:
-    """Draw a sparkline for each series that has at least two different finite numbers."""
+    """Draw a sparkline for each series with at least two different finite numbers. Keys of `series` are labels."""
     for label, numbers in series.items():
         values = numbers[-_SPARK_WIDTH:]
         finite = [value for value in values if value is not None and math.isfinite(value)]
@@ -217,7 +217,13 @@ def _level(value: float, low: float, high: float) -> int:
 
 
 def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None:
-    """Draw the last numbers as a chart of this width. None is blank; at least one drawn number must not be None."""
+    """Draw a chart of as many of the last numbers as fit. None is blank; at least one of them must be a number.
+
+    Args:
+        page: The page to draw on.
+        numbers: The numbers, oldest first.
+        width: The width of the page in cells.
+    """
     shown = list(numbers[-(width - 14) :])
     values = [number for number in shown if number is not None]
     low, high = min(values), max(values)
@@ -238,10 +244,7 @@ def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None
 
 
 def _last_versions(page: Page, records: Sequence[Any]) -> Sequence[Any]:
-    """Return the records to list: all of them, or on a terminal only the last ones.
-
-    If some are omitted, draw a line that says so.
-    """
+    """Return the records to list: on a terminal, the last 25, after drawing a line that says so; otherwise all."""
     if page.width is None or len(records) <= _LISTED_VERSIONS:
         return records
     page.line(Styled(f"  the last {_LISTED_VERSIONS} of {len(records):,} versions (all with --json)", "dim"))
@@ -256,7 +259,7 @@ def _format_point(point: HistoryPoint) -> str:
 
 
 def _to_number(value: Any) -> float | None:
-    """Return a value as a finite float, also from the text of a decimal or large integer; None if it is no number."""
+    """Convert a number, or the text of a decimal or large integer, to a float; None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

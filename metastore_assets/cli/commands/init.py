@@ -1,4 +1,4 @@
-"""`metastore init`: write a configuration for tables at some locations."""
+"""`metastore init`: write a configuration for tables at given locations or in catalogs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _CATALOG = "catalog://"
 _ALL_TABLES = ".*"
-"""The end of a location that names all tables of a database: `catalog://prod/sales.*`."""
+"""The end of a location that stands for all tables in a database: `catalog://prod/sales.*`."""
 _EXTENSION = re.compile(r"\.(avro|csv|json|jsonl|ndjson|orc|parquet|tsv)(\.\w+)?$", re.IGNORECASE)
 
 
@@ -102,7 +102,7 @@ def init(
 
 
 def _parse_catalog(text: str) -> tuple[str, Any]:
-    """Return the name and the settings of an option `NAME=SETTINGS`. Raises BadParameter."""
+    """Parse `NAME=SETTINGS` to the name and the settings. Raises BadParameter if the settings are no YAML."""
     import yaml
 
     name, settings = parse_pair(text)
@@ -113,10 +113,14 @@ def _parse_catalog(text: str) -> tuple[str, Any]:
 
 
 def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Return the entry of a table or database in the configuration.
+    """Return the entry for a table or database in the configuration.
 
-    A table gets a name that is not in `names`, which is added there. Raises UsageError if the location names no table,
-    or a catalog without settings.
+    Raises UsageError if the location names no table, or a catalog without settings.
+
+    Args:
+        uri: The location, as the user wrote it.
+        catalogs: The settings of catalogs, by name.
+        names: The names of earlier tables. The table gets another name, which is added to the set.
     """
     from metastore_assets.config.file import table_name_for
     from metastore_assets.profiling import table_name
@@ -141,7 +145,7 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
 
 
 def _escape(value: Any) -> Any:
-    """Return a value of the configuration whose texts contain no references to variables: `${` becomes `$${`."""
+    """Escape `${` as `$${` in all texts of a value, so that they do not refer to variables."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, Mapping):
@@ -152,11 +156,11 @@ def _escape(value: Any) -> Any:
 def _find_proposals(
     invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
 ) -> list[TableProposal | DatabaseProposal] | None:
-    """Return the tables and databases of some entries; None if one cannot be read, after reporting each error.
+    """Read the tables and databases of some entries. If any cannot be read, report each error, and return None.
 
     Args:
         invocation: The invocation, for reports of errors.
-        entries: The entries by location as the user wrote it.
+        entries: The entries, by location as the user wrote it.
         settings: Root and catalogs of the configuration.
         file: The path of the configuration.
     """
@@ -187,7 +191,7 @@ def _find_proposals(
 
 
 def _distinct_name(name: str, names: set[str]) -> str:
-    """Return a name, with a number added if it is one of `names`."""
+    """Return the name, or if it is one of `names`, the name with a number: `orders_2`."""
     numbered = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
     return name if name not in names else next(other for other in numbered if other not in names)
 

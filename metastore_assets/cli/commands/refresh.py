@@ -107,7 +107,7 @@ def refresh(
 
 
 def report_failed_exports(result: Answer) -> int:
-    """Print an error for each target that could not be written. Return the exit status; 0 without a failure."""
+    """Print an error for each failed export in a result. Return the exit status: `ERROR` if any failed, else 0."""
     failed = [export for export in result.get("exports", ()) if export["state"] == "failed"]
     for export in failed:
         print_error(
@@ -122,10 +122,7 @@ def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
 
 
 def _plan_to_answer(plan: Plan) -> dict[str, Any]:
-    """Return a plan as a JSON object like that of a refresh.
-
-    Its `published` says whether a version would be published.
-    """
+    """Convert a plan to a JSON object like that of a refresh. `published` says whether a version would be published."""
     answered = {**plan.to_json(), "published": plan.publishes}
     return answered if plan.publishes else {**answered, "version": plan.number - 1}
 
@@ -154,7 +151,7 @@ def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
 
 
 def draw_written_exports(page: Page, result: Answer) -> None:
-    """Draw a line for each target that was written, and its notes."""
+    """Draw a line for each export target that was written, and its notes."""
     for export in result.get("exports", ()):
         if export["state"] == "written":
             columns, size = text.format_count(export["columns"], "column"), text.format_size(export["bytes"])
@@ -189,7 +186,7 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
 
 
 def _draw_stages(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw the stages of a plan, which the result of a refresh does not have."""
+    """Draw the stages of a plan. The result of a refresh has none."""
     from metastore_assets.pipeline.stages import stages_to_text
 
     for line in stages_to_text(plan.get("stages", ()), with_rules=verbose):
@@ -204,7 +201,7 @@ def _draw_type_changes(page: Page, result: Answer) -> None:
 
 
 def _format_counts(result: Answer) -> str:
-    """Format the numbers of fragments, partitions and values that a refresh changes."""
+    """Format the numbers of fragments, partitions and values that a refresh changed or would change."""
     fragments, partitions = result["fragments"], result["partitions"]
     counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "kept"))
     read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""

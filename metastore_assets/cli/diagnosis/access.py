@@ -20,7 +20,7 @@ _PROBE = b"written by metastore doctor"
 
 
 def check_root(config: MetastoreConfig) -> DoctorFinding:
-    """Write, read, list, conditionally write and delete an object in the root."""
+    """Check access to the root: write, read, list, conditionally write and delete a small object."""
     advice = "check that the root exists, that `storage_options` and credentials are right, and that they allow to "
     advice += "read, write, list and delete"
 
@@ -58,12 +58,12 @@ def check_root(config: MetastoreConfig) -> DoctorFinding:
 
 
 def check_table(config: MetastoreConfig, table: TableConfig, *, deep: bool) -> DoctorFinding:
-    """Open a table, and compare its current snapshot with the newest version.
+    """Check access to a table: read its current snapshot, and compare it with the newest version.
 
     Args:
         config: The configuration.
         table: The table.
-        deep: Whether to list the table's files too, and to read one of them.
+        deep: Whether to list the table's files too, and to read the smallest one.
     """
     subject = f"table {table.name}"
     if table.dropped_reason is not None:
@@ -103,6 +103,6 @@ def _describe_table(config: MetastoreConfig, table: TableConfig, deep: bool) -> 
 
 
 def _count_rows(source: FragmentSource) -> int:
-    """Open a fragment, and return its number of rows. Runs in a child process."""
+    """Open a fragment, and return its number of rows. This runs in a child process."""
     with source.open() as reader:
         return reader.row_count

@@ -56,7 +56,7 @@ class Requirement:
 
 
 def parse_release(text: str) -> tuple[int, ...]:
-    """Return the numbers at the start of a version, without zeros at the end: (2, 1) for `2.1.0rc1`."""
+    """Parse the numbers at the start of a version, without zeros at the end: `2.1.0rc1` becomes (2, 1)."""
     match = re.match(r"\d+(\.\d+)*", text)
     numbers = [int(part) for part in match[0].split(".")] if match else []
     while numbers and numbers[-1] == 0:
@@ -65,7 +65,7 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 
 def parse_requirements(lines: Sequence[str]) -> list[Requirement]:
-    """Parse lines such as `polars<3,>=1.36`, the form of requirements in the metadata of installed packages."""
+    """Parse requirements such as `polars<3,>=1.36`, as the metadata of installed packages contain them."""
     parsed = []
     for line in lines:
         match = _REQUIREMENT.fullmatch(line.strip())
@@ -84,7 +84,7 @@ def check_python() -> DoctorFinding:
 
 
 def check_packages() -> Iterator[DoctorFinding]:
-    """Check the versions of all installed packages that this package needs, and list the missing extras."""
+    """Check the versions of the packages that this package uses, and list the extras that are not installed."""
     try:
         requirements = parse_requirements(requires(_DISTRIBUTION) or ())
         release = version(_DISTRIBUTION)
@@ -141,9 +141,11 @@ def check_java(config: MetastoreConfig | None) -> DoctorFinding:
 
 
 def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> DoctorFinding:
-    """Check that PySpark is installed, and with `spark` that a session starts and runs a task in Python.
+    """Check that PySpark is installed. Its version is checked by `check_packages`.
 
-    The versions of packages are checked by `check_packages`.
+    Args:
+        config: The configuration; None without a valid one.
+        spark: Starts a session, in which a task then runs as a further check; None to start none.
     """
     if not _uses_spark(config):
         return DoctorFinding("Spark", "skipped", "not needed: jobs of EMR Serverless refresh the tables")
@@ -168,7 +170,7 @@ def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> Doct
 
 
 def check_dagster() -> DoctorFinding:
-    """Check Dagster's instance and its daemon."""
+    """Check that Dagster's instance can be opened, and that its daemon runs."""
     if not is_installed("dagster"):
         advice = f"pip install '{_DISTRIBUTION}[dagster]' if Dagster shall refresh the tables"
         return DoctorFinding("Dagster", "skipped", "not installed", advice)
@@ -198,7 +200,7 @@ def _uses_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _starts_spark(config: MetastoreConfig | None) -> bool:
-    """Return whether refreshes start a JVM on this machine, unlike with a remote server or EMR Serverless."""
+    """Return whether refreshes start Spark on this machine, and not on a remote server or EMR Serverless."""
     if not _uses_spark(config) or not is_installed("spark"):
         return False
     settings = {} if config is None else config.spark
@@ -207,7 +209,7 @@ def _starts_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _importance(config: MetastoreConfig | None) -> tuple[Status, str]:
-    """Return the status of a finding that Spark cannot start, and a text to append to its advice."""
+    """Return the status of the finding that Spark cannot start, and a text that is appended to its advice."""
     if config is not None and config.engine == "auto":
         return "warning", "; without Spark, only small tables can be refreshed"
     if config is None:

@@ -22,9 +22,10 @@ class DoctorFinding:
     subject: str
     """What was checked: `Java`, or `table orders`."""
     status: Status
-    """`warning`: something works less well. `failed`: a refresh or a lookup would fail. `skipped`: not checked."""
+    """`warning`: something is missing or works less well. `failed`: a refresh or a lookup would fail. `skipped`: not
+    checked."""
     message: str
-    """What was found, in one line."""
+    """The result of the check, in one line."""
     advice: str | None = None
     """What to do; None if nothing needs to be done, or if the message says it."""
 
@@ -34,12 +35,12 @@ class DoctorFinding:
 
 
 def check(subject: str, function: Callable[[], str], advice: str | None = None) -> DoctorFinding:
-    """Return a finding that is `ok` with the message that `function` returns, or `failed` with the error it raises.
+    """Make a check. The finding is `ok`, with a message and the elapsed time, or `failed`, with an error message.
 
     Args:
         subject: The subject of the check.
-        function: Makes the check and returns a message, to which the elapsed time is added.
-        advice: Advice after an error. Errors of this package already contain advice.
+        function: Makes the check, and returns the message or raises an error.
+        advice: What to do after an error.
     """
     start = time.perf_counter()
     try:
