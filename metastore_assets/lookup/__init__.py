@@ -1,4 +1,4 @@
-"""Queries of published versions, which contain the statistics of tables. They need neither Spark nor Dagster."""
+"""Queries of published versions, which have the statistics of tables. They need neither Spark nor Dagster."""
 
 from metastore_assets.lookup.column_values import TextValue
 from metastore_assets.lookup.filtered_view import FilteredView

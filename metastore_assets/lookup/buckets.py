@@ -12,11 +12,11 @@ from metastore_assets.values.types import TypeClass
 
 _MASK = 0xFFFFFFFF
 _NANOSECONDS = {"us": 1, "ns": 1000}
-"""Ticks per microsecond, the unit in which Iceberg hashes times."""
+"""Ticks per microsecond, by unit of a timestamp. Iceberg hashes times in microseconds."""
 
 
 def compute_buckets(values: Iterable[pa.Scalar], cls: TypeClass, count: int) -> frozenset[str] | None:
-    """Return the bucket numbers of values, as partition keys write them; None if Iceberg does not hash their type.
+    """Return the bucket numbers of values as texts, as in partition keys; None if Iceberg does not hash their type.
 
     The hash is that of Iceberg's specification, appendix B: 32-bit Murmur3 with seed 0 of the value's bytes.
 
@@ -83,8 +83,8 @@ def match_buckets(keys: Sequence[str], name: str, buckets: frozenset[str]) -> li
 
     Args:
         keys: Partition keys.
-        name: The partition column that has the bucket number. A key without it may have any bucket.
-        buckets: Bucket numbers, as partition keys write them.
+        name: The partition column with the bucket number. A key without it may have any bucket.
+        buckets: Bucket numbers as texts, as in partition keys.
     """
     matches = []
     prefix = f"{name}="

@@ -1,4 +1,4 @@
-"""Changes of value counts between two versions of a table."""
+"""Changes of value counts (distinct values with their frequencies) between two versions of a table."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class ColumnChanges:
     type: str
     """The type of the column, as in its statistics."""
     changes: ResultSet[ValueChange] | None
-    """The changed values, by increasing value; None if the versions have no value counts to compare."""
+    """The changed values, sorted by value; None if they are unknown."""
     reason: str | None
-    """Why the changes are not known; None if they are."""
+    """Why changes are unknown; None if they are known."""
 
     @property
     def change_count(self) -> int | None:
-        """The number of changed values; None if they are not known."""
+        """The number of changed values; None if they are unknown."""
         return None if self.changes is None else len(self.changes)
 
 
@@ -68,14 +68,14 @@ class TableChanges:
     before: AsOf
     after: AsOf
     columns: ResultSet[ColumnChanges]
-    """In the requested order."""
+    """The columns, in the requested order."""
 
 
 @explain_missing_files
 def _read_changes(
     table: Table, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:
-    """Return, by field id, a table of the changed values of each column.
+    """Return a table of the changed values of each column, by field id.
 
     Args:
         table: The table as of the later version.
@@ -85,21 +85,21 @@ def _read_changes(
     """
     objects = table.objects
     versions = [before] if before.number == table.version.number else [before, *(between or ()), table.version]
-    lists = [read_value_counts(objects, version.value_counts) for version in versions]
+    value_counts = [read_value_counts(objects, version.value_counts) for version in versions]
     # Value counts that were only rewritten still refer to the update that produced them; it must not count twice.
     steps = [
         pair
-        for (old, new), pair in zip(pairwise(versions), pairwise(lists), strict=True)
+        for (old, new), pair in zip(pairwise(versions), pairwise(value_counts), strict=True)
         if old.content_id != new.content_id
     ]
-    return changes_between(objects, lists[0], lists[-1], None if between is None else steps, columns)
+    return changes_between(objects, value_counts[0], value_counts[-1], None if between is None else steps, columns)
 
 
 def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -> TableChanges:
     """Return the values of columns whose frequencies differ between two versions.
 
-    A column without value counts has a reason instead. If all versions in between still exist, only their changes are
-    read; otherwise all value counts of both versions are read.
+    A column without value counts has a reason instead. If all versions between both still exist, only their changes are
+    read. Otherwise all value counts of both versions are read.
 
     Args:
         before: The table as of the earlier version.
@@ -138,8 +138,7 @@ def changes_json(table: str, changes: TableChanges, limit: int | None = None) ->
     Args:
         table: The table's name.
         changes: The changes.
-        limit: The greatest number of values per column; the values whose frequency changed most are listed. None for
-            all.
+        limit: The maximum number of values per column: those whose frequency changed most. None for all.
     """
     return {
         "table": table,
@@ -166,7 +165,7 @@ def _count_changes(table: pa.Table) -> dict[str, int]:
 
 
 def _largest_changes(table: pa.Table, limit: int | None) -> pa.Table:
-    """Return the `limit` rows with the greatest change of frequency, in their previous order; all rows for None."""
+    """Return the `limit` rows with the greatest change of frequency, in the order of the table; all rows for None."""
     if limit is None or table.num_rows <= limit:
         return table
     differences = pc.abs(pc.subtract(table["after"].fill_null(0), table["before"].fill_null(0))).to_numpy()
@@ -190,7 +189,7 @@ def _rows_json(table: pa.Table) -> list[Json]:
 
 
 def _versions_between(before: Table, after: Table) -> list[Version] | None:
-    """Return the versions between `before` and `after`; None if one of them expired, or if `before` is later."""
+    """Return the versions between both, without them; None if one of them expired, or if `before` is the later one."""
     first, last = before.version.number, after.version.number
     if first > last:
         return None

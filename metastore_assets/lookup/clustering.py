@@ -22,31 +22,39 @@ from metastore_assets.values.types import class_named
 
 Clustered = Literal["clustered", "partly", "scattered", "few values", "unknown"]
 _FEWEST = 4
-"""With fewer fragments the verdict is `unknown`."""
+"""For fewer fragments, the verdict is `unknown`."""
 _WELL, _PARTLY = 2.0, 8.0
-"""The greatest ratio of depth to possible depth for the verdict `clustered`, and for the verdict `partly`."""
+"""Maximum ratio of depth to possible depth for the verdicts `clustered` and `partly`."""
 
 
 @dataclass(frozen=True)
 class ColumnClustering:
-    """Measures of how the values of a column are distributed over the fragments of a version."""
+    """Measures of how the values of a column are distributed over the fragments of a version.
+
+    All numbers are None if there are no bounds or no values.
+    """
 
     column: str
     depth: float | None
-    """The number of fragments whose range from minimum to maximum includes a value. It is the average over the least
-    and the greatest values of all fragments, weighted by their rows. None where there are no bounds, or no values."""
+    """The average number of fragments that may have a given value, because their range from minimum to maximum includes
+    it. The average is over the minima and maxima of all fragments, weighted by their rows."""
     deepest: int | None
-    """The greatest number of fragments whose ranges include the same value."""
+    """The greatest number of fragments that may have the same value."""
     skipped: float | None
     """The average share of all fragments that a query for one value need not read."""
     possible_depth: float | None
     """The approximate depth if the table were sorted by the column. It is high if the column has few distinct values.
     """
     verdict: Clustered
-    """`clustered`: the depth is at most twice the possible depth, and a query for one value skips at least half of the
-    fragments that it could skip. `partly`: the depth is at most eight times the possible depth, and at most half of all
-    fragments. `scattered`: all others. `few values`: even in a sorted table, a query could not skip half of the
-    fragments. `unknown`: there are too few fragments, no bounds, or no values."""
+    """The first of these that is true:
+
+    - `unknown`: there are too few fragments, no bounds, or no values.
+    - `few values`: even in a sorted table, a query for one value could not skip half of the fragments.
+    - `clustered`: the depth is at most twice the possible depth, and a query for one value skips at least half of the
+      fragments that it could skip in a sorted table.
+    - `partly`: the depth is at most eight times the possible depth, and at most half of all fragments.
+    - `scattered`: all others.
+    """
 
 
 CLUSTERING_SCHEMA = pa.schema(
@@ -99,7 +107,7 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
 
 
 def _verdict(total: int, depth: float, possible: float) -> Clustered:
-    """Return the verdict on a column, one of those that `ColumnClustering.verdict` describes.
+    """Return the verdict on a column (see `ColumnClustering.verdict`).
 
     Args:
         total: The number of fragments with rows.

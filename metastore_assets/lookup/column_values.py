@@ -34,15 +34,12 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = int | float | Decimal | Fraction
 _DIGITS = 400
-"""The greatest absolute exponent of ten of a quantile's fraction."""
+"""Maximum magnitude of the exponent of ten in the fraction of a quantile."""
 
 
 @dataclass(frozen=True)
 class TextValue:
-    """A value as text, such as an argument of a command.
-
-    It is parsed as the type of the column that it is compared with.
-    """
+    """A value as text, such as an argument of a command. It is parsed as a value of the column's type."""
 
     text: str
 
@@ -66,33 +63,33 @@ def parse_fraction(q: object) -> Fraction:
 
 @dataclass(frozen=True)
 class ValueSource:
-    """The source of a column's values: a stored profile or, for all rows of a table, its value counts.
+    """The source of a column's values: the profile of a set of rows or, for all rows, the table's value counts.
 
-    A profile has the statistics of a set of rows. Value counts are distinct values with their frequencies.
+    A profile has the statistics of the rows. Value counts are the distinct values with their frequencies.
     """
 
     profile: Profile
     stores_value_counts: bool
-    """Whether the profile itself may store value counts."""
+    """Whether the profile itself may have value counts."""
     is_table: bool
-    """Whether the profile describes all rows of the table."""
+    """Whether the profile describes all rows of the table. Then `table_counts` may have the values."""
     table_counts: Callable[[], ValueCountReader]
-    """Returns the value counts of the table."""
+    """A function that returns the reader of the table's value counts."""
 
 
 class ColumnValues:
-    """Answers about the values of one column. Only the files that an answer needs are read."""
+    """The values of one column, with the methods that answer queries. Only the files that an answer needs are read."""
 
     def __init__(
         self, row: ColumnStatistics, subject: str, source: ValueSource, reason: str | None, as_of: AsOf
     ) -> None:
-        """Create an object that answers from a source of values.
+        """Prepare answers about a column; nothing is read yet.
 
         Args:
-            row: The statistics of the column in the source's profile.
-            subject: How messages refer to the column.
-            source: Where the values are read from.
-            reason: Why an automatic policy decided to store no value counts of the column; else None.
+            row: The statistics of the column in the profile of `source`.
+            subject: The column, for messages.
+            source: The source of the values.
+            reason: Why the policy `auto` decided to store no value counts of the column; None if it did not.
             as_of: The version that answers.
         """
         self._row = row
@@ -106,24 +103,23 @@ class ColumnValues:
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The canonical Arrow type of the column's values; null without a type class."""
+        """The canonical Arrow type of the column's values; the type `null` if values of its type are not profiled."""
         return pa.null() if self._row.type_class is None else class_named(self._row.type_class).arrow
 
     def literal(self, value: object) -> pa.Scalar:
-        """Return a value as a scalar of the column's canonical type.
+        """Convert a value to a scalar of the column's canonical type.
 
-        Raises LiteralError; NotStoredError for a type without comparable values, such as a struct.
+        Raises LiteralError for another value, and NotStoredError if values of the column's type do not compare.
         """
         if isinstance(value, TextValue):
             return parse_literal(value.text, self._type_class(), self._subject)
         return to_literal(value, self._type_class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
-        """Return at most n of the most frequent values, with their frequencies.
+        """Return the n most frequent values with their frequencies; fewer if the column or its policy has fewer.
 
-        Fewer than n values are returned if the column has fewer, or if its policy (`top(n)`, `repeated`) restricts
-        the reported values. Raises NotStoredError if the column has no value counts, and CorruptionError if no file
-        has them.
+        The policies `top(n)` and `repeated` limit the reported values. Raises NotStoredError if the column has no value
+        counts, and CorruptionError if they are missing.
         """
         row = self._row
         self._require_value_counts()
@@ -172,14 +168,14 @@ class ColumnValues:
 
     @property
     def has_exact_ranks(self) -> bool:
-        """Whether the version stores all values of the column, so that `count_below` is exact."""
+        """Whether `count_below` is exact, because the version stores all values of the column."""
         try:
             return self._ranked_values.guarantee == "exact"
         except NotStoredError:
             return False
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return the number of values below a value, or also equal to it if `inclusive`; None if it is unknown."""
+        """Return the number of values less than a value, or equal to it if `inclusive`; None if it is unknown."""
         try:
             values = self._ranked_values
         except NotStoredError:
@@ -196,8 +192,8 @@ class ColumnValues:
     def frequency(self, value: pa.Scalar) -> Count:
         """Return the number of rows with a value. Raises NotStoredError.
 
-        If the version stores only fingerprints (short hashes) of rare values, the count may be an estimate of 1,
-        because another value may have the same fingerprint.
+        If the version stores only fingerprints (short hashes) of rare values, a value that may occur once has the
+        estimate 1: another value may have the same fingerprint.
         """
         count = self._frequency_by_statistics(value)
         if count is None:
@@ -212,9 +208,9 @@ class ColumnValues:
         return Count(count, "exact", self._as_of)
 
     def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
-        """Return the keys of the partitions that have a value, ascending, with the value's frequency in each.
+        """Return (partition key, frequency) of each partition that has a value, sorted by key.
 
-        Returns None if the version has no value counts by partition of the column.
+        The result is None if the version has no value counts by partition of the column.
         """
         row = self._row
         if (
@@ -244,9 +240,9 @@ class ColumnValues:
         return measure_spread(table_counts.counts(row.field_id, type_class))
 
     def pieces(self) -> Iterator[Frequencies]:
-        """Yield all values with their frequencies, ascending, in pieces of bounded size. Raises NotStoredError.
+        """Yield all values with their frequencies, ascending, in parts of limited size. Raises NotStoredError.
 
-        With the policy `frequencies: repeated` only the values that occur at least twice are yielded.
+        With the policy `frequencies: repeated`, only the values that occur at least twice are yielded.
         """
         self._type_class()
         frequencies = self._all_frequencies()
@@ -264,19 +260,19 @@ class ColumnValues:
             raise NotStoredError(f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}")
 
     def _repeated(self) -> Frequencies | None:
-        """Return the values that occur at least twice if the profile stores only these; else None."""
+        """Return the values that occur at least twice, if the profile has only these; otherwise None."""
         has_repeated = self._row.frequencies == "repeated" and self._stores_value_counts
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether the table stores frequencies of repeated values, and only hashes of all other values.
+        """Return whether values are looked up by fingerprint (a short hash).
 
-        The result is also False if the source does not describe the whole table.
+        It is True if the source is the whole table, of which repeated values and the hashes of all others are stored.
         """
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
-        """Return the frequency of a value, from the frequencies of repeated values and the hashes of all others."""
+        """Return the frequency of a value from the stored repeated values and the hashes of all other values."""
         type_class, table_counts = self._resolve_table_counts()
         frequency = table_counts.frequency(self._row.field_id, type_class, value)
         if frequency:
@@ -295,7 +291,7 @@ class ColumnValues:
         return class_named(self._row.type_class)
 
     def _all_frequencies(self) -> Frequencies | None:
-        """Return all values with their frequencies, stored or derived from statistics; None without them."""
+        """Return all values with their frequencies, from the profile or derived from statistics; None if unknown."""
         row = self._row
         if not row.value_count:
             return EMPTY
@@ -304,7 +300,7 @@ class ColumnValues:
         return derive_frequencies(row)
 
     def _exact_values(self) -> RankedValues | None:
-        """Return the column's sorted values from the profile or the table's value counts; None without either."""
+        """Return the column's sorted values from the profile or the table's value counts; None if both lack them."""
         self._type_class()
         frequencies = self._all_frequencies()
         if frequencies is not None:
@@ -316,7 +312,7 @@ class ColumnValues:
 
     @lock_free_cached_property
     def _ranked_values(self) -> RankedValues:
-        """The column's sorted values: exact ones; without these, estimates from the quantile sketch.
+        """The column's sorted values or, if they are not stored, estimates from the quantile sketch.
 
         Raises NotStoredError if the version has neither.
         """
@@ -331,7 +327,7 @@ class ColumnValues:
         return SketchedValues(self._type_class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)
 
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
-        """Return the name of the column's type class, and the table's value counts.
+        """Return (name of the column's type class, reader of the table's value counts).
 
         Raises CorruptionError if the value counts do not have the column.
         """
@@ -344,10 +340,7 @@ class ColumnValues:
         return row.type_class, table_counts
 
     def _frequency_by_statistics(self, value: pa.Scalar) -> int | None:
-        """Return the frequency of a value if statistics alone show it; otherwise None.
-
-        They show the frequency of NaN, and 0 for a value that is less than the minimum or greater than the maximum.
-        """
+        """Return the frequency of NaN, or 0 for a value below the minimum or above the maximum; otherwise None."""
         row = self._row
         key = order_key(value)
         if key != key:
@@ -359,7 +352,7 @@ class ColumnValues:
         return None
 
     def _why_no_value_counts(self) -> str:
-        """Return the reason why a column has no value counts, and the setting that stores them."""
+        """Return a text: why the column has no value counts, and with which setting they are stored."""
         row = self._row
         if row.frequencies == "off":
             return "its policy is `frequencies: off`; with `frequencies: all` a refresh stores them"
@@ -379,6 +372,6 @@ class ColumnValues:
 
 
 def _frequency_counts(frequencies: Frequencies) -> list[tuple[int, int]]:
-    """Return pairs of a frequency and the number of values with that frequency, by increasing frequency."""
+    """Return (frequency, number of values with this frequency) pairs, by increasing frequency."""
     often, number = np.unique(frequencies.counts.to_numpy(), return_counts=True)
     return list(zip(often.tolist(), number.tolist(), strict=True))

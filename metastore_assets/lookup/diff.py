@@ -1,4 +1,4 @@
-"""The differences between two versions of a table, or between two tables: schema, rows, partitions, distributions."""
+"""The differences of two versions of a table, or of two tables, in schema, rows, partitions and distributions."""
 
 from __future__ import annotations
 
@@ -46,26 +46,27 @@ class ColumnDiff:
     after: ColumnStatistics | None = field(repr=False)
     """The later statistics; None if the column was removed."""
     change: Change
-    """`same` means the same name, type, number of nulls, and values with their frequencies; or, without a hash of the
-    values, the same statistics. Otherwise `changed`, or `added` or `removed`."""
+    """`added`, `removed`, `changed` or `same`. `same` means the same name, type, number of nulls, and values with their
+    frequencies. If there is no hash of the values, it means the same name, type and statistics."""
     distances: Distances | None
+    """The distances of the distributions; None if they are unknown, or if the column was added or removed."""
     reason: str | None
-    """Why there are no distances; None if there are distances, or if the column was added or removed."""
+    """Why distances are unknown; None if there are distances, or if the column was added or removed."""
 
     @property
     def is_renamed(self) -> bool:
-        """Whether the column had another name."""
+        """Whether the column is in both versions, with different names."""
         return self.before is not None and self.after is not None and self.before.column != self.after.column
 
     @property
     def is_retyped(self) -> bool:
-        """Whether the column had another type."""
+        """Whether the column is in both versions, with different types."""
         return self.before is not None and self.after is not None and self.before.type != self.after.type
 
 
 @dataclass(frozen=True)
 class PartitionsDiff:
-    """The numbers of partitions that were added, removed, changed, or are equal."""
+    """The numbers of partitions that were added, removed or changed, or that are the same."""
 
     added: int
     removed: int
@@ -83,9 +84,11 @@ class TableDiff:
     before: AsOf
     after: AsOf
     row_count: tuple[int, int]
+    """(row count before, row count after)."""
     bytes: tuple[int, int]
+    """(size of the data files before, after)."""
     columns: ResultSet[ColumnDiff]
-    """The columns of `after` in their order, then those that were removed."""
+    """The columns of `after` in their order, then removed columns."""
     partitions: PartitionsDiff | None
     """The numbers of partitions that differ; None for two different tables."""
 
@@ -93,7 +96,7 @@ class TableDiff:
 def diff(before: Table, after: Table) -> TableDiff:
     """Return the differences between two versions of a table, or between two tables.
 
-    Columns of one table are paired by field id, those of two tables by name. The statistics of both sides are read, and
+    Columns of one table are paired by field id, columns of two tables by name. The statistics of both are read, and the
     histograms or value counts of columns that differ. Raises StoreError.
     """
     old, new = before.version, after.version
@@ -116,7 +119,7 @@ def diff(before: Table, after: Table) -> TableDiff:
 
 
 def _columns_table(columns: Sequence[ColumnDiff]) -> pa.Table:
-    """Return a row per column: its change, types, nulls and distinct values in both versions, and the distances."""
+    """Return a table with the columns `_COLUMNS_SCHEMA` and a row per `ColumnDiff`."""
     records = [
         {
             "name": column.name,
@@ -135,9 +138,9 @@ def _columns_table(columns: Sequence[ColumnDiff]) -> pa.Table:
 
 
 def diff_partitions(before: Version, after: Version) -> PartitionsDiff:
-    """Return the numbers of partitions of a table that were added, removed or changed between two versions.
+    """Return how many partitions of a table were added, removed or changed between two versions.
 
-    Entries of partitions that both versions share are not read. Raises StoreError.
+    Files with entries of partitions that both versions have are not read. Raises StoreError.
     """
     pairs = diff_entries(PARTITIONS, before.partitions, after.partitions).values()
     added = sum(old is None for old, _ in pairs)
@@ -147,7 +150,7 @@ def diff_partitions(before: Version, after: Version) -> PartitionsDiff:
 
 
 def diff_json(diff: TableDiff) -> Json:
-    """Return the document of `metastore diff --json`."""
+    """Return the JSON document of `metastore diff --json`."""
     sides = zip(("from", "to"), diff.tables, (diff.before, diff.after), strict=True)
     paired = [column for column in diff.columns if column.before is not None and column.after is not None]
     return {
@@ -169,10 +172,10 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
     """Return the difference between the earlier and the later statistics of a column.
 
     Args:
-        before: The earlier table.
-        old: The column's statistics in it; None if it does not have the column.
-        after: The later table.
-        new: The column's statistics in it.
+        before: The table as of the earlier version.
+        old: The earlier statistics; None if the column did not exist.
+        after: The table as of the later version.
+        new: The later statistics.
     """
     if old is None:
         return ColumnDiff(new.column, None, new, "added", None, None)
@@ -185,9 +188,9 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether two columns have the same values.
+    """Return whether a column has the same values on both sides, by hashes of the values.
 
-    If that cannot be decided, return whether their statistics are equal.
+    If there are no hashes, return whether its statistics are equal.
     """
     if old.multiset_hash is not None and new.multiset_hash is not None:
         return has_equal_values(old, new)

@@ -17,7 +17,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.values.json import float_json, scalar_json
 
 MAX_ROWS = 20
-"""The greatest number of rows that are shown."""
+"""Maximum number of rows that are shown."""
 _MAX_CHARACTERS = 40
 _STATISTICS = (
     "partition", "column", "type", "value_count", "null_count", "distinct_count", "minimum", "maximum", "mean",
@@ -33,7 +33,7 @@ _STYLE = (
 
 
 def rows_text(rows: ResultSet[Any]) -> str:
-    """Return the first rows as aligned text, with a header line of their number and version."""
+    """Return the first rows as aligned text, after a line with the number of all rows and the version."""
     names, cells = _cells(rows)
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
     lines = [
@@ -51,7 +51,7 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> str:
 
     Args:
         rows: The rows.
-        shapes: The frequencies of a small bar chart for each of the first rows. Without shapes, rows with a field
+        shapes: The frequencies of a small bar chart for each of the first rows. If it is empty, rows with a field
             `frequency` have a bar.
     """
     names, cells = _cells(rows)
@@ -99,7 +99,7 @@ def _names(row: Any) -> list[str]:
 
 
 def _cells(rows: ResultSet[Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the names of the columns, and the texts in the cells of the first rows."""
+    """Return (names of the columns, texts of each of the first rows)."""
     if not rows:
         return [], []
     names = _names(rows[0])

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.histogram import Histogram
 
 GROUPS = 10
-"""The customary number of groups of the population stability index."""
+"""The usual number of groups of the population stability index."""
 MAX_VALUES = 1_000_000
-"""The most distinct values of a column for which distributions are compared value by value."""
+"""Maximum number of distinct values of a column of which distributions are compared value by value."""
 _Counts: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Distances:
-    """Distances between two distributions. NaN, infinities, and null of numbers and times are not compared."""
+    """Distances between two distributions. Nulls, NaN and infinities are not compared."""
 
     stability_index: float
     """The population stability index. By custom, less than 0.1 is stable and more than 0.25 has shifted."""
@@ -48,13 +48,13 @@ class Distances:
     over: str
     """What was compared, such as `812 bins` or `5 values`."""
     guarantee: Guarantee
-    """`exact` if values were compared. `bound` if bins were compared: `kolmogorov_smirnov` and `jensen_shannon` of the
-    values are at least as great."""
+    """`exact` if values were compared. `bound` if bins were compared: the `kolmogorov_smirnov` and `jensen_shannon` of
+    the values themselves are equal or greater."""
 
 
 @dataclass(frozen=True)
 class ComparedColumn:
-    """A column of one version, in the whole table or in one partition."""
+    """One side of a comparison: a column of a version, in the whole table or in one partition."""
 
     table: Table
     row: ColumnStatistics
@@ -72,7 +72,7 @@ class ComparedColumn:
 
 
 def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int = GROUPS) -> Distances | str:
-    """Return the distances between two columns, or the reason why they cannot be compared.
+    """Return the distances between the distributions of two columns, or a text why they cannot be compared.
 
     Args:
         before: The column of the earlier version.
@@ -98,7 +98,7 @@ def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int
 
 
 def has_equal_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether two columns certainly have the same values. False means unknown or different."""
+    """Return whether two columns certainly have the same values. False means that they differ or may differ."""
     counts = (old.type_class, old.value_count, old.null_count) == (new.type_class, new.value_count, new.null_count)
     return counts and old.multiset_hash is not None and old.multiset_hash == new.multiset_hash
 
@@ -119,7 +119,7 @@ def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) ->
 def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances:
     """Return the distances between value counts, value by value.
 
-    Raises NotStoredError without value counts, with more than `MAX_VALUES` values, or if a column has no finite values.
+    Raises NotStoredError if there are no value counts, more than `MAX_VALUES` values, or no finite values.
     """
     import polars as pl
 
@@ -156,13 +156,15 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
 
 
 def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:
-    """Group values for the stability index: each of the most frequent ones, then all others together.
+    """Group values for the stability index: one group for each of the most frequent values, and one for all others.
 
     Args:
-        before: The frequencies of some values, before.
-        after: The frequencies of the same values, after.
-        max_groups: The maximum number of groups: `max_groups - 1` groups of a single value, and one group of all
-            other values.
+        before: The frequency of each value before.
+        after: The frequency of each value after.
+        max_groups: The maximum number of groups.
+
+    Returns:
+        (frequencies before, frequencies after), with an item per group.
     """
     order = np.argsort(-before, kind="stable")
     head, others = order[: max_groups - 1], order[max_groups - 1 :]
@@ -177,9 +179,9 @@ def _measure(
     """Return the distances between two distributions.
 
     Args:
-        counts: The frequencies of the same values or bins, before and after.
-        groups: The frequencies of groups of these values or bins, before and after, for the stability index.
-        over: A text that names the compared parts, such as `5 values`.
+        counts: (before, after): the frequencies of the same values or bins.
+        groups: (before, after): the frequencies of groups of these values or bins, for the stability index.
+        over: What is compared, such as `5 values`.
         guarantee: The guarantee of the distances.
     """
     return Distances(

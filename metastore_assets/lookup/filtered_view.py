@@ -38,18 +38,18 @@ _OPEN_PROFILES = 32
 class FilterMatch:
     """The partitions and fragments of a version that match a predicate, entirely (`full_…`) or partly (`partial_…`).
 
-    Partitions and fragments that certainly have no matching row are not included.
+    Partitions and fragments that certainly have no matching row are missing.
     """
 
     full_partitions: tuple[PartitionEntry, ...]
     """Partitions all of whose rows match, in the order of the version."""
     full_fragments: tuple[FragmentEntry, ...]
-    """Fragments all of whose rows match, in partitions that match partly; in the order of the version."""
+    """Fragments all of whose rows match, in the `partial_partitions`; in the order of the version."""
     partial_fragments: tuple[FragmentEntry, ...]
-    """Fragments some of whose rows may match. Stored statistics cannot answer for these rows."""
+    """Fragments some of whose rows may match, in the `partial_partitions`. Stored statistics cannot answer for these
+    rows."""
     partial_partitions: tuple[PartitionEntry, ...]
-    """Partitions that match partly, which have the `full_fragments` and `partial_fragments`; in the order of the
-    version."""
+    """Partitions that match partly, in the order of the version."""
     row_bounds: tuple[int, int]
     """The least and the greatest possible number of matching rows, both inclusive."""
     is_table: bool
@@ -59,7 +59,7 @@ class FilterMatch:
 
     @property
     def full_row_count(self) -> int:
-        """The number of rows of the partitions and fragments that match entirely."""
+        """The number of rows in the partitions and fragments that match entirely."""
         partition_rows = sum(entry.row_count for entry in self.full_partitions)
         return partition_rows + sum(entry.row_count for entry in self.full_fragments)
 
@@ -120,26 +120,28 @@ def match_filter(pruning: Pruning) -> FilterMatch:
 
 
 class MatchReader(Protocol):
-    """A reader of profiles (statistics) of matching rows.
+    """A reader of the profiles (statistics and values) of matching rows.
 
-    It merges stored profiles and, if allowed, reads fragments.
+    It merges stored profiles and, if allowed, reads fragments that match partly.
     """
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows. Raises NotStoredError.
+        """Return the profile of the matching rows of a match. Raises NotStoredError.
 
-        If `partition` is given, `match` must already be restricted to this partition.
+        Args:
+            match: The partitions and fragments that match, restricted to `partition` if one is given.
+            partition: The key of a partition; None for all.
         """
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
         """Return the number of matching rows in `match.partial_fragments`. Raises NotStoredError."""
 
     def cost(self) -> tuple[int, int]:
-        """Return the number of fragments of the table that were read so far, and their size in bytes."""
+        """Return (number of fragments read, bytes read) so far."""
 
 
 class _MatchProfiles:
-    """The profiles of the rows of a filtered view: of all its rows, or of its rows in one partition."""
+    """The profiles of a filtered view: of all matching rows, and of the matching rows of each partition."""
 
     def __init__(self, table: Table, match: FilterMatch, reader: MatchReader) -> None:
         self._table = table
@@ -185,8 +187,8 @@ class FilteredView(Relation):
     """The rows of a version that match a predicate.
 
     With the argument `partition`, methods answer for the matching rows in that partition. As for a table, answers are
-    exact if there are value counts, and otherwise estimates. A user-defined statistic is absent, with a reason, if
-    its class was not passed to `open_table`.
+    exact if there are value counts, and otherwise estimates. A user-defined statistic is absent, with a reason, if its
+    class was not passed to `open_table`.
     """
 
     def __init__(self, table: Table, predicate: Predicate, match: FilterMatch, reader: MatchReader) -> None:
@@ -195,8 +197,8 @@ class FilteredView(Relation):
         Args:
             table: The table as of a version.
             predicate: The predicate, bound to the table's columns.
-            match: The partitions and fragments that match the predicate, entirely or partly.
-            reader: Reads the profiles of matching rows.
+            match: The partitions and fragments that match the predicate.
+            reader: The reader of the profiles of matching rows.
         """
         self.predicate = predicate
         self.match = match
@@ -220,19 +222,19 @@ class FilteredView(Relation):
 
     @property
     def cost(self) -> ReadCost:
-        """The number and the size of the table's data files that were read so far to answer questions."""
+        """What was read of the table's data files so far to answer questions."""
         fragments, size = self._reader.cost()
         return ReadCost(fragments, size, self.match.fragments_total)
 
     def partitions(self) -> ResultSet[PartitionEntry]:
         """Return the partitions that may have matching rows, in the order of the version.
 
-        Their numbers of rows and bytes include the rows that do not match.
+        Row counts and bytes are those of the complete partitions.
         """
         return ResultSet(self._profiles.partitions(), self.as_of, PARTITION_SCHEMA)
 
     def resolve_partition(self, partition: str) -> str:
-        """Return the key of the one partition of the table that a text selects. See `Relation.resolve_partition`."""
+        """Return the key of the only partition of the table that a text selects. See `Relation.resolve_partition`."""
         return self._table.resolve_partition(partition)
 
     @explain_missing_files
@@ -252,10 +254,10 @@ class FilteredView(Relation):
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of all leaf columns in table order, or of the named ones in their order.
+        """Return the statistics of columns over the matching rows: one row per leaf column.
 
         Args:
-            columns: Dotted paths of leaf columns; None for all.
+            columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
             partition: As for `Table.statistics`.
 
         Raises NotStoredError, ColumnNotFoundError, PartitionNotFoundError, FragmentError.
@@ -275,5 +277,5 @@ class FilteredView(Relation):
         return {row.column: self.value_counts.spread(row.column) for row in rows if row.duplicate_count is not None}
 
     def value_files(self, column: str) -> list[str]:
-        """Raise NotStoredError, because files contain only the values of the whole table."""
+        """Raise NotStoredError, because files have only the values of the whole table."""
         raise NotStoredError(f"the values of {self._columns.subject(column)} are in files of the whole table only")

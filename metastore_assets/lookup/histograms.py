@@ -1,4 +1,4 @@
-"""Histograms of columns: reads, selection and merging of bins, and the reason why a column has none."""
+"""Histograms of columns: reading them, selecting and merging bins, and explaining why a column has none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bin:
 
 
 class Histograms:
-    """The histograms of a table or a filtered view. Safe to share between threads."""
+    """The histograms of a table or a filtered view. Threads can share the object."""
 
     def __init__(
         self, columns: VersionColumns, profiles: RelationProfiles, value_counts: ValueCounts, as_of: AsOf
@@ -50,7 +50,7 @@ class Histograms:
         lower: object = None,
         upper: object = None,
     ) -> ResultSet[Bin]:
-        """Return bins of a column's histogram. Arguments and errors are those of `Relation.histogram`."""
+        """Return the bins of a column's histogram. Arguments and errors are those of `Relation.histogram`."""
         if bins is not None and bins < 1:
             raise ValueError(f"bins must be at least 1, not {bins}")
         histogram = self.dyadic(column, partition)
@@ -67,7 +67,7 @@ class Histograms:
         )
 
     def dyadic(self, column: str, partition: str | None = None) -> Histogram | None:
-        """Return a column's histogram with the bins as stored; None without finite values. Raises NotStoredError."""
+        """Return a column's histogram with the stored bins; None if it has no finite values. Raises NotStoredError."""
         profile = self._profiles.profile(partition)
         self._columns.leaf(column)
         histogram = profile.histogram(column)
@@ -78,7 +78,7 @@ class Histograms:
 
 
 def merge_bins(histogram: Histogram, limit: int) -> list[Bin]:
-    """Merge neighbouring bins into at most `limit` bins without gaps, by increasing minimum."""
+    """Merge neighbouring bins to at most `limit` bins without gaps, by increasing minimum."""
     starts, frequencies = _merge_neighbours(histogram, limit)
     edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
     return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
@@ -96,9 +96,9 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 
 
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """Return the histogram without bins that have no values from `lower` to `upper`; None if no bin remains.
+    """Return the bins that may have values from `lower` to `upper`, both inclusive, as a histogram; None if none has.
 
-    Both limits are inclusive. A limit of None excludes no bins.
+    A limit of None excludes no bins.
     """
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):
@@ -113,9 +113,10 @@ def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar 
 
 
 def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
-    """Return the number of the bin of a value. A value outside the histogram has a number outside its range.
+    """Return the number of the bin of a value, counted from 0.
 
-    -inf has a number before the first bin. +inf and NaN have a number after the last bin.
+    It is negative for a value before the first bin and for -inf. It is the number of bins or more for a value after the
+    last bin, for +inf and for NaN.
     """
     physical = physical_value(value)
     if isinstance(physical, float) and not math.isfinite(physical):
@@ -124,7 +125,7 @@ def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
 
 
 def explain_no_histogram(row: ColumnStatistics) -> str | None:
-    """Return the reason why a column has no histogram; None if the only reason is that it has no finite values."""
+    """Return the reason why a column has no histogram; None if it just has no finite values."""
     if row.type_class is None:
         return explain_no_values(row)
     cls = class_named(row.type_class)

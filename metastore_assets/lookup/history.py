@@ -33,9 +33,9 @@ class History:
 
         Args:
             versions: All versions of the table.
-            columns: The leaf columns of the table's version.
+            columns: The leaf columns of `table`.
             table: The table as of the last version to include.
-            open_version: Opens the same table as of another version.
+            open_version: A function that returns the same table as of another version.
         """
         self._versions = versions
         self._columns = columns
@@ -49,7 +49,7 @@ class History:
         return self._open_version(version) if isinstance(version, Version) else version
 
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
-        """Return the statistics of a column, or of all columns for None, with one row for each version and column."""
+        """Return one row of statistics for each version and column; only of one column if a path is given."""
         from metastore_assets.history.rows import parse_history
 
         table = self._read(column)
@@ -76,7 +76,7 @@ class History:
         return ResultSet(history, self._table.as_of, lambda: _points_table(history), guarantee=None)
 
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
-        """Return the differences between two versions. `after` is this version by default. See `Table.diff`."""
+        """Return the differences between two versions; None for `after` is the table's version. See `Table.diff`."""
         from metastore_assets.lookup.diff import diff
 
         return diff(self.at(before), self._table if after is None else self.at(after))
@@ -89,7 +89,7 @@ class History:
 
 
 def _points_table(points: Sequence[HistoryPoint]) -> pa.Table:
-    """Return points as a table. A value of a user-defined statistic is JSON unless it is a number, flag or text."""
+    """Return points as a table. If values have several types, they become text; lists and structs become JSON."""
     values = [point.value for point in points]
     if any(isinstance(value, list | dict) for value in values):
         values = [None if value is None else json.dumps(value) for value in values]

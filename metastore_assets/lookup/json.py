@@ -1,4 +1,4 @@
-"""The JSON documents that the `metastore` command prints. `values.json` formats the values in the documents."""
+"""The JSON documents that the command `metastore` prints. `values.json` describes the values in the documents."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def show_json(
 
     Args:
         version: The version.
-        columns: The documents of the columns to show, as `columns_json` returns them.
+        columns: The documents of the columns to show: a result of `columns_json`.
         current: Whether the version is the newest.
-        row_count: The row count of the partition; None for that of the version.
+        row_count: The row count of the partition; None for the row count of the version.
         partition: The key of the partition that the columns describe; None for the table.
     """
     return {
@@ -63,13 +63,13 @@ def columns_json(
     spreads: Mapping[str, Spread] | None = None,
     built: Mapping[str, Built] | None = None,
 ) -> list[Json]:
-    """Return the documents of columns in the answer of `show`.
+    """Return the documents of columns in the document of `show`.
 
     Args:
         version: The version.
         statistics: The statistics of the columns, in the table or in a partition.
-        spreads: Distinct counts and entropy of columns, by name; columns without an entry have null.
-        built: The way in which the value counts of columns were built, by name; columns without an entry have null.
+        spreads: Distinct counts and entropy, by column name. They are null for missing columns.
+        built: How value counts were built, by column name. It is null for missing columns.
     """
     return [
         {
@@ -83,7 +83,7 @@ def columns_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """Return the decision of an automatic policy, and its reason; None if the column's policy is not automatic."""
+    """Return the decision of the policy `auto` with its reason; None if the column has another policy."""
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}

@@ -1,4 +1,4 @@
-"""Statistics of many partitions at once, from files in which the rows of one column are contiguous."""
+"""Statistics of many partitions at once, from the partition index, whose files store column after column."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ class PartitionStatistics:
 
         Args:
             objects: The table's folder.
-            files: The files with the statistics of most partitions, and the partitions that have separate files.
+            files: The shared files with the statistics of most partitions, and a list of partitions with separate
+                files.
             open_profile: Opens the separate file of a partition.
-            missing: A function of a number of rows and a column. It returns the statistics of a column with that many
-                nulls and no values. It is called for columns that were added after a partition was profiled.
+            missing: A function (row count, column) that returns the statistics of a column that has only nulls. It is
+                called for columns that were added after a partition was profiled.
         """
         # Lookups of the statistics of a table do not need it.
         from metastore_assets.index.partitions import PartitionReader
@@ -59,11 +60,11 @@ class PartitionStatistics:
     def table(
         self, columns: Sequence[tuple[int, LeafColumn]], keys: Sequence[str] | None = None
     ) -> tuple[pa.Table, list[str]]:
-        """Return a table of the statistics of columns, partition by partition, and the partition key of each row.
+        """Return (statistics, partition keys), with an item per partition and column, partition by partition.
 
         Args:
-            columns: Columns with their positions in the table.
-            keys: Keys of existing partitions, in the order of the result. None for all partitions, by key.
+            columns: (position in the table, column) pairs.
+            keys: Keys of existing partitions, in the order of the result; None for all partitions, sorted by key.
         """
         # Rows come from three sources: the shared files, separate files, and nulls for columns that were added later.
         separate = {entry.key: entry for entry in self._files.unindexed}
@@ -89,7 +90,7 @@ class PartitionStatistics:
 
     @lock_free_cached_property
     def _row_counts(self) -> dict[str, int]:
-        """The number of rows of each partition in the shared files, by partition key, in the order of the files."""
+        """The row count of each partition in the shared files, by its key, in the order of the files."""
         if not self._files.files.files:
             return {}
         partitions = self._reader.partitions
@@ -102,7 +103,7 @@ class PartitionStatistics:
 
 
 class _StatisticsRows:
-    """A collection of rows of statistics. Rows are added in any order, and returned by partition and column."""
+    """Rows of statistics that are added in any order, and returned sorted by partition and column."""
 
     def __init__(self, partitions: int, columns: int) -> None:
         self._is_present = np.zeros((partitions, columns), np.bool_)
@@ -113,8 +114,8 @@ class _StatisticsRows:
         """Add the rows of a table.
 
         Args:
-            ranks: The position of each row's partition in the result; rows with -1 are ignored.
-            columns: The position of each row's column, or one position for all rows.
+            ranks: For each row, the position of its partition in the result; rows with -1 are ignored.
+            columns: For each row, the position of its column in the result; or one position for all rows.
             table: The rows.
         """
         has_rank = ranks >= 0

@@ -1,8 +1,8 @@
-"""Readers of stored profiles of tables and partitions: a column's statistics, its values, its histogram.
+"""Readers of stored profiles of tables and partitions: statistics, values and histograms of columns.
 
-The files of a profile have the column names and the column order that the table had when they were written. Readers
-find columns by field id and return them under their current names. A column that is not in the files was added to the
-table later, and is null in all rows of the profile.
+The files of a profile have the names and the order of columns as of the time when they were written. Readers find
+columns by field id, and return them under their current names. A column that is not in the files was added to the table
+later, and is null in all rows of the profile.
 """
 
 from __future__ import annotations
@@ -52,45 +52,49 @@ from metastore_assets.values.leaf_columns import LeafColumn
 
 _OPEN_PROFILES = 32
 _READ_SINGLY = 4
-"""The greatest number of partitions that one request reads from their own files."""
+"""Statistics of at most this many partitions are read from their profiles; of more, from the partition index."""
 _CACHED_ROWS = 20_000
-"""The greatest number of rows of statistics of all partitions that are cached."""
+"""Statistics of all partitions are cached if they have at most this many rows."""
 _COLUMNS = b"metastore.columns"
-"""Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""
+"""Metadata key of the file `statistics`: (path, field id) of each row, as JSON, deflated, in base 64."""
 _VALUES = ("value", "frequency")
 _SKETCH = ("moments", "quantile_minimum", "quantile_maximum", "quantile_means", "quantile_weights")
 
 
 class Profile(Protocol):
-    """The statistics of a set of rows, read column by column.
+    """The statistics, values, sketches and histograms of a set of rows, read column by column.
 
-    Columns are named by field id for values and sketches, and by dotted path for statistics and histograms.
+    The argument `field_id` is the field id of a column. `column` and `columns` are dotted paths.
     """
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         """Return the statistics of the named columns, or of all columns. Raises KeyError for an unknown name."""
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values of a column with their frequencies; None without value counts."""
+        """Return the n most frequent values of a column with their frequencies; None if there are no value counts."""
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values of a column with their frequencies; None without value counts."""
+        """Return all values of a column with their frequencies; None if there are no value counts."""
 
     def repeated(self, field_id: str) -> Frequencies | None:
         """Return the values that occur at least twice, if the profile has only such values; otherwise None."""
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch of a column and the frequencies of -inf and +inf; None if no sketch is stored."""
+        """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored.
+
+        The sketch is None if the column has no finite values.
+        """
 
     def histogram(self, column: str) -> Histogram | None:
         """Return the histogram of a column; None if there is none. Raises KeyError for an unknown path."""
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return a digest of finite values together with the frequencies of -inf and +inf.
+    """Return (digest of finite values, (number of -inf, number of +inf)); None if they do not describe all values.
 
-    The encoded moments have these. Without moments, both frequencies are 0. Without a digest, the result is None
-    unless all values are infinite.
+    Args:
+        digest: The quantile sketch of the finite values; None if none is stored.
+        moments: The encoded moments, which have the numbers of infinities; None if there are no infinities.
     """
     if moments is None:
         return None if digest is None else (digest, (0, 0))
@@ -101,7 +105,7 @@ def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Diges
 
 
 class ProfileReader:
-    """The stored files of one profile. Each file is opened once, on first use. Threads can share the object."""
+    """A reader of the files of one profile. Each file is opened once, on first use. Threads can share the object."""
 
     def __init__(
         self,
@@ -116,7 +120,7 @@ class ProfileReader:
             objects: The table's folder.
             files: The files of the profile.
             leaves: The current columns of the table, in table order.
-            missing: Returns the statistics of a column that is not in the files.
+            missing: A function that returns the statistics of a column that is not in the files.
         """
         self._objects = objects
         self._files = files
@@ -125,7 +129,7 @@ class ProfileReader:
         self._groups: dict[int, pa.Table] = {}
         self._frequency_files: dict[int, SectionReader] = {}
         self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
-        """Position of each column, by dotted path, in table order."""
+        """The position of each column in the table, by its dotted path."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         """Return the statistics of the named columns, or of all columns, without their mergeable states.
@@ -142,11 +146,11 @@ class ProfileReader:
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return None: a stored profile never has only repeated values. Only profiles of filtered views do."""
+        """Return None, because only profiles of filtered views may have only repeated values."""
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
-        """Return the statistics in some rows of the file `statistics`. Each row group is read once."""
+        """Return the statistics at some row positions of the file `statistics`. Each row group is read once."""
         if not rows:
             return []
         starts = self._group_starts
@@ -159,9 +163,9 @@ class ProfileReader:
         return parse_statistics_rows(table.take(pa.array(positions)))
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """Return the n most frequent values of a column with their frequencies; None without value counts.
+        """Return the n most frequent values of a column with their frequencies; None if there are no value counts.
 
-        A column that is not in the files has an empty list, because it is null in all rows.
+        The list is empty for a column that is not in the files, because it is null in all rows.
         """
         if field_id not in self._positions:
             return []
@@ -180,7 +184,7 @@ class ProfileReader:
         return list(zip(values, table.column("frequency").to_pylist(), strict=True))
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values of a column with their frequencies; None without value counts.
+        """Return all values of a column with their frequencies; None if there are no value counts.
 
         A column that is not in the files has no values, because it is null in all rows.
         """
@@ -190,7 +194,7 @@ class ProfileReader:
         return parse_frequencies(pa.concat_tables(tables).combine_chunks()) if tables else None
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return the quantile sketch of a column and the frequencies of -inf and +inf; None if no sketch is stored."""
+        """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored."""
         if not self._files.states:
             return None
         with self._reading(self._files.states):
@@ -206,9 +210,9 @@ class ProfileReader:
         return None
 
     def user_states(self) -> dict[str, bytes]:
-        """Return the encoded states of user-defined statistics, by field id, of the columns for which they are stored.
+        """Return the encoded states of user-defined statistics, by field id. Columns without stored states are missing.
 
-        They are stored in the profile of a table, and for columns whose values are not enumerated.
+        States are stored in the profile of a table, and for columns whose values are not enumerated.
         """
         if not self._files.states:
             return {}
@@ -232,7 +236,7 @@ class ProfileReader:
             return parse_histograms(table.select([written]))[written]
 
     def columns_with_histograms(self) -> list[str]:
-        """Return the names of the columns that have a histogram, in table order."""
+        """Return the dotted paths of the columns that have a histogram, in table order."""
         return [leaf.path for leaf in self._leaves if self._written_name(leaf) in self._histogram_columns]
 
     def _written_name(self, leaf: LeafColumn) -> str | None:
@@ -246,7 +250,7 @@ class ProfileReader:
 
     @lock_free_cached_property
     def _names(self) -> list[tuple[str, str]]:
-        """The dotted path and the field id of each row of `statistics`."""
+        """(dotted path, field id) of each row of the file `statistics`."""
         with self._reading(self._files.statistics):
             packed = (self._statistics.metadata.metadata or {})[_COLUMNS]
             try:
@@ -304,7 +308,11 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the row in `statistics` of a frequency file's first column; -1 for a file without columns."""
+        """Return the position in the file `statistics` of a frequency file's first column; -1 if it has no columns.
+
+        Args:
+            index: The number of the frequency file.
+        """
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)
 
@@ -323,7 +331,7 @@ class ProfileReader:
 
 
 class TableProfiles:
-    """The profiles of a version: of the table, and of its partitions. Threads can share the object."""
+    """The stored profiles of a version: of the table and of its partitions. Threads can share the object."""
 
     def __init__(self, objects: ObjectStore, version: Version, columns: VersionColumns) -> None:
         """Prepare to read profiles of a version. A reader is created when a profile is first used.
@@ -356,7 +364,7 @@ class TableProfiles:
             return self._open[partition]
 
     def open(self, files: ProfileFiles, rows: int) -> ProfileReader:
-        """Open a profile without caching its reader.
+        """Return a new reader of a profile, which is not cached.
 
         Args:
             files: The files of the profile.
@@ -365,17 +373,14 @@ class TableProfiles:
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition, or for None of the table, may contain value counts.
+        """Return whether a profile may have value counts: true for partitions, false for the table (None).
 
-        The table's profile does not, because the table has separate files for them.
+        The table has separate files for its value counts.
         """
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether a profile describes all rows of the table.
-
-        It is the profile of a partition; None means the profile of the table.
-        """
+        """Return whether a profile describes all rows: that of the table (None), or of its only partition."""
         return partition is None or len(self._version.partitions) == 1
 
     def partitions(self) -> Sequence[PartitionEntry]:
@@ -401,7 +406,7 @@ class TableProfiles:
         return entry
 
     def resolve_partition(self, text: str) -> str:
-        """Return the key of the one partition that a text selects. Raises PartitionNotFoundError."""
+        """Return the key of the only partition that a text selects. Raises PartitionNotFoundError."""
         if self.find_partition(text) is not None:
             return text
         # Most lookups name partitions by key, and need no patterns.
@@ -415,12 +420,13 @@ class TableProfiles:
     def partition_statistics(
         self, columns: list[str] | None, partitions: Iterable[str] | str
     ) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of several partitions, one after the other.
+        """Return the statistics of several partitions, one after the other. Each partition occurs once.
 
         Args:
-            columns: Names of leaf columns that exist; None for all.
-            partitions: One or several texts that select partitions. The partitions of one text are in the order of
-                their keys. Each partition occurs once. If `*` is among the texts, all partitions are returned, by key.
+            columns: Dotted paths of existing leaf columns; None for all.
+            partitions: One or several texts that select partitions (see `expressions.partition_patterns`). Partitions
+                are in the order of the texts, those of one text in the order of their keys. If `*` is among the texts,
+                all partitions are returned, sorted by key.
 
         Raises:
             PartitionNotFoundError: A text selects no partition.
@@ -442,7 +448,7 @@ class TableProfiles:
         return self._statistics_at(columns, self.matching_keys(texts))
 
     def matching_keys(self, partitions: Iterable[str] | str) -> list[str]:
-        """Return the keys that one or several texts select, in the order of the texts.
+        """Return the keys of the partitions that one or several texts select, in the order of the texts.
 
         Raises PartitionNotFoundError.
         """
@@ -462,7 +468,7 @@ class TableProfiles:
         return list(selected)
 
     def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of partitions in the order of the given keys; None for all partitions, by key."""
+        """Return the statistics of partitions in the order of the given keys; of all partitions by key for None."""
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
             leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
@@ -487,7 +493,7 @@ class TableProfiles:
         return self.open(ProfileFiles(entry.path, "", ()), entry.row_count)
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
-        """Return the statistics of a column that is null in `rows` rows, because it was added later."""
+        """Return the statistics of a column that is null in all of `rows` rows, because it was added later."""
         (table_row,) = self.profile(None).statistics([leaf.path])
         return _null_column(leaf, rows, table_row, self._version.decisions.get(leaf.field_id))
 
@@ -500,8 +506,8 @@ def _null_column(
     Args:
         leaf: The column.
         rows: The number of rows.
-        table_row: The statistics of the column in the whole table, from which the column's policy is inferred.
-        decision: The decision of an automatic policy; None if there is none.
+        table_row: The statistics of the column in the whole table. They show the policy of the column.
+        decision: The decision of the policy `auto`; None if there is none.
     """
     # Both import the configuration models, which most lookups do not need.
     from metastore_assets.config import ResolvedPolicy

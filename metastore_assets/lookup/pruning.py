@@ -1,7 +1,6 @@
 """Pruning: the fragments of a version that may have rows that match a predicate, and why the others have none.
 
-A fragment is a data file of the table, together with the deletes that apply to it. A conjunct is one of the
-conditions
+A fragment is a data file of the table, together with the deletes that apply to it. A conjunct is one of the conditions
 that `and` joins in a predicate. A leaf is a condition on one column.
 """
 
@@ -69,14 +68,14 @@ _ELIMINATION_SCHEMA = pa.schema(
 )
 _ELIMINATED_SCHEMA = pa.schema([(name, pa.string()) for name in ("path", "conjunct", "statistic", "value")])
 _MAX_FILTERED_VALUES = 128
-"""Most values of one `in` that are looked up in value filters. With this number, 63 % of the filters that contain none
-of the values have a false positive."""
+"""Maximum number of values of one `in` that are looked up in value filters. With so many values, 63 % of the filters
+that have none of them have a false positive."""
 
 
 class Pruner:
-    """Finds the fragments that may match a predicate, and estimates the number of matching rows.
+    """The statistics of one version by which fragments are pruned and numbers of matching rows are estimated.
 
-    Threads may share it.
+    Threads may share the object.
     """
 
     def __init__(
@@ -93,8 +92,8 @@ class Pruner:
             objects: The table's folder.
             version: The version.
             columns: The leaf columns of the version.
-            profiles: The stored profiles, from which `estimate` takes distributions.
-            value_counts: The value counts, which `prune` uses for `=` and `in`, and `estimate` for all conditions.
+            profiles: The stored profiles, whose distributions `estimate` uses.
+            value_counts: The value counts. `prune` uses them for `=` and `in`, `estimate` for all conditions.
         """
         self._objects = objects
         self.version = version
@@ -104,7 +103,7 @@ class Pruner:
         self._distributions: dict[str, _ColumnDistribution] = {}
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
-        """Return a predicate bound to the columns and types of the version. Errors are those of `Table.predicate`."""
+        """Parse a predicate, and bind it to the columns of the version. Errors are those of `Table.predicate`."""
         return parse_predicate(where, self.version.table, self._columns.leaves)
 
     @explain_missing_files
@@ -113,11 +112,10 @@ class Pruner:
 
         Args:
             predicate: A predicate that is bound to columns and types.
-            unknown_columns: Field ids of columns whose statistics in this version are ignored, because the columns
-                were
-                added later or have another type now.
-            limit: A number of rows, at least 0. With a limit, the fewest fragments that certainly have that many
-                matching rows are returned.
+            unknown_columns: Field ids of columns that were added since the version, or have another type now. Their
+                statistics in this version are ignored.
+            limit: A number of matching rows that is enough, at least 0. Then the fewest fragments are returned that
+                certainly have so many. None for all fragments that may match.
 
         Raises:
             ValueError: The limit is negative.
@@ -138,7 +136,7 @@ class Pruner:
         return estimate_rows(predicate, self.version, self._distribution, row_bounds)
 
     def clustering(self, statistics: Sequence[ColumnStatistics]) -> ResultSet[ColumnClustering]:
-        """Return one `ColumnClustering` for each column of some statistics."""
+        """Return one `ColumnClustering` for each row of statistics."""
         from metastore_assets.lookup.clustering import CLUSTERING_SCHEMA, measure_clustering
 
         return ResultSet(measure_clustering(self.index, statistics), AsOf.of(self.version), CLUSTERING_SCHEMA)
@@ -155,10 +153,10 @@ class Pruner:
         return IndexReader(self._objects, self.version.index)
 
     def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
-        """Return the number of matching rows by partition key, without partitions that have no matching rows.
+        """Return the number of rows that match a leaf in each partition that has such rows, by the partition's key.
 
-        The result is None if the condition is not `=` or `in` with few values, or if the column has no value counts
-        by partition.
+        The result is None if the leaf is not `=` or `in` with few values, or if its column has no value counts by
+        partition.
         """
         values = leaf.equal_values()
         if not values or leaf.column.field_id not in self._columns_by_partition:
@@ -180,9 +178,9 @@ class Pruner:
         return bool(leaf.equal_values(_MAX_FILTERED_VALUES))
 
     def fragment_mask(self, leaf: Leaf, selection: IndexSelection) -> Mask:
-        """Return a mask of the selected fragments whose value filter may contain a matching value.
+        """Return for each selected fragment whether its value filter may contain a value that matches a leaf.
 
-        The leaf must have a value filter.
+        `has_value_filter` must be true of the leaf.
         """
         values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.type_class
         hashes = hash_values(array_of(values), cls)[0]
@@ -210,12 +208,12 @@ class Pruner:
         """The field ids of the columns with value counts by partition."""
         from metastore_assets.value_counts import read_value_counts
 
-        lists = self.version.value_counts
-        return frozenset() if lists is None else frozenset(read_value_counts(self._objects, lists).by_partition)
+        files = self.version.value_counts
+        return frozenset() if files is None else frozenset(read_value_counts(self._objects, files).by_partition)
 
 
 class _ColumnDistribution:
-    """The stored distribution of one column over the whole table, from which row counts are estimated."""
+    """The stored distribution of one column over the whole table, to estimate numbers of matching rows."""
 
     def __init__(self, profiles: TableProfiles, value_counts: ValueCounts, column: str) -> None:
         self._profile = profiles.profile(None)
@@ -262,22 +260,22 @@ class EliminatedFragment:
 
     path: str
     conjunct: str
-    """The part of the predicate that no row of the fragment matches, as SQL text. For a fragment that need not be read
-    because of a limit: `limit` and its number."""
+    """The part of the predicate that no row of the fragment matches, as SQL text. If the fragment need not be read
+    because of a limit: `limit 100`."""
     statistic: str
     """The statistic that proves it: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (the values of its
-    partition) or `value_filter`; several names if only all of them together prove it. `row_count` for a fragment
-    without rows, or beyond a limit."""
+    partition) or `value_filter`. Several names, separated by commas, if only all of them together prove it. `row_count`
+    for a fragment without rows, or because of a limit."""
     value: str | None
-    """The value of that statistic in the fragment, as SQL text; None if there is no single value."""
+    """The value of the statistic in the fragment, as SQL text; None if there is no single value."""
 
 
 @dataclass(frozen=True)
 class Elimination:
     """The number of fragments that one conjunct eliminates by one statistic.
 
-    Fragments that an earlier conjunct eliminates are not included. Fragments that need not be read because of a limit
-    are counted in the same way, with `limit` and its number as `conjunct`.
+    Fragments that an earlier conjunct eliminates do not count. For fragments that need not be read because of a limit,
+    `conjunct` is `limit 100` and `statistic` is `row_count`.
     """
 
     conjunct: str
@@ -288,7 +286,7 @@ class Elimination:
 
 @dataclass(frozen=True)
 class PruningCost:
-    """The part of the index that a pruning has read."""
+    """The numbers of files and bytes of the index that a pruning has read."""
 
     files: int
     bytes: int
@@ -297,8 +295,8 @@ class PruningCost:
 class Pruning:
     """The fragments of a version that may match a predicate, with an explanation of the others.
 
-    In a large index, only fragments that may match by their bounds are *selected*. All others need not be read. Paths
-    and explanations are read when they are first accessed. An explanation needs the bounds of all fragments.
+    In a large index, only the bounds of fragments that may match are read: these fragments are *selected*. Paths and
+    explanations are read when they are first accessed. An explanation needs the bounds of all fragments.
     """
 
     def __init__(
@@ -316,9 +314,9 @@ class Pruning:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
-            limit: A number of rows. With a limit, only the fewest fragments that certainly have that many matching
-                rows must be read.
-            selects_all: Whether to select all fragments, regardless of their bounds.
+            limit: A number of matching rows that is enough. Then only the fewest fragments that certainly have so many
+                must be read. None for all fragments that may match.
+            selects_all: Whether to select all fragments, whatever their bounds are.
         """
         self.version = pruner.version
         self.predicate = predicate
@@ -379,9 +377,9 @@ class Pruning:
         return int(self._complete._sizes.sum())
 
     def rows_by_id(self) -> dict[str, tuple[int, int, int]]:
-        """Return, by fragment id, the row count and the least and greatest possible number of matching rows.
+        """Return (row count, least number of matching rows, greatest number of matching rows) of each fragment, by id.
 
-        Reads the ids and bounds of all fragments.
+        The ids and bounds of all fragments are read.
         """
         complete = self._complete
         ids = complete._selection.fragments(("id",))["id"].to_pylist()
@@ -427,11 +425,10 @@ class Pruning:
 
     @lock_free_cached_property
     def explanation(self) -> ResultSet[Elimination]:
-        """The number of fragments that each conjunct eliminates by each statistic, in the order of the predicate.
+        """The number of fragments that each conjunct eliminates by each statistic.
 
-        The statistics of one conjunct are by decreasing number of fragments. The last entry has the fragments that
-        need
-        not be read because of the limit, if there are any.
+        Rows are in the order of the conjuncts in the predicate, then by decreasing number of fragments. If fragments
+        need not be read because of the limit, the last row has their number.
         """
         if self._complete is not self:
             return self._complete.explanation
@@ -448,7 +445,7 @@ class Pruning:
         return ResultSet(explanation, AsOf.of(self.version), _ELIMINATION_SCHEMA)
 
     def eliminated_fragments(self) -> ResultSet[EliminatedFragment]:
-        """Return the fragments that need not be read: first by conjunct, then because of the limit."""
+        """Return the fragments that need not be read: those that conjuncts eliminate, then those beyond the limit."""
         if self._complete is not self:
             return self._complete.eliminated_fragments()
         eliminated = []
@@ -464,7 +461,7 @@ class Pruning:
         return ResultSet(eliminated, AsOf.of(self.version), _ELIMINATED_SCHEMA)
 
     def to_json(self) -> dict[str, object]:
-        """Return the document of `prune --json`."""
+        """Return the JSON document of `prune --json`."""
         return {
             "version": self.version.number,
             "snapshot": self.version.snapshot,
@@ -494,7 +491,7 @@ class Pruning:
         return Pruning(self._pruner, self.predicate, self._unknown_columns, self.limit, selects_all=True)
 
     def _bound_rows(self, rows: BoundedRows) -> RowBounds:
-        """Return bounds of the number of matching rows in each set of rows, derived from the bounds of columns."""
+        """Return bounds on the number of matching rows of fragments or zones, from the bounds of columns in them."""
         return self.predicate.bound_rows(rows.row_counts, self._with_unknown_columns(rows))
 
     def _with_unknown_columns(self, rows: BoundedRows) -> dict[str, ColumnBounds]:
@@ -511,10 +508,10 @@ class Pruning:
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
-        """Yield each conjunct with the fragments that it eliminates and no earlier conjunct does.
+        """Yield (conjunct, positions of fragments, names of the statistics that eliminate them).
 
-        Empty sets are omitted. The fragments are given as two arrays: their positions, and the names of the
-        statistics that exclude them.
+        The fragments are those that the conjunct eliminates and no earlier conjunct does. Conjuncts without such
+        fragments are omitted.
         """
         remaining = self._row_counts >= 0
         for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):
@@ -525,10 +522,10 @@ class Pruning:
                 yield conjunct, positions, statistics[positions]
 
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
-        """Return an upper bound of the matching rows of each fragment, from value counts or buckets of its partition.
+        """Return an upper bound on the rows of each fragment that match a leaf, from the fragment's partition.
 
-        The result is None if partitions exclude nothing. It is also None if fewer than two fragments may match by
-        minimum and maximum, because a lookup would cost more than it saves.
+        Value counts by partition and bucket numbers give the bounds. The result is None if there are none. It is also
+        None if fewer than two fragments may match by minimum and maximum: a lookup would cost more than it saves.
         """
         if not leaf.equal_values():
             return None
@@ -545,7 +542,7 @@ class Pruning:
         return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
 
     def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
-        """Return a mask of the fragments whose value filter may contain a matching value.
+        """Return for each fragment whether its value filter may contain a value that matches a leaf.
 
         The result is None, and no filter is read, if there are no value filters, or if fewer than two fragments may
         match by other statistics.
@@ -558,14 +555,14 @@ class Pruning:
         return pruner.fragment_mask(leaf, self._selection) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
-        """Return, by leaf, an upper bound of the matching rows in each fragment, from partitions and value filters."""
+        """Return upper bounds on the rows of each fragment that match, by leaf, from partitions and value filters."""
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():
             caps[leaf] = np.where(mask, caps.get(leaf, self._row_counts), 0)
         return caps
 
     def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
-        """Return the partition columns with bucket numbers of the leaf's column, and the numbers that can match."""
+        """Return (partition column, bucket numbers that can match) for each bucket transform of the leaf's column."""
         values = leaf.equal_values()
         if not values or leaf.column.cls is None:
             return []
@@ -581,16 +578,13 @@ class Pruning:
 def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
     """Return a mask of the fewest fragments that together certainly have `limit` matching rows.
 
-    Among fragments with the same lower bound, smaller files are preferred.
+    Among fragments with the same lower bound, smaller files are preferred. If all fragments together do not certainly
+    have so many matching rows, the mask selects all fragments that may match.
 
     Args:
         bounds: The least and greatest possible number of matching rows of each fragment.
-        sizes: The bytes of each fragment.
+        sizes: The size of each fragment in bytes.
         limit: A number of rows, at least 0.
-
-    Returns:
-        The mask. It selects all fragments that may match, if they do not certainly have `limit` matching rows
-        together.
     """
     may_match = bounds.most > 0
     order = np.lexsort((sizes, -bounds.least))
@@ -605,9 +599,11 @@ def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) 
 
 
 def bounds_without_statistics(column: BoundColumn, rows: RowCounts) -> ColumnBounds:
-    """Return bounds that exclude nothing, for a column without statistics.
+    """Return the widest bounds, for a column without statistics.
 
-    `rows` are the row counts of the fragments.
+    Args:
+        column: The column.
+        rows: The row count of each fragment or zone.
     """
     anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow_type(column))
     nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)

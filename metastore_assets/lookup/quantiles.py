@@ -1,6 +1,6 @@
 """Ranks and quantiles of the values of a column in ascending order.
 
-Values come from a profile in memory, or from one or two blocks of the table's value counts. Without value counts,
+Values come from a profile in memory, or from one or two row groups of the table's value counts. If neither has them,
 they are estimated from a sketch.
 """
 
@@ -29,7 +29,7 @@ Method = Literal["discrete", "continuous"]
 
 
 class RankedValues(Protocol):
-    """The values of a column in ascending order, without null. NaN is the greatest value."""
+    """The values of a column in ascending order, including repeats, without null. NaN is the greatest value."""
 
     @property
     def guarantee(self) -> Guarantee:
@@ -40,7 +40,7 @@ class RankedValues(Protocol):
         """The number of values without NaN."""
 
     def value_at(self, rank: int) -> pa.Scalar:
-        """Return the value at a rank from 0, inclusive, to the number of values without NaN, exclusive."""
+        """Return the value at a rank: 0 for the least value, up to `ranked` - 1."""
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
         """Return the number of values that are less than a value, or also equal to it if `inclusive`.
@@ -52,7 +52,7 @@ class RankedValues(Protocol):
 
 
 class ValuesInMemory:
-    """The sorted values of a profile, with their frequencies."""
+    """The sorted values of a column in memory, with their frequencies."""
 
     guarantee: Guarantee = "exact"
 
@@ -78,7 +78,7 @@ class ValuesInMemory:
 
 
 class TableValues:
-    """The sorted values of a column in the table's value counts. Not safe to share between threads."""
+    """The sorted values of a column in the table's value counts. Threads cannot share the object."""
 
     guarantee: Guarantee = "exact"
 
@@ -114,9 +114,9 @@ class SketchedValues:
     cls: TypeClass
     digest: Digest | None
     infinities: tuple[int, int]
-    """The frequencies of -inf and +inf, which the digest does not include."""
+    """(number of -inf, number of +inf), which the digest does not include."""
     bounds: tuple[pa.Scalar, pa.Scalar]
-    """The least and the greatest value, both inclusive. No answer is beyond them."""
+    """(minimum, maximum). No answer is beyond them."""
     nans: int = 0
     guarantee: Guarantee = "estimate"
 
@@ -133,7 +133,7 @@ class SketchedValues:
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
         """Return an estimate of the number of values that are less than a value.
 
-        `inclusive` also counts values that equal it. It matters only for NaN and the greatest value.
+        `inclusive` has an effect only for NaN and the greatest value: values that equal them are counted, too.
         """
         least, greatest = self.bounds
         key = is_nan, _ = sort_key(value)
@@ -147,15 +147,15 @@ class SketchedValues:
 
 
 def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Scalar | None:
-    """Return the quantile of a fraction, without NaN; None if there is no value.
+    """Return the quantile of a fraction; None if there are no values. NaN is ignored.
 
     Args:
         values: The values of a column.
         fraction: From 0 to 1, both inclusive.
-        method: `discrete` returns the least value v such that at least this fraction of the values is at most v, as
+        method: `discrete` returns the least value v for which at least this fraction of the values is at most v, as
             SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
-            `percentile_cont`: to a float64, rounded once, for numbers; to the nearest unit for temporal values, with
-            dates as timestamps of milliseconds.
+            `percentile_cont`. Then the result is a float64 for numbers, a timestamp of milliseconds for dates, and
+            the nearest unit for other temporal values.
     """
     n = values.ranked
     if not n:
@@ -169,7 +169,7 @@ def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Sca
 
 
 def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
-    """Return the value at a share of the way from `low` to `high`, in the type that `quantile` describes."""
+    """Return low + share * (high - low), in the type that `quantile` describes."""
     if t.is_floating(low.type):
         first, last = physical_value(low), physical_value(high)
         if first == last or math.isinf(first) or math.isinf(last):
@@ -185,7 +185,7 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 
 
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
-    """Interpolate between two equal values, or between two values of which at least one is infinite."""
+    """Interpolate between two equal values, or two values at least one of which is infinite."""
     if first == last or share == 0:
         return first
     return last if math.isinf(last) else first

@@ -1,4 +1,4 @@
-"""The interface that a table and its filtered views have in common: statistics, values and distributions of rows."""
+"""The interface of tables and their filtered views: statistics, values and distributions of rows."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class MissingFileError(ObjectNotFoundError):
-    """An error about a missing file of a version, which usually means that the version expired after it was opened."""
+    """An error about a missing file of a version. Usually the version has expired after it was opened."""
 
 
 def explain_missing_files(method: F) -> F:
-    """Return a method that raises MissingFileError if a file of its object's `version` is missing."""
+    """Decorate a method so that it raises MissingFileError if a file of its object's `version` is missing."""
 
     @wraps(method)
     def explained(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the method. If a file is missing, raise MissingFileError with advice; raise corruption unchanged."""
+        """Call the method. If a file is missing, raise MissingFileError with advice. Other errors are not changed."""
         try:
             return method(self, *args, **kwargs)
         except MissingFileError:
@@ -77,7 +77,7 @@ def explain_missing_files(method: F) -> F:
 class Relation(ABC):
     """Rows of one version with their statistics, values and distributions: a table, or a filtered view of it.
 
-    Every answer carries its guarantee and the version that it is true for. Objects are safe to share between threads.
+    Every answer has its guarantee and the version that it is true for. Threads can share an object.
     """
 
     value_counts: ValueCounts
@@ -86,11 +86,11 @@ class Relation(ABC):
     @property
     @abstractmethod
     def version(self) -> Version:
-        """The version from which questions are answered."""
+        """The version that answers."""
 
     @property
     def as_of(self) -> AsOf:
-        """The number and the snapshot of the version, which every answer carries."""
+        """The number and the snapshot of the version. Every answer has them."""
         return AsOf.of(self.version)
 
     @abstractmethod
@@ -99,11 +99,11 @@ class Relation(ABC):
 
     @abstractmethod
     def resolve_partition(self, partition: str) -> str:
-        """Return the key of the one partition that a text selects: a key, or a pattern such as `day=2024-01-0?`.
+        """Return the key of the only partition that a text selects: a key, or a pattern such as `day=2024-01-0?`.
 
-        `expressions.partition_patterns` describes the texts. All methods with an option `partition` take them.
+        The module `expressions.partition_patterns` describes the texts. All options `partition` accept them.
 
-        Raises PartitionNotFoundError if the text selects no partition, or several.
+        Raises PartitionNotFoundError if the text selects no partition or several.
         """
 
     def _partition_key(self, partition: str | None) -> str | None:
@@ -117,7 +117,11 @@ class Relation(ABC):
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of all leaf columns in table order, or of the named ones in their order.
+        """Return the statistics of columns: one row per leaf column, or per partition and leaf column.
+
+        Args:
+            columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
+            partition: One or several keys or patterns of partitions; None for all rows.
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
@@ -128,7 +132,7 @@ class Relation(ABC):
 
         Args:
             column: The dotted path of a leaf column.
-            n: The greatest number of values to return, at least 0.
+            n: The maximum number of values to return, at least 0.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:
@@ -152,17 +156,16 @@ class Relation(ABC):
     def quantile(
         self, column: str, q: Number | Sequence[Number], *, partition: str | None = None, method: Method = "discrete"
     ) -> Quantile | ResultSet[Quantile]:
-        """Return the quantile of a fraction, or one row for each of several fractions. NaN is left out.
+        """Return the quantile of a fraction, or one row per fraction for a sequence. NaN is ignored.
 
-        A quantile is exact if the version has value counts of the column. Otherwise it is an estimate, which exists
-        only for numbers and times.
+        A quantile is exact if the version has value counts of the column. Otherwise it is an estimate from a sketch,
+        which only numbers, dates and times have.
 
         Args:
             column: The dotted path of a leaf column.
             q: A fraction from 0 to 1, both inclusive, or a sequence of them.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
-            method: `discrete` returns the least value v such that at least this fraction of the values is at most v,
-                as
+            method: `discrete` returns the least value v for which at least this fraction of the values is at most v, as
                 SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
                 `percentile_cont`; it returns a float64 for numbers and a timestamp for dates.
 
@@ -178,12 +181,12 @@ class Relation(ABC):
     def rank(self, column: str, value: object, *, partition: str | None = None) -> Count:
         """Return the number of values of a column that are less than a value. NaN is the greatest value.
 
-        The number is exact if the version has value counts of the column. Otherwise it is an estimate, which exists
-        only for numbers and times.
+        The number is exact if the version has value counts of the column. Otherwise it is an estimate from a sketch,
+        which only numbers, dates and times have.
 
         Args:
             column: The dotted path of a leaf column.
-            value: A Python or Arrow value of the column's type, which need not occur, or a `TextValue`.
+            value: A Python or Arrow value of the column's type, or a `TextValue`. The value need not occur.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
 
         Raises:
@@ -198,8 +201,8 @@ class Relation(ABC):
     def frequency_between(self, column: str, low: object, high: object, *, partition: str | None = None) -> Count:
         """Return the number of rows with a value from `low` to `high`, both inclusive.
 
-        Guarantee and errors are those of `rank`. For other predicates, use `estimate`, or `count`, which reads the
-        table.
+        Guarantee and errors are those of `rank`. For other predicates, use `Table.estimate`, or `Table.count`, which
+        reads the table.
         """
         return self.value_counts.frequency_between(column, low, high, self._partition_key(partition))
 
@@ -217,11 +220,11 @@ class Relation(ABC):
 
     @explain_missing_files
     def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
-        """Return the keys of the partitions that have a value, and its frequency in each, in the version's order.
+        """Return the partitions that have a value, with its frequency in each, in the order of the version.
 
-        With the policy `by_partition: on` this is one small read. Otherwise, the value counts of one partition after
-        the other are read until all rows with the value are found. Partitions whose bounds exclude the value are
-        skipped. Errors are those of `frequency`.
+        With the policy `by_partition: on`, this is one small read. Otherwise the value counts of partitions are read,
+        one partition after the other, until all rows with the value are found. Partitions whose bounds exclude the
+        value are skipped. Errors are those of `frequency`.
         """
         return self.value_counts.locate(column, value)
 
@@ -233,11 +236,12 @@ class Relation(ABC):
 
     @explain_missing_files
     def spread(self, column: str | None = None, *, partition: str | None = None) -> Spread | ResultSet[Spread]:
-        """Return the numbers of distinct, repeated and unique values of a column, and the entropy. All are exact.
+        """Return the exact entropy of a column, and how many distinct values it has, repeated ones and unique ones.
 
         Args:
-            column: The dotted path of a leaf column. None for one row for each column that has value counts.
-            partition: The key of a partition, or a pattern that selects one; None for all rows. Only with a column.
+            column: The dotted path of a leaf column; None for one row per column that has value counts.
+            partition: The key of a partition, or a pattern that selects one; None for all rows. A partition needs a
+                column.
 
         Raises:
             NotStoredError: The version has no value counts of the column.
@@ -257,13 +261,13 @@ class Relation(ABC):
 
     @abstractmethod
     def _spreads(self) -> Mapping[str, SpreadCounts]:
-        """Return the spread of every column that has value counts, by column name."""
+        """Return distinct counts and entropy of every column that has value counts, by column name."""
 
     @explain_missing_files
     def built(self) -> dict[str, Built]:
-        """Return the way in which the value counts of the table were built from scratch, by column name.
+        """Return how the value counts of columns were built from scratch, by column name.
 
-        Columns whose value counts were first built by an update are not included.
+        Columns that got value counts by an update are missing.
         """
         return self.value_counts.built(self.statistics())
 
@@ -275,23 +279,22 @@ class Relation(ABC):
         return Mode(value, frequency, "exact", self.as_of)
 
     def value_files(self, column: str) -> list[str]:
-        """Return the Parquet files with the values of a column, as paths below the table's folder.
+        """Return the paths of the Parquet files with the values of a column, relative to the table's folder.
 
-        A row has `column` (the column's `field_id`), `value` and `frequency`. If there are several files, the
-        frequency of a value is the sum over all of them. A sum of 0 means that the value no longer occurs. Errors are
-        those of `top`.
+        A row has `column` (the column's `field_id`), `value` and `frequency`. If there are several files, the frequency
+        of a value is the sum over all of them; values with the sum 0 no longer occur. Errors are those of `top`.
         """
         return self.value_counts.files(column)
 
     def literal(self, column: str, value: object) -> pa.Scalar:
-        """Return a value as an Arrow scalar of the column's canonical type. Errors are those of `rank`."""
+        """Convert a value to an Arrow scalar of the column's canonical type. Errors are those of `rank`."""
         return self.value_counts.literal(column, value)
 
     @explain_missing_files
     def values(self, column: str, *, partition: str | None = None) -> ResultSet[ValueFrequency]:
-        """Return all values of a column with their frequencies, by increasing value. Null is not included.
+        """Return all values of a column with their frequencies, by increasing value, without null.
 
-        The answer is in memory. For columns with very many values, use `value_batches`. With the policy `frequencies:
+        All values are in memory: for columns with very many values, use `value_batches`. With the policy `frequencies:
         repeated`, only the values that occur at least twice are returned. Errors are those of `top`.
 
         Args:
@@ -305,9 +308,9 @@ class Relation(ABC):
         return ResultSet(TableRows(table, _parse_frequencies), self.as_of, lambda: table)
 
     def value_batches(self, column: str, *, partition: str | None = None) -> Iterator[Frequencies]:
-        """Yield all values of a column with their frequencies, in ascending order, in batches of bounded size.
+        """Yield all values of a column with their frequencies, by increasing value, in batches of limited size.
 
-        With the policy `frequencies: repeated` only the values that occur at least twice are yielded. Errors are those
+        With the policy `frequencies: repeated`, only the values that occur at least twice are yielded. Errors are those
         of `top`.
         """
         return self.value_counts.pieces(column, self._partition_key(partition))
@@ -326,13 +329,13 @@ class Relation(ABC):
 
         Args:
             column: The dotted path of a leaf column.
-            bins: The greatest number of bins to return, at least 1. Neighbouring bins are merged. None for all bins.
+            bins: The maximum number of bins to return, at least 1. Neighbouring bins are merged. None for all bins.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
-            lower: Return only bins that may have values greater than or equal to this one. Bins are not cut.
-            upper: Return only bins that may have values less than or equal to this one. Bins are not cut.
+            lower: Only bins that may have values greater than or equal to this one are returned, completely.
+            upper: Only bins that may have values less than or equal to this one are returned, completely.
 
         Returns:
-            The bins; none for a column without finite values.
+            The bins; an empty result for a column without finite values.
 
         Raises:
             NotStoredError: The version has no histogram of the column.
@@ -344,9 +347,9 @@ class Relation(ABC):
 
     @explain_missing_files
     def dyadic_histogram(self, column: str, *, partition: str | None = None) -> Histogram | None:
-        """Return the histogram with its stored bins of width 2**k; None for a column without finite values.
+        """Return the histogram with its stored bins, whose width is a power of two; None if there are no finite values.
 
-        Histograms of one type class can be aligned and merged exactly. Errors are those of `histogram`.
+        Such histograms can be merged exactly if they have the same type class. Errors are those of `histogram`.
         """
         return self.histograms.dyadic(column, self._partition_key(partition))
 

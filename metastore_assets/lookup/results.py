@@ -1,4 +1,4 @@
-"""The results of lookups. Each result carries the version and snapshot that it describes.
+"""The results of lookups. Each result has the version and snapshot that it is true for.
 
 An answer with rows is a `ResultSet`. An answer with one number or value has the fields `value`, `guarantee` and
 `as_of`.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 _ROWS_AT_ONCE = 4096
-"""How many rows of a table an iteration converts at once."""
+"""Number of rows of a table that an iteration converts at once."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class AsOf:
 
     version: int
     snapshot: str
-    """The snapshot that the version describes, as the table's format names it."""
+    """The id of the snapshot that the version describes, as in the table's format."""
 
     @classmethod
     def of(cls, version: Version) -> AsOf:
@@ -42,11 +42,11 @@ class AsOf:
 
 @dataclass(frozen=True)
 class ReadCost:
-    """The number and the size of the table's data files that were read so far to answer questions."""
+    """What was read of the table's data files to answer. A fragment is a data file with its deletes."""
 
     fragments_read: int
     bytes_read: int
-    """How many bytes of the table's data files were read."""
+    """The number of bytes of data files that were read."""
     fragments_total: int
     """The number of fragments of the version."""
 
@@ -59,7 +59,7 @@ class Count:
     guarantee: Guarantee
     as_of: AsOf = field(compare=False)
     cost: ReadCost | None = field(default=None, compare=False)
-    """How much of the table's files was read to count; None if the stored version alone answered."""
+    """What was read of the table's data files; None if stored statistics alone answered."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Quantile:
     q: float
     """The requested fraction, from 0 to 1."""
     value: pa.Scalar | None
-    """The value at the fraction; None if the column has no value except NaN."""
+    """The value at the fraction; None if the column has no values except NaN."""
     guarantee: Guarantee
     as_of: AsOf = field(compare=False)
 
@@ -79,7 +79,7 @@ class Mode:
     """The most frequent value of a column."""
 
     value: pa.Scalar | None
-    """The least of the most frequent values; None if the column has no values."""
+    """The most frequent value; the least one if several are equally frequent; None if the column has no values."""
     frequency: int
     """The number of rows with the value; 0 if there is none."""
     guarantee: Guarantee
@@ -88,17 +88,17 @@ class Mode:
 
 @dataclass(frozen=True)
 class Spread:
-    """The number of distinct values of a column, and their entropy. NaN counts as a value, null does not."""
+    """The numbers of distinct values of a column, and the entropy. NaN counts as a value, null does not."""
 
     column: str
     """The dotted path of the column."""
     distinct_count: int
     duplicate_count: int
-    """Distinct values that occur more than once."""
+    """Number of distinct values that occur more than once."""
     singleton_count: int
-    """Distinct values that occur once."""
+    """Number of distinct values that occur once."""
     entropy: float
-    """Shannon entropy in bits: 0 if all values are equal or there are none, log2(n) if all n values differ."""
+    """Shannon entropy in bits: 0 if there is at most one distinct value, log2(n) if all n values differ."""
     guarantee: Guarantee
     as_of: AsOf = field(compare=False)
 
@@ -130,14 +130,14 @@ class PartitionFrequency:
 
 
 class TableRows(Sequence[T]):
-    """The rows of an Arrow table as dataclass instances. An instance is created when its row is read."""
+    """The rows of an Arrow table as dataclass instances, which are created when they are accessed."""
 
     def __init__(self, table: pa.Table, parse: Callable[[pa.Table], Iterable[T]]) -> None:
         """Create the rows.
 
         Args:
             table: The table.
-            parse: A function that returns the instances of the rows of a part of the table, in order.
+            parse: A function that returns the instances of the rows of any part of the table, in order.
         """
         self._table = table
         self._parse = parse
@@ -165,15 +165,15 @@ class TableRows(Sequence[T]):
 
 
 def explain_no_values(row: ColumnStatistics) -> str:
-    """Return the reason why a version has no values of a column: the stored reason, or a text that names the type."""
+    """Return the reason why a version has no values of a column: the stored reason, or that its type has none."""
     return row.reason or f"{row.type} has no values of its own"
 
 
 class ResultSet(Sequence[T_co], Generic[T_co]):
     """An answer with rows: an immutable sequence of dataclass instances, which is also an Arrow table.
 
-    A result set equals another one, or a list, with the same rows. Other libraries read it through the Arrow
-    PyCapsule interface: `pyarrow.table(rows)`.
+    It equals another result set or a list with the same rows. Other libraries read it through the Arrow PyCapsule
+    interface: `pyarrow.table(rows)`.
     """
 
     def __init__(
@@ -189,9 +189,9 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
         Args:
             rows: The rows.
-            as_of: The version that the answer is true for; None if each row names its own.
-            table: A function that returns the rows as a table. If each column contains the field of the same name,
-                the table's schema is enough.
+            as_of: The version that the answer is true for; None if each row has its own.
+            table: A function that returns the rows as a table; or only a schema, if each of its columns is the field of
+                the rows with the same name.
             guarantee: The guarantee of all rows; None if each row has its own.
             shapes: A function that returns the frequencies of a small bar chart for each row, for notebooks.
         """
@@ -199,7 +199,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         self._to_table = table
         self._shapes = shapes
         self.as_of = as_of
-        """The version that the answer is true for; None if each row names its own."""
+        """The version that the answer is true for; None if each row has its own."""
         self.guarantee: Guarantee | None = guarantee
         """The guarantee of all rows; None if each row has its own."""
 

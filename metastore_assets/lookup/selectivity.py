@@ -1,8 +1,8 @@
 """Estimates of the number of rows that match a predicate, with bounds that always hold.
 
-Value counts, histograms and sketches give bounds for each condition on one column, over the whole table. The index
-gives bounds for the whole predicate, fragment by fragment. Both pairs of bounds are valid. The result therefore has
-the greater lower bound and the smaller upper bound.
+Value counts and histograms give bounds for each condition on one column, over the whole table; quantile sketches give
+estimates. The index gives bounds for the whole predicate, fragment by fragment. Both pairs of bounds are valid. So the
+result has the greater lower bound and the smaller upper bound.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Estimate:
     """`exact` if the bounds are equal, else `estimate`."""
     as_of: AsOf = field(compare=False)
     assumes: str | None = None
-    """`independence` if the estimate assumes independent conditions on different columns. The bounds never do."""
+    """`independence` if the estimate assumes that conditions on different columns are independent; otherwise None. The
+    bounds never assume it."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,10 @@ class ColumnDistribution(Protocol):
         """Whether all answers of `count_below` are exact."""
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return the number of values below a value, or also equal to it if `inclusive`; None if it is not stored."""
+        """Return the number of values less than a value, or equal to it if `inclusive`; None if it is unknown."""
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """Return the frequency of a value. An estimate is an upper bound. Raises NotStoredError."""
+        """Return the frequency of a value. If it is an estimate, it is an upper bound. Raises NotStoredError."""
 
     @property
     def bins(self) -> HistogramBins | None:
@@ -100,20 +101,17 @@ class _RowEstimate:
     estimate: float
 
     def within(self, total: float) -> _RowEstimate:
-        """Return this estimate limited to the range from 0 to `total`."""
+        """Return this estimate with all numbers limited to the range from 0 to `total`."""
         least, most = min(max(0, self.least), total), min(max(0, self.most), total)
         most = max(least, most)
         return _RowEstimate(least, most, min(max(self.estimate, least), most))
 
     def minus(self, subset: _RowEstimate) -> _RowEstimate:
-        """Return an estimate of these rows without the rows of a subset.
-
-        The numbers of the result may be negative; `within` limits them.
-        """
+        """Return an estimate of the rows that remain without a subset. It may be negative; `within` limits it."""
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
-        """Return an estimate of the rows that are not among these, out of `total` rows."""
+        """Return an estimate of all other rows, out of `total` rows."""
         return _RowEstimate(total - self.most, total - self.least, total - self.estimate).within(total)
 
 
@@ -128,8 +126,8 @@ def estimate_rows(
     Args:
         predicate: The predicate.
         version: The version.
-        distributions: Returns the stored distribution of a column.
-        index: Lower and upper bound of the matching rows, both inclusive, from the statistics of fragments.
+        distributions: A function that returns the stored distribution of a column.
+        index: (lower bound, upper bound) of the number of matching rows, both inclusive, from statistics of fragments.
     """
     matching = _estimate(predicate, version.row_count, distributions)
     lower, upper = max(int(matching.least), index[0]), min(int(matching.most), index[1])
@@ -161,14 +159,14 @@ def _estimate_or(predicate: Or, rows: int, distributions: _Distributions) -> _Ro
 
 
 def _estimate_conjunction(parts: Sequence[_RowEstimate], rows: int) -> _RowEstimate:
-    """Combine estimates of conditions that must all match: Fréchet bounds, and an estimate by independence."""
+    """Estimate the rows that match all of several conditions: Fréchet bounds, and an estimate by independence."""
     least = sum(part.least for part in parts) - (len(parts) - 1) * rows
     share = float(np.prod([part.estimate / rows for part in parts])) if rows else 0.0
     return _RowEstimate(least, min(part.most for part in parts), share * rows).within(rows)
 
 
 def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn, list[Comparison]], list[Predicate]]:
-    """Split predicates into comparisons that bound a column's values, grouped by column, and all other predicates."""
+    """Return (comparisons except `!=`, by column; all other predicates)."""
     by_column: dict[BoundColumn, list[Comparison]] = {}
     others: list[Predicate] = []
     for child in children:
@@ -180,7 +178,7 @@ def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn,
 
 
 def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows that match all of some comparisons of one column. None of the comparisons is `!=`."""
+    """Estimate the rows that match all of several comparisons of one column, such as `x > 1` and `x <= 5`; no `!=`."""
     lows = [
         (order_key(comparison.value), comparison.operator == ">", comparison)
         for comparison in comparisons
@@ -204,7 +202,7 @@ def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDi
 
 
 def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value below `value`, or also equal to it if `inclusive`."""
+    """Estimate the rows with a value less than `value`, or equal to it if `inclusive`."""
     row, bounds = distribution.row, _bound_below(value, inclusive, distribution)
     if distribution.has_exact_ranks or (row.type_class == "float64" and row.nan_count is None):
         return bounds
@@ -214,9 +212,9 @@ def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistr
 
 
 def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
-    """Return bounds of the rows with a value below `value`, or also equal to it if `inclusive`.
+    """Estimate the rows with a value less than `value`, or equal to it if `inclusive`, without the quantile sketch.
 
-    The estimate uses no sketch, because a sketch has no bounds.
+    A sketch gives no bounds.
     """
     row = distribution.row
     if distribution.has_exact_ranks:
@@ -233,7 +231,7 @@ def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribu
 
 
 def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
-    """Estimate the rows with a value below `value`, or also equal if `inclusive`, by minimum and maximum.
+    """Estimate the rows with a value less than `value`, or equal to it if `inclusive`, by minimum and maximum.
 
     `numbers` is the number of values of the column that are neither null nor NaN.
     """
@@ -248,7 +246,10 @@ def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics
 
 
 def _share_below(key: Any, low: Any, high: Any) -> float:
-    """Return the share of values below `key`, assuming a uniform distribution from `low` to `high`."""
+    """Return the share of values less than `key`, if values are uniformly distributed from `low` to `high`.
+
+    For strings, the first 8 bytes after the common prefix of `low` and `high` are compared as numbers.
+    """
     if isinstance(key, bytes):
         pairs = enumerate(zip(low, high, strict=False))
         common = next((at for at, (low_byte, high_byte) in pairs if low_byte != high_byte), len(low))
@@ -259,9 +260,9 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 
 
 def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _RowEstimate:
-    """Estimate the rows with a value below `value` by a histogram.
+    """Estimate the rows with a value less than `value` by a histogram.
 
-    Rows in the same bin as the value may be below it or not. `numbers` is the number of values of the column that are
+    Rows in the same bin as the value may be less or not. `numbers` is the number of values of the column that are
     neither null nor NaN.
     """
     key, ends = physical_value(value), bins.ends
@@ -276,7 +277,7 @@ def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _R
 
 
 def _estimate_equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value from its frequency; without one, from ranks and the number of distinct values."""
+    """Estimate the rows with a value by its frequency; if it is unknown, by ranks and the number of distinct values."""
     row = distribution.row
     try:
         answer = distribution.frequency(value)
@@ -295,7 +296,7 @@ def _estimate_is_null(leaf: IsNull, rows: int, distributions: _Distributions) ->
 
 
 def _estimate_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEstimate:
-    """Estimate the rows with NaN; if negated, the rows with other values, without null."""
+    """Estimate the rows with NaN; if negated, the rows with other values that are not null."""
     row = distributions(leaf.column).row
     if row.nan_count is None:
         matching = _RowEstimate(0, row.value_count, 0)
@@ -314,7 +315,7 @@ def _estimate_comparison(leaf: Comparison, rows: int, distributions: _Distributi
 
 
 def _estimate_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEstimate:
-    """Estimate the rows with one of the values; if negated, the rows with other values, without null."""
+    """Estimate the rows with one of the values; if negated, the rows with other values that are not null."""
     column = distributions(leaf.column)
     value_count = column.row.value_count
     parts = [_estimate_equal(value, column) for value in leaf.values]
@@ -333,8 +334,7 @@ def _estimate_like(leaf: Like, rows: int, distributions: _Distributions) -> _Row
 def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstimate:
     """Estimate the rows that match a LIKE pattern, by the range of values that begin with its prefix.
 
-    Half of the values in that range are assumed to match the rest of the pattern. The estimate ignores whether the
-    pattern is negated.
+    If the pattern goes on after the prefix, half of these values are assumed to match it. `leaf.negated` is ignored.
     """
     values = distribution.row.value_count
     try:
@@ -353,7 +353,7 @@ def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstim
 
 
 def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate:
-    """Return the intersection of the bounds of two estimates of the same rows, with the estimate of the second."""
+    """Combine two estimates of the same rows: the narrower bounds of both, and the estimate of the second."""
     least, most = max(bounds.least, other.least), min(bounds.most, other.most)
     return _RowEstimate(least, most, min(max(other.estimate, least), most))
 

@@ -1,4 +1,4 @@
-"""Answers with statistics of columns: a row for each column, or for each partition and column."""
+"""Answers with statistics: a row for each column, or for each partition and column."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def statistics_rows(
 
     Args:
         rows: The rows. If they describe partitions, each has the key of its partition.
-        as_of: The version that the rows belong to.
-        shapes: Returns the frequencies of a small bar chart for each of the first rows.
+        as_of: The version of the statistics.
+        shapes: A function that returns the frequencies of a small bar chart for each of the first rows.
     """
 
     def table() -> pa.Table:
@@ -38,13 +38,13 @@ def statistics_rows(
 
 
 def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: AsOf) -> ResultSet[ColumnStatistics]:
-    """Return stored statistics of many partitions as an answer. Rows become objects when one is first accessed.
+    """Return stored statistics of many partitions as an answer. Rows are parsed when one of them is first accessed.
 
     Args:
         table: The rows, with the columns of `build_statistics_table`. Its structs, such as `minimum`, may also have
             children for type classes that do not occur in these rows.
         partitions: The partition key of each row.
-        as_of: The version that the rows belong to.
+        as_of: The version of the statistics.
     """
     rows = _ParsedRows(table, partitions)
     return ResultSet(rows, as_of, lambda: _table(normalize_statistics_table(table), partitions), guarantee=None)

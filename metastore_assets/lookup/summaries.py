@@ -1,4 +1,4 @@
-"""Summaries of published versions: those of one table, or the newest ones of all tables."""
+"""Summaries of published versions: all versions of one table, or the newest version of each table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metastore_assets.lookup.results import ResultSet
 from metastore_assets.store.manifest import Version
 
 _THREADS = 16
-"""The number of parallel requests; they mostly wait for the store."""
+"""Maximum number of parallel requests. They mostly wait for the store."""
 _WAIT_SECONDS = 0.2
 _SCHEMA = pa.schema(
     {
@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class VersionSummary:
-    """A published version of a table: its snapshot, its times, and the size of the table then."""
+    """The snapshot, the times and the size of one published version of a table."""
 
     table: str
     format: str
@@ -52,7 +52,7 @@ class VersionSummary:
     published_at: datetime
     row_count: int
     bytes: int
-    """The size of the table's files."""
+    """The size of the table's data files in bytes."""
     partitions: int
     fragments: int
 
@@ -74,12 +74,12 @@ class VersionSummary:
 
 
 def summarize(read: Callable[[T], Version], references: Iterable[T]) -> ResultSet[VersionSummary]:
-    """Return summaries of versions, in the order of their references. Versions that do not exist are left out.
+    """Return summaries of versions, in the order of their references. Versions that do not exist are omitted.
 
     Args:
-        read: A function that returns the version that a reference selects, or raises VersionNotFoundError. Several
-            threads call it.
-        references: The references.
+        read: A function that returns the version of a reference, or raises VersionNotFoundError. Several threads call
+            it.
+        references: The arguments of `read`, such as version numbers.
     """
 
     def read_summary(reference: T) -> VersionSummary | None:
@@ -95,8 +95,8 @@ def summarize(read: Callable[[T], Version], references: Iterable[T]) -> ResultSe
 def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return `[function(item) for item in items]`, computed on several threads.
 
-    The threads are daemons: pool threads would keep an interrupted command alive until the store responds. Raises the
-    error of the first item that failed.
+    If calls raise errors, the error of the first such item is raised. The threads are daemons: pool threads would keep
+    an interrupted command alive until the store responds.
     """
     tasks = [(Future[R](), item) for item in items]
     queue: SimpleQueue[tuple[Future[R], T]] = SimpleQueue()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _IN_CATALOG = "catalog://"
 MAX_SHAPES = 20
-"""The greatest number of columns whose distributions a notebook shows."""
+"""Maximum number of columns whose distributions a notebook shows."""
 _SHAPE_BINS, _SHAPE_VALUES = 24, 8
 
 
@@ -63,7 +63,7 @@ class ScanRequest:
     columns: Sequence[str] | None = None
     """Names of top-level columns; None for all."""
     limit: int | None = None
-    """The greatest number of rows to return; None for all."""
+    """The maximum number of rows to return; None for all."""
     snapshot: SnapshotChoice = "now"
     """`now` for the table's current snapshot, `version` for the snapshot of the version."""
 
@@ -75,7 +75,7 @@ class RowSource(Protocol):
     """The columns of the rows."""
 
     def list_shown_columns(self) -> list[str]:
-        """Return the names of the columns that the version has and whose values are not hidden."""
+        """Return the names of the columns that are in the version and have no hidden values."""
 
     def read(
         self, columns: Sequence[str] | None = None, where: str | pc.Expression | None = None
@@ -90,12 +90,12 @@ class RowSource(Protocol):
 
 
 class Scanner(Protocol):
-    """The interface through which a `Table` reads the table's files. `scan.TableScanner` implements it."""
+    """The interface by which a `Table` reads the table's data files. `scan.TableScanner` implements it."""
 
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: Callable[[], SparkSession] | None
     ) -> FilteredView:
-        """Return a view of the rows that match a predicate. Without a `table`, no file of the table may be read."""
+        """Return a view of the rows that match a predicate. If `table` is None, no data file may be read."""
 
     def count(
         self,
@@ -117,21 +117,21 @@ class Scanner(Protocol):
         """Return the requested rows as a Spark DataFrame."""
 
     def open_rows(self, lookup: Table, table: TableConfig, snapshot: SnapshotChoice) -> RowSource:
-        """Return the rows of a snapshot, of which nothing is read yet."""
+        """Return the rows of a snapshot. No data file is read yet."""
 
     def recorded_table(
         self, version: Version, uri: str, confirmed: Sequence[str], storage_options: Mapping[str, str]
     ) -> TableConfig:
-        """Return a configuration with the location that a version records.
+        """Return a table configuration with the location that a version records.
 
         Raises ConfigError if the caller does not confirm the location.
         """
 
 
 class Table(Relation):
-    """One table as of one version. Of the version's files, only those that an answer needs are read.
+    """One table as of one version. Only the files of the version that an answer needs are read.
 
-    A table consists of parts that can be used alone: `profiles`, `value_counts`, `histograms`, `pruner` and `past`.
+    The attributes `profiles`, `value_counts`, `histograms`, `pruner` and `past` answer groups of questions.
     """
 
     def __init__(
@@ -147,10 +147,10 @@ class Table(Relation):
         Args:
             objects: The table's folder below the root.
             version: The version.
-            open_scanner: Returns the scanner. Called when `filter`, `count` or `scan` first need it.
+            open_scanner: Returns the scanner. It is called when a method first needs the table's data files.
             user_statistics: Classes of user-defined statistics, as `module:Class`, that may be imported.
-            table_locations: Folders and prefixes that the caller trusts. Locations of files that the version records
-                must lie below one of them.
+            table_locations: Folders and prefixes that the caller trusts. Locations that the version records must equal
+                one of them or lie below it.
         """
         self.objects = objects
         self.user_statistics = tuple(user_statistics)
@@ -165,7 +165,7 @@ class Table(Relation):
         self._open_scanner = open_scanner
 
     def __repr__(self) -> str:
-        """Return a line with the table's name, version, snapshot and size. No file is read."""
+        """Return one line with the table's name, version, snapshot and size. No file is read."""
         version = self._version
         return (
             f"<Table {version.table!r}: version {version.number} of snapshot {version.snapshot}, "
@@ -196,12 +196,12 @@ class Table(Relation):
 
     @property
     def version(self) -> Version:
-        """The version from which questions are answered."""
+        """The version that answers."""
         return self._version
 
     @property
     def location(self) -> str | None:
-        """The URI of the table, as its version records it; None if it does not.
+        """The URI of the table that the version records; None if it records none.
 
         A table in a catalog has `catalog://…`. The Metastore's files about the table are in `metastore_folder`.
         """
@@ -219,7 +219,7 @@ class Table(Relation):
         return VersionStore.of_folder(self._version.table, self.objects)
 
     def newer_version(self) -> int | None:
-        """Return the number of the newest version if it is newer than this version; otherwise None. Reads the root."""
+        """Return the number of the newest version; None if it is this version. The root is read."""
         newest = self.versions.newest()
         return newest if newest > self._version.number else None
 
@@ -232,21 +232,21 @@ class Table(Relation):
         return self.profiles.find_partition(key)
 
     def resolve_partition(self, partition: str) -> str:
-        """Return the key of the one partition that a text selects. See `Relation.resolve_partition`."""
+        """Return the key of the only partition that a text selects. See `Relation.resolve_partition`."""
         return self.profiles.resolve_partition(partition)
 
     @explain_missing_files
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of all leaf columns in table order, or of the named ones in their order.
+        """Return the statistics of columns: one row per leaf column, or per partition and leaf column.
 
         Mergeable states are None. The statistics of one column in all partitions are read at once.
 
         Args:
-            columns: Dotted paths of leaf columns; None for all.
-            partition: One or several partitions, whose statistics follow each other: keys, patterns such as
-                `"day=2024-01-*"`, or `"*"` for all partitions by key. None for the whole table.
+            columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
+            partition: Keys of partitions, patterns such as `"day=2024-01-*"`, or `"*"` for all partitions. Partitions
+                are in the order of the texts, and by key within one text. None for the whole table.
 
         Raises:
             ColumnNotFoundError: There is no such column.
@@ -259,7 +259,7 @@ class Table(Relation):
         return self.profiles.partition_statistics(names, partition)
 
     def _shapes(self, rows: Iterable[ColumnStatistics]) -> list[list[int]]:
-        """Return data for small charts of columns: the frequencies of a few bins or of the most frequent values."""
+        """Return the bars of a small chart per column: frequencies of a few bins, or of the most frequent values."""
         shapes = []
         for row in rows:
             try:
@@ -280,23 +280,23 @@ class Table(Relation):
 
     @property
     def frequencies_file(self) -> str | None:
-        """The path, below the table's folder, of one Parquet file with all value counts, by decreasing frequency.
+        """The path of one Parquet file with all value counts, by decreasing frequency, below the table's folder.
 
-        Its columns are `column`, `value` and `frequency`. The path is None unless value counts are compacted and have
-        not changed since.
+        Its columns are `column`, `value` and `frequency`. The path is None if value counts were not compacted, or have
+        changed since.
         """
         return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
     @property
     def ranks_file(self) -> str | None:
-        """The path of a file like `frequencies_file`, with a column `rank`, and with values in increasing order.
+        """The path of a file like `frequencies_file` with a column `rank`, by increasing value; None if there is none.
 
-        It has the columns with the policy `ranks: on`.
+        It has the values of the columns with the policy `ranks: on`.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
-        """Return a predicate bound to the table's columns and types, without negations.
+        """Parse a predicate, and bind it to the table's columns and their types.
 
         Raises PredicateError, ColumnNotFoundError, LiteralError.
         """
@@ -310,8 +310,8 @@ class Table(Relation):
 
         Args:
             where: SQL text or a pyarrow expression.
-            limit: A number of rows, at least 0. With a limit, the fewest fragments that certainly have that many
-                matching rows are returned.
+            limit: A number of matching rows that is enough, at least 0. Then the fewest fragments are returned that
+                certainly have so many. None for all fragments that may match.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.
@@ -322,10 +322,10 @@ class Table(Relation):
 
     @explain_missing_files
     def estimate(self, where: str | pc.Expression) -> Estimate:
-        """Return bounds and an estimate of the number of rows that match a predicate.
+        """Return bounds and an estimate of the number of rows that match a predicate. Data files are not read.
 
-        The number is exact for a single comparison, `in` or prefix of a column with value counts. The index is read,
-        and the value counts or the histogram of each column. Errors are those of `prune`.
+        The number is exact if the predicate is one comparison, `in` or prefix, and its column has value counts. The
+        index is read, and the value counts or the histogram of each column. Errors are those of `prune`.
         """
         return self.pruner.estimate(self.predicate(where))
 
@@ -333,7 +333,7 @@ class Table(Relation):
     def clustering(self, columns: Iterable[str] | None = None) -> ResultSet[ColumnClustering]:
         """Return measures of each column's clustering, such as the number of fragments that may have the same value.
 
-        Reads one slice of the index per column. Raises ColumnNotFoundError.
+        The index is read. Raises ColumnNotFoundError.
         """
         return self.pruner.clustering(self.statistics(columns))
 
@@ -349,9 +349,8 @@ class Table(Relation):
     ) -> FilteredView:
         """Return a view of the rows that match a predicate, with the same methods as the table.
 
-        Partitions and fragments that match entirely are answered from merged stored profiles. Stored statistics cannot
-        answer for a fragment that matches only partly; if `read` is true, the fragment's rows are read when an answer
-        needs them.
+        Stored profiles answer for partitions and fragments that match entirely. They cannot answer for a fragment that
+        matches only partly: if `read` is true, its rows are read when an answer needs them.
 
         Args:
             where: SQL text or a pyarrow expression.
@@ -383,10 +382,10 @@ class Table(Relation):
         snapshot: SnapshotChoice = "now",
         storage_options: Mapping[str, str] | None = None,
     ) -> Count:
-        """Return the exact number of rows, without deleted rows.
+        """Return the exact number of rows, or of rows that match a predicate. Deleted rows do not count.
 
-        Without a predicate, the version stores the number, and no file of the table is read. With a predicate,
-        fragments are read if the version cannot answer for them. `estimate` never reads the table.
+        Without a predicate, the version has the number, and no data file is read. With a predicate, fragments are read
+        if the version cannot answer for them. `estimate` never reads data files.
 
         Args:
             where: SQL text or a pyarrow expression; None for all rows of the version.
@@ -428,8 +427,7 @@ class Table(Relation):
 
         Args:
             spark: The session.
-            request: The predicate, columns, limit and snapshot. A predicate alone, as SQL text or a pyarrow
-                expression,
+            request: The predicate, columns, limit and snapshot. A predicate alone, as SQL text or a pyarrow expression,
                 requests all columns of all matching rows of the current snapshot.
             table: The table's location, as in `count`.
             storage_options: Options of the table's object store, as in `count`.
@@ -453,17 +451,17 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> pa.RecordBatchReader:
-        """Return the table's live rows as a stream of Arrow batches, in no particular order.
+        """Return the table's rows, or those that match a predicate, as a stream of Arrow batches.
 
-        Only data files that may have matching rows are opened, in child processes that read a few batches ahead.
-        Deletes are applied. Columns have their current names and types. The stream supports `read_all`, `read_pandas`
-        and `__arrow_c_stream__`; closing it ends the children.
+        Rows are in no particular order. Only data files that may have matching rows are opened, in child processes that
+        read a few batches ahead. Deletes are applied. Columns have their current names and types. The stream supports
+        `read_all`, `read_pandas` and `__arrow_c_stream__`; closing it ends the children.
 
         Args:
             columns: Names of top-level columns; None for all.
             where: SQL text or a pyarrow expression; None for all rows.
-            version: Reads the snapshot of this version: a number, snapshot or time, as `open_table` takes them. None
-                for the table's current snapshot.
+            version: The version whose snapshot is read: a number, snapshot or time, as in `open_table`. None for the
+                table's current snapshot.
             table: The table's location, as in `count`.
             storage_options: Options of the table's object store, as in `count`.
 
@@ -486,13 +484,13 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> pl.LazyFrame:
-        """Return the table's live rows as a lazy frame of Polars, in no particular order.
+        """Return the table's rows as a lazy frame of Polars, in no particular order. Deletes are applied.
 
         Collecting a query opens only the files that may have matching rows, and reads only the columns that the query
-        needs. The frame shows one snapshot: later commits do not change it.
+        needs. The frame has the rows of one snapshot: later commits do not change it.
 
         Args:
-            version: Shows the snapshot of this version, as in `read`. None for the table's current snapshot.
+            version: The version whose snapshot is read, as in `read`; None for the table's current snapshot.
             table: The table's location, as in `count`.
             storage_options: Options of the table's object store, as in `count`.
 
@@ -512,16 +510,16 @@ class Table(Relation):
         table: str | TableConfig | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> ds.Dataset:
-        """Return a pyarrow dataset of the table's data files. The bounds of its fragments are their guarantees.
+        """Return a pyarrow dataset of the table's data files. Its fragments have the bounds of columns as guarantees.
 
         Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
         the files. Therefore only Delta tables and plain Parquet files on local disk are supported, without deleted
         rows and renamed columns.
 
         Args:
-            where: A predicate that excludes files without matching rows: SQL text or a pyarrow expression. It does
-                not filter the rows of the remaining files, so use it in the query, too.
-            version: Shows the snapshot of this version, as in `read`. None for the table's current snapshot.
+            where: A predicate, as SQL text or a pyarrow expression. Files without matching rows are excluded. The rows
+                of other files are not filtered, so use the predicate in the query, too.
+            version: The version whose snapshot is read, as in `read`; None for the table's current snapshot.
             table: The table's location, as in `count`.
             storage_options: Options of the table's object store, as in `count`.
 
@@ -551,9 +549,8 @@ class Table(Relation):
     ) -> TableConfig:
         """Return a configuration with the table's location, from the caller or from the version.
 
-        A user who can write the root can forge the locations that a version records. Each of them must therefore lie
-        at
-        or below the `table` that the caller passes, or one of the `table_locations` of `open_table`.
+        A user who can write the root can forge the locations that a version records. So each of them must equal, or lie
+        below, the `table` that the caller passes or one of the `table_locations` of `open_table`.
 
         Args:
             table: The table's URI; None for the URI that the version records. A configuration is returned unchanged.
@@ -592,16 +589,17 @@ class Table(Relation):
     ) -> ResultSet[HistoryRow] | ResultSet[HistoryPoint]:
         """Return the statistics of every version up to this one, the oldest first. Expired versions are included.
 
-        A column is followed through renames by its `field_id`.
+        A column is identified by its `field_id`, so its rows under earlier names are included.
 
         Args:
-            column: The dotted path of a leaf column; None for all columns, or for a statistic of the table.
-            statistic: A name as in `metastore show --json`, such as `null_count`, a percentile (`p50`), or a
-                user-defined one; without a column `row_count`, `bytes`, `partitions` or `fragments`.
+            column: The current dotted path of a leaf column; None for all columns, or for a statistic of the table.
+            statistic: The name of a statistic in `metastore show --json`, such as `null_count`, a percentile such as
+                `p50`, or the name of a user-defined statistic. Without a column: `row_count`, `bytes`, `partitions` or
+                `fragments`. None for all statistics.
 
         Returns:
-            One point per version of the `statistic`; without it one row per version and column, whose fields
-            `docs/reference/files.md` describes.
+            With a `statistic`, one point per version. Without, one row per version and column; its fields are in
+            `docs/reference/files.md`.
 
         Raises:
             ColumnNotFoundError: There is no such column.
@@ -614,12 +612,12 @@ class Table(Relation):
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
         """Return the differences between two versions of the table, or between two tables: `orders.diff(41, 57)`.
 
-        Columns of one table are paired through renames, those of two tables by name. Distances are computed from
-        histograms or value counts.
+        Columns of one table are paired by field id, so renames do not matter; columns of two tables are paired by name.
+        Distances are computed from histograms or value counts.
 
         Args:
-            before: A number, snapshot or time of a version, as `open_table` takes them, or an opened table.
-            after: A version, snapshot, time or opened table, as `before`; None for this version.
+            before: The number, snapshot or time of a version, as in `open_table`, or an opened table.
+            after: The same; None for this version.
 
         Raises:
             VersionNotFoundError: There is no such version.
@@ -628,7 +626,7 @@ class Table(Relation):
         return self.past.diff(before, after)
 
     def changes(self, since: VersionReference, columns: Iterable[str] | None = None) -> TableChanges:
-        """Return the values that were added, deleted or have another frequency since an earlier version.
+        """Return the values that were added or deleted, or whose frequency changed, since an earlier version.
 
         Args:
             since: The earlier version: a number, snapshot or time.

@@ -1,4 +1,4 @@
-"""Queries of the values of columns: most frequent values, quantiles, ranks, frequencies."""
+"""Queries of the values of columns: most frequent values, quantiles, ranks, frequencies. `Relation` documents them."""
 
 from __future__ import annotations
 
@@ -35,29 +35,26 @@ def open_value_count_reader(objects: ObjectStore, version: Version) -> ValueCoun
 
 
 class RelationProfiles(Protocol):
-    """An object that opens profiles (statistics and values) of all rows, or of the rows of one partition."""
+    """The profiles (statistics and values) of a table or filtered view: of all its rows, and of each partition.
+
+    In all methods, the partition None stands for all rows.
+    """
 
     def profile(self, partition: str | None) -> Profile:
-        """Return the profile of a partition, or of all rows for None. Raises PartitionNotFoundError."""
+        """Return the profile of a partition, or of all rows. Raises PartitionNotFoundError."""
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether a profile may store value counts itself.
-
-        It is the profile of a partition; None means the profile of all rows.
-        """
+        """Return whether the profile itself may have value counts."""
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether a profile describes all rows of the table.
-
-        It is the profile of a partition; None means the profile of all rows.
-        """
+        """Return whether the profile describes all rows of the table."""
 
     def partitions(self) -> Sequence[PartitionEntry]:
         """Return the partitions that may have rows, in the order of the version."""
 
 
 class ValueCounts:
-    """Queries of the values of the columns of a table or a filtered view. Safe to share between threads."""
+    """Queries of the values of columns of a table or a filtered view. Threads can share the object."""
 
     def __init__(
         self,
@@ -71,8 +68,8 @@ class ValueCounts:
         Args:
             version: The version that answers.
             columns: The leaf columns of the version.
-            profiles: The profiles of the rows and of their partitions.
-            open_reader: Opens the table's value counts in the version; called at most once by each thread.
+            profiles: The profiles of the table or filtered view.
+            open_reader: Returns a reader of the table's value counts in the version. Each thread calls it at most once.
         """
         self._version = version
         self._names = columns
@@ -84,11 +81,11 @@ class ValueCounts:
 
     @lock_free_cached_property
     def reader(self) -> ValueCountReader:
-        """The value counts of the version's table."""
+        """The reader of the table's value counts in the version."""
         return self._open_reader()
 
     def column(self, column: str, partition: str | None = None) -> ColumnValues:
-        """Return an object that answers about the values of a column.
+        """Return the values of a column, in all rows or in one partition.
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
@@ -126,7 +123,7 @@ class ValueCounts:
     def quantile(
         self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
     ) -> Quantile | ResultSet[Quantile]:
-        """Return the quantile of one fraction, or one row for each of several fractions. See `Relation.quantile`."""
+        """Return the quantile of a fraction, or one row per fraction for a sequence. See `Relation.quantile`."""
         if method not in ("discrete", "continuous"):
             raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
         several = q if isinstance(q, Sequence) and not isinstance(q, str) else None
@@ -154,7 +151,7 @@ class ValueCounts:
         return values.frequency(values.literal(value))
 
     def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
-        """Return the keys of the partitions that have a value, with its frequency in each. See `Relation.locate`."""
+        """Return the partitions that have a value, with its frequency in each. See `Relation.locate`."""
         values = self.column(column)
         scalar = values.literal(value)
         stored = values.partitions_of(scalar)
@@ -179,10 +176,10 @@ class ValueCounts:
         return self.column(column, partition).spread()
 
     def table_spreads(self, statistics: Iterable[ColumnStatistics]) -> dict[str, SpreadCounts]:
-        """Return distinct counts and entropy of every column of the table that has value counts, by column name.
+        """Return distinct counts and entropy of each column of the table that has value counts, by column name.
 
         Args:
-            statistics: The statistics of the columns in the table, not in a partition.
+            statistics: The statistics of the columns over the whole table.
         """
         rows = [
             row for row in statistics if row.frequencies in ("enumerated", "repeated") and row.type_class is not None
@@ -193,7 +190,7 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return the way in which value counts were built from scratch, by name of the columns in `statistics`."""
+        """Return how the value counts of columns were built from scratch, by column name. Other columns are missing."""
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
 
@@ -206,5 +203,5 @@ class ValueCounts:
         return self.column(column).literal(value)
 
     def pieces(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
-        """Yield all values with their frequencies, ascending, in pieces of bounded size. See `Relation.values`."""
+        """Yield all values with their frequencies, ascending, in parts of limited size. See `Relation.values`."""
         yield from self.column(column, partition).pieces()

@@ -3,15 +3,13 @@
 A version reference selects a version, as `version=` in Python or as an option of a command:
 
 - a number of up to nine digits: `3` or `"3"`;
-- a snapshot: `"snapshot:12"`, with the id by which the table's format names the snapshot. The prefix can be left out
-if
-  the id is no number of up to nine digits and no time. So Delta's ids need it, and Iceberg's `7263012345678901234`
-  (a text or an int) does not;
-- a time: a `datetime`, or a text in ISO 8601 such as `"2024-01-31"` or `"2024-01-31T12:00+01:00"`. Times without a
-zone
+- a snapshot: `"snapshot:12"`, with the id of the snapshot in the table's format. Without the prefix, a text of up to
+  nine digits is a version number, and an ISO 8601 text is a time. So Delta's ids need the prefix, and Iceberg's
+  `7263012345678901234` (a text or an int) does not;
+- a time: a `datetime`, or a text in ISO 8601 such as `"2024-01-31"` or `"2024-01-31T12:00+01:00"`. Times without a zone
   are in UTC.
 
-A snapshot selects its newest version. A time selects the newest version of a snapshot that was committed by then.
+A snapshot selects its newest version. A time selects the newest version whose snapshot was committed by then.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 
 VersionReference: TypeAlias = int | str | datetime
-"""A version number, a time, or a text with a number, a snapshot or a time. The module describes the texts."""
+"""A version number, a time, or a text with a number, a snapshot or a time (see the module)."""
 _SNAPSHOT = "snapshot:"
 _NUMBER_DIGITS = 9
-"""The greatest number of digits of a version number. Ids of Iceberg's and Hudi's snapshots have more."""
+"""Maximum number of digits of a version number. Ids of Iceberg's and Hudi's snapshots have more."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -56,9 +54,9 @@ class VersionColumns:
         return leaf
 
     def resolve(self, columns: str | Iterable[str] | None) -> list[str] | None:
-        """Return column names as a list, after a check that the columns exist.
+        """Return the names of existing columns as a list; None, which means all columns, for None.
 
-        None means all columns and is returned unchanged. A single text is one name. Raises ColumnNotFoundError.
+        A text is one name. Raises ColumnNotFoundError.
         """
         if columns is None:
             return None
@@ -68,12 +66,12 @@ class VersionColumns:
         return names
 
     def subject(self, column: str) -> str:
-        """Return the text by which messages refer to a column: its name and its table."""
+        """Return the column for messages: `column 'day' of table 'orders'`."""
         return f"column {column!r} of table {self._table!r}"
 
 
 def list_tables(store: ObjectStore) -> list[str]:
-    """Return the names of the tables with a published version below a root, sorted."""
+    """Return the names of the tables below a root that have a published version, sorted."""
     return [name for name in store.folders() if VersionStore(store, name).newest()]
 
 
@@ -85,7 +83,7 @@ def list_versions(store: ObjectStore, name: str) -> list[int]:
 def open_version(
     store: ObjectStore, name: str, reference: VersionReference | None = None
 ) -> tuple[VersionStore, Version]:
-    """Return the versions of a table, and the selected version.
+    """Return (all versions of a table, the selected version).
 
     Args:
         store: The root.
@@ -93,7 +91,7 @@ def open_version(
         reference: A number, a snapshot or a time; None for the newest version.
 
     Raises:
-        VersionNotFoundError: The table has no published version, or the selector matches none.
+        VersionNotFoundError: The table has no published version, or the reference selects none.
     """
     if _is_folder_name(name):
         versions = VersionStore(store, name)
@@ -108,13 +106,13 @@ def open_version(
 
 @dataclass(frozen=True)
 class SnapshotId:
-    """The id by which a table's format names a snapshot, in a version reference."""
+    """The id of a snapshot in the table's format, as part of a version reference."""
 
     text: str
 
 
 def parse_version_reference(reference: VersionReference) -> int | SnapshotId | datetime:
-    """Return a version reference as a version number, a snapshot, or a time with a zone.
+    """Parse a version reference to a version number, a snapshot, or a time with a zone.
 
     Raises ValueError for an object of another type.
     """
@@ -133,8 +131,8 @@ def parse_version_reference(reference: VersionReference) -> int | SnapshotId | d
 def resolve_version(versions: VersionStore, reference: VersionReference) -> Version:
     """Return the version that a reference selects.
 
-    The time of a version is when its snapshot was committed, or when the version was published if the table's format
-    does not record commits. Reads the documents of versions from the newest on.
+    The time of a version is that of the commit of its snapshot or, if the table's format records none, the time when
+    the version was published. For a snapshot or time, versions are read from the newest on.
 
     Args:
         versions: The versions of the table.
@@ -167,7 +165,7 @@ def resolve_version(versions: VersionStore, reference: VersionReference) -> Vers
 
 
 def _read_number(versions: VersionStore, number: int) -> Version:
-    """Return the version with a number. The error for an unknown number suggests a snapshot with that id."""
+    """Return the version with a number. If there is none but a snapshot with this id, the error says so."""
     try:
         return versions.read(number)
     except VersionNotFoundError as error:
@@ -189,7 +187,7 @@ def _from_newest(versions: VersionStore) -> Iterator[Version]:
 
 
 def _parse_time(text: str) -> datetime | None:
-    """Return the time in an ISO 8601 text, in UTC by default; None for another text."""
+    """Return the time in an ISO 8601 text, in UTC if it has no zone; None for another text."""
     try:
         ticks, _ = parse_timestamp(text, "us")
         return _EPOCH + timedelta(microseconds=ticks)

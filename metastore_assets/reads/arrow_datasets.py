@@ -158,19 +158,19 @@ def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_
     return None
 
 
-def _is_widened(stored: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether Arrow converts all values of a stored type to those of the table's type."""
-    if pa.types.is_decimal(stored) and pa.types.is_decimal(wanted):
-        return stored.scale == wanted.scale and stored.precision <= wanted.precision
-    return (stored, wanted) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+    if pa.types.is_decimal(stored) and pa.types.is_decimal(expected):
+        return stored.scale == expected.scale and stored.precision <= expected.precision
+    return (stored, expected) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
-def _are_same(stored: pa.Field, wanted: pa.Field) -> bool:
+def _are_same(stored: pa.Field, expected: pa.Field) -> bool:
     """Return whether two fields have the same type, and nested fields the same names and ids in the same order."""
-    one, other = stored.type, wanted.type
+    one, other = stored.type, expected.type
     if isinstance(other, pa.BaseExtensionType):
         return False
-    id_ = (wanted.metadata or {}).get(FIELD_ID)
+    id_ = (expected.metadata or {}).get(FIELD_ID)
     if id_ is not None and (stored.metadata or {}).get(PARQUET_FIELD_ID) != id_:
         return False
     if not pa.types.is_nested(other):

@@ -274,10 +274,10 @@ class ValueCountReader:
         if distinct <= _MAX_SCANNED_VALUES:
             return summarize_frequencies(self.frequencies(column, type_class))
         ranked = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
-        wanted = (nearest_ranks(ranked) - 1).tolist() if ranked else []
+        percentile_ranks = (nearest_ranks(ranked) - 1).tolist() if ranked else []
         prefix = pa.table({"column": pa.array([column])})
         key = rows_of(type_class).key
-        rows = [self.ranks(type_class).at_rank(prefix, rank).select(key.names) for rank in wanted]
+        rows = [self.ranks(type_class).at_rank(prefix, rank).select(key.names) for rank in percentile_ranks]
         values = pa.concat_tables([key.empty_table(), *rows])
         assert len(values) in (0, len(PERCENTS))
         repeated = sum(number for frequency, number in counts if frequency > 1)
