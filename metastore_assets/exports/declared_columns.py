@@ -55,6 +55,12 @@ class DeclaredColumns:
         self._names = top_level_columns(version)
         self._left_out: dict[str, None] = {}
 
+    @property
+    def matched(self) -> list[str]:
+        """The metastore's names of the columns that both have, whether or not they get statistics."""
+        names = {name.lower() for name in self._names.values()} - self._keys
+        return [declared for lower, (declared, _) in self._types.items() if lower in names]
+
     def declare(self, exported: Iterable[ExportedColumn]) -> list[DeclaredStatistics]:
         """Convert the statistics of columns to the metastore's form. Columns that it cannot store are omitted."""
         result = []

@@ -64,6 +64,13 @@ class DeclaredStatistics:
     """Whether the bounds are exactly the least and the greatest value. Also true for texts, bytes and booleans, which
     have no bounds."""
 
+    @property
+    def counts(self) -> list[int | None]:
+        """The numbers of nulls, distinct values and trues, and the maximum length; None for what the kind lacks."""
+        distinct = None if self.kind in ("binary", "boolean") else self.distinct
+        trues = self.trues if self.kind == "boolean" else None
+        return [self.nulls, distinct, trues, self.maximum_length if self.kind in ("binary", "string") else None]
+
 
 def declare_statistics(name: str, type: str, row: ColumnStatistics) -> DeclaredStatistics | None:
     """Convert the statistics of a column to the form of its declared type.

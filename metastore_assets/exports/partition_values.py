@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
+from metastore_assets.exports.catalog_table import PartitionName
 from metastore_assets.expressions.partition_keys import NULL_VALUE, decode_partition_key
 
 PartitionValues = tuple[str | None, ...]
 """The values of a partition in the order of the metastore's partition columns, None for null."""
 _INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class RegisteredPartitions(Generic[T]):
+class RegisteredPartitions:
     """The partitions that a metastore registers for a table."""
 
     names: list[str]
     """The names of the partition columns, in lower case; empty if no partitions are exported."""
     types: list[str]
     """The types of the partition columns."""
-    partitions: dict[PartitionValues, T]
-    """What the metastore stores about each partition, by the values of its partition columns."""
+    partitions: dict[PartitionValues, tuple[PartitionName, str]]
+    """The name of each partition in requests and its property `content`, by the values of its partition columns."""
 
 
 def registered_values(values: Sequence[str], types: Sequence[str]) -> PartitionValues:

@@ -36,9 +36,9 @@ class ExportedTable:
         refresh(config, config.tables[0], no_spark)
         return self.write()
 
-    def write(self, *, rewrite: bool = False) -> ExportResult:
-        """Export the newest version. With `rewrite`, remove the earlier export first, as a purge does."""
-        (result,) = write_exports(*self._version(), rewrite=rewrite)
+    def write(self, number: int | None = None, *, rewrite: bool = False) -> ExportResult:
+        """Export a version, the newest by default. With `rewrite`, remove the earlier export first, as a purge does."""
+        (result,) = write_exports(*self._version(number), rewrite=rewrite)
         return result
 
     def _config(self, settings: Mapping[str, Any]) -> MetastoreConfig:
@@ -63,6 +63,6 @@ class ExportedTable:
         (entry,) = select_export_entries(self.config.tables[0])
         return entry.open(self.config.tables[0]).read_back()
 
-    def _version(self) -> Any:
+    def _version(self, number: int | None = None) -> Any:
         versions = versions_of(self.config, "t")
-        return self.config.tables[0], versions.objects, versions.read(versions.newest())
+        return self.config.tables[0], versions.objects, versions.read(number or versions.newest())

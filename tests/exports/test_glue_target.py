@@ -17,6 +17,7 @@ from metastore_assets.exports.glue.target import GlueTarget
 from metastore_assets.formats.catalogs.client import open_catalog
 from tests.exports.exported_table import ExportedTable
 from tests.exports.glue_statistics import ColumnStatisticsStore
+from tests.exports.interrupted_exports import CatalogState, Interrupted
 from tests.formats.catalogs.conftest import Glue, glue  # noqa: F401 (a fixture)
 from tests.formats.catalogs.table_declarations import files
 
@@ -221,8 +222,7 @@ def test_remove_leaves_rows_of_partitions_that_others_counted(lab: GlueLab) -> N
     table = lab.partitioned()
     table.export()
     client = GlueTable(lab.glue.client, lab.glue.database, "parts")
-    (changed,) = (partition for partition in client.partitions() if partition["Values"] == ["1"])
-    client.change_partitions([(changed, {**changed["Parameters"], "numRows": "9"})])
+    client.change_partitions([("1",)], lambda _, properties: {**properties, "numRows": "9"})
     assert table.remove().state == "removed"
     assert not lab.store.of(lab.glue.database, "parts", "1")
     rows = {value: properties.get("numRows") for value, properties in lab.partitions().items()}
@@ -285,6 +285,67 @@ def test_an_interrupted_export_is_repeated(lab: GlueLab, monkeypatch: pytest.Mon
     assert table.state().state == "absent"
     assert table.export().state == "written"
     assert table.state().state == "current"
+
+
+def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The export of an older version that ends last fails. The next one writes the table and all partitions."""
+    interrupted, _ = _interrupted(lab)
+    interrupted.remove()
+    interrupted.write(2)
+    wanted = interrupted.state()
+    write_statistics = GlueTable.write_statistics
+    with monkeypatch.context() as patch:
+
+        def write_while_another_exports(*arguments: Any) -> int:
+            patch.setattr(GlueTable, "write_statistics", write_statistics)
+            assert interrupted.write(2).state == "written"
+            return write_statistics(*arguments)
+
+        patch.setattr(GlueTable, "write_statistics", write_while_another_exports)
+        assert "another process exported the table" in str(interrupted.write(1).error)
+    assert interrupted.status().state == "absent"
+    assert interrupted.write(2).state == "written"
+    assert interrupted.state() == wanted
+
+
+@pytest.mark.long
+def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(lab: GlueLab) -> None:
+    """One partition changes, one is removed, one is added, and a column is hidden."""
+    interrupted, before = _interrupted(lab)
+    assert interrupted.check_each_request("glue") > 10
+    interrupted.check_each_request_of_a_removal(before)
+
+
+def _interrupted(lab: GlueLab) -> tuple[Interrupted, CatalogState]:
+    """Two versions of a table, and the state of the catalog before any export."""
+    location, columns = lab.folder / "interrupted", ["id", "price", "name"]
+    for part in (1, 2):
+        (location / f"p={part}").mkdir(parents=True)
+        pq.write_table(ROWS.slice(0, part + 1).select(columns), location / f"p={part}" / "1.parquet")
+    types = [pair for pair in _COLUMNS if pair[0] in columns]
+    declaration = files("interrupted", str(location), columns=types, partition_columns=[("p", "int")])
+    lab.glue.register(declaration.replaced(partitions=[([str(p)], str(location / f"p={p}")) for p in (1, 2, 3)]))
+    table = lab._table("interrupted", location, {})
+
+    def state() -> CatalogState:
+        partitions = {
+            value: (properties, lab.store.of(lab.glue.database, "interrupted", value))
+            for value, properties in lab.partitions("interrupted").items()
+        }
+        return CatalogState(lab.properties("interrupted"), lab.store.of(lab.glue.database, "interrupted"), partitions)
+
+    def write(number: int) -> Any:
+        table.settings["columns"] = {"price": {"values": "hidden" if number == 2 else "shown"}}
+        return table.write(number)
+
+    before = state()
+    table.export()
+    pq.write_table(ROWS.select(columns), location / "p=2" / "2.parquet")
+    (location / "p=1" / "1.parquet").unlink()
+    (location / "p=3").mkdir()
+    pq.write_table(ROWS.select(columns), location / "p=3" / "1.parquet")
+    table.export(columns={"price": {"values": "hidden"}})
+    return Interrupted(write, table.remove, table.state, state, GlueTable), before
 
 
 def _fail(*_: Any) -> None:

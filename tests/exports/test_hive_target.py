@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from metastore_assets.exports.hive.metastore import HiveTable
 from metastore_assets.exports.hive.target import HiveTarget
 from tests.exports.hive_tables import HiveExportedTable, connect, create_database, register_table
+from tests.exports.interrupted_exports import CatalogState, Interrupted
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -321,6 +323,57 @@ def test_an_interrupted_export_is_repeated(hive: str, tmp_path: Path, monkeypatc
     assert "COLUMN_STATS_ACCURATE" not in table.properties()
     assert table.export().state == "written"
     assert table.read_back()["id"]["numDVs"] == 3
+
+
+@pytest.mark.long
+def test_an_export_that_fails_at_any_request_claims_nothing_and_is_repeated(hive: str, tmp_path: Path) -> None:
+    """One partition changes, one is removed, one is added, and a column is hidden. All are declared accurate."""
+    interrupted, _ = _interrupted(hive, tmp_path)
+    assert interrupted.check_each_request("hive") > 10
+
+
+@pytest.mark.long
+def test_a_removal_that_fails_at_any_request_is_repeated(hive: str, tmp_path: Path) -> None:
+    interrupted, before = _interrupted(hive, tmp_path)
+    interrupted.check_each_request_of_a_removal(before)
+
+
+def _interrupted(uri: str, folder: Path) -> tuple[Interrupted, CatalogState]:
+    """Two versions of a table, and the state of the metastore before any export."""
+    settings = {"exports": {"hive": {"accurate": True}}, "columns": {"price": {"values": "shown"}}}
+    name, location = f"h.interrupted{next(_NUMBERS)}", folder / "interrupted"
+    columns = ["Id", "price", "name"]
+    for day in (1, 2):
+        (location / f"day=2024-01-0{day}").mkdir(parents=True)
+        pq.write_table(ROWS.slice(0, day + 1).select(columns), location / f"day=2024-01-0{day}" / "1.parquet")
+    days = {f"day=2024-01-0{day}": [f"2024-01-0{day}"] for day in (1, 2, 3)}
+    schema = pa.schema([ROWS.schema.field(column) for column in columns] + [pa.field("day", pa.date32())])
+    register_table(uri, name, location, schema, days)
+    table = HiveExportedTable(uri, name, location, **settings)
+
+    def state() -> CatalogState:
+        partitions = {
+            key: (_without_times(properties), {column: repr(numbers) for column, numbers in statistics.items()})
+            for key, (properties, statistics) in _partitions(table).items()
+        }
+        statistics = {column: numbers for column, numbers in table.read_back().items() if column}
+        return CatalogState(_without_times(table.properties()), statistics, partitions)
+
+    def write(number: int) -> Any:
+        table.settings["columns"] = {"price": {"values": "hidden" if number == 2 else "shown"}}
+        return table.write(number)
+
+    before = state()
+    table.export()
+    pq.write_table(ROWS.select(columns), location / "day=2024-01-02" / "2.parquet")
+    (location / "day=2024-01-01" / "1.parquet").unlink()
+    pq.write_table(ROWS.select(columns), location / "day=2024-01-03" / "1.parquet")
+    table.export(columns={"price": {"values": "hidden"}})
+    return Interrupted(write, table.remove, table.state, state, HiveTable), before
+
+
+def _without_times(properties: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in properties.items() if key != "transient_lastDdlTime"}
 
 
 def _fail(*_: Any) -> None:

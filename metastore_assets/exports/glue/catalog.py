@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from datetime import datetime
 from typing import Any
 
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ExportError
+from metastore_assets.exports.catalog_table import (
+    CatalogTable,
+    PartitionName,
+    RegisteredPartition,
+    TableDeclaration,
+    changed_properties,
+)
+from metastore_assets.exports.declared_statistics import DeclaredStatistics
+from metastore_assets.exports.glue.column_statistics import read_response, to_request
 from metastore_assets.formats.catalogs.client import open_catalog, table_identifier
 
 _WRITE_BATCH = 25
@@ -17,8 +27,10 @@ _READ_BATCH = 100
 """The greatest number of columns, or of partitions, in other requests."""
 
 
-class GlueTable:
+class GlueTable(CatalogTable):
     """One table of Glue's Data Catalog, with the boto3 client that sends its requests."""
+
+    count_names = ("NumberOfNulls", "NumberOfDistinctValues", "NumberOfTrues", "MaximumLength")
 
     def __init__(self, client: Any, database: str, name: str) -> None:
         """Create the object. No request is sent.
@@ -31,98 +43,128 @@ class GlueTable:
         self._client = client
         self._key = {"DatabaseName": database, "TableName": name}
 
-    def load(self) -> dict[str, Any]:
+    def load(self) -> TableDeclaration:
+        """Request the table's declaration. Raises ExportError if it is a link to another table."""
+        table = self._load()
+        return TableDeclaration(
+            properties=table.get("Parameters", {}),
+            columns={column["Name"]: column.get("Type", "") for column in table["StorageDescriptor"]["Columns"]},
+            keys={key["Name"]: key.get("Type", "") for key in table.get("PartitionKeys", ())},
+        )
+
+    def change_properties(
+        self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
+    ) -> None:
+        """Change properties of the table. Glue refuses it if the table changes meanwhile.
+
+        Glue archives no version of the table, because statistics change more often than tables. See
+        `CatalogTable.change_properties`.
+        """
+        table = self._load()
+        parameters = changed_properties(table.get("Parameters"), added, removed, expected)
+        version = {"VersionId": table["VersionId"]} if table.get("VersionId") else {}
+        self._client.update_table(
+            DatabaseName=self._key["DatabaseName"],
+            TableInput=self._input("TableInput", table, parameters),
+            SkipArchive=True,
+            **version,
+        )
+
+    def partitions(self) -> Iterator[RegisteredPartition]:
+        """Request the partitions page by page. Their names are their values."""
+        for page in self._client.get_paginator("get_partitions").paginate(**self._key):
+            for partition in page["Partitions"]:
+                values = tuple(partition["Values"])
+                yield RegisteredPartition(values, values, partition.get("Parameters", {}))
+
+    def change_partitions(
+        self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
+    ) -> None:
+        """Change properties of partitions with two requests for each 100. See `CatalogTable.change_partitions`.
+
+        Raises ExportError if Glue refuses one.
+        """
+        for start in range(0, len(names), _READ_BATCH):
+            keys = [{"Values": list(_values(name))} for name in names[start : start + _READ_BATCH]]
+            partitions = self._client.batch_get_partition(**self._key, PartitionsToGet=keys)["Partitions"]
+            entries = [
+                {
+                    "PartitionValueList": partition["Values"],
+                    "PartitionInput": self._input(
+                        *("PartitionInput", partition),
+                        change(tuple(partition["Values"]), dict(partition.get("Parameters", {}))),
+                    ),
+                }
+                for partition in partitions
+            ]
+            if entries:
+                _raise_errors(self._client.batch_update_partition(**self._key, Entries=entries))
+
+    def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the stored statistics of columns of the table by Glue's names. Columns without any are omitted."""
+        statistics: dict[str, dict[str, Any]] = {}
+        for start in range(0, len(columns), _READ_BATCH):
+            names = list(columns[start : start + _READ_BATCH])
+            response = self._client.get_column_statistics_for_table(**self._key, ColumnNames=names)
+            statistics |= read_response(response["ColumnStatisticsList"])
+        return statistics
+
+    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
+        """Write statistics of the table with one request for each 25 columns. See `CatalogTable.write_statistics`.
+
+        Raises ExportError if Glue refuses those of a column.
+        """
+        return self._write(self._client.update_column_statistics_for_table, columns, analyzed)
+
+    def write_partition_statistics(
+        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
+    ) -> int:
+        """Write statistics of partitions with one request for each 25 columns of a partition.
+
+        See `CatalogTable.write_partition_statistics`. Raises ExportError if Glue refuses those of a column.
+        """
+        update = self._client.update_column_statistics_for_partition
+        return sum(
+            self._write(update, columns, analyzed, PartitionValues=list(_values(name)))
+            for name, columns in partitions.items()
+        )
+
+    def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
+        """Delete column statistics with one request for each column. See `CatalogTable.delete_statistics`."""
+        for column in columns:
+            try:
+                if partition is None:
+                    self._client.delete_column_statistics_for_table(**self._key, ColumnName=column)
+                else:
+                    self._client.delete_column_statistics_for_partition(
+                        **self._key, PartitionValues=list(_values(partition)), ColumnName=column
+                    )
+            except self._client.exceptions.EntityNotFoundException:
+                continue
+
+    def _load(self) -> dict[str, Any]:
         """Return the table as Glue's type `Table`. Raises ExportError if it is a link to another table."""
         table = self._client.get_table(DatabaseName=self._key["DatabaseName"], Name=self._key["TableName"])["Table"]
         if table.get("TargetTable"):
             raise ExportError(f"{table['Name']!r} is a link to another table: export that table")
         return dict(table)
 
-    def change_properties(self, added: Mapping[str, str], removed: Collection[str] = ()) -> None:
-        """Remove and add properties of the table with one request. Glue refuses it if the table changes meanwhile.
-
-        Glue archives no version of the table, because statistics change more often than tables.
-
-        Args:
-            added: The properties to set.
-            removed: The names to remove. A name that is also in `added` is set.
-        """
-        table = self.load()
-        parameters = {key: text for key, text in table.get("Parameters", {}).items() if key not in removed}
-        version = {"VersionId": table["VersionId"]} if table.get("VersionId") else {}
-        self._client.update_table(
-            DatabaseName=self._key["DatabaseName"],
-            TableInput=self._input("TableInput", table, {**parameters, **added}),
-            SkipArchive=True,
-            **version,
-        )
-
-    def partitions(self) -> Iterator[dict[str, Any]]:
-        """Yield all partitions as Glue's type `Partition`, requested page by page."""
-        for page in self._client.get_paginator("get_partitions").paginate(**self._key):
-            yield from page["Partitions"]
-
-    def change_partitions(self, partitions: Iterable[tuple[Mapping[str, Any], Mapping[str, str]]]) -> None:
-        """Replace all properties of partitions. Raises ExportError if Glue refuses one.
+    def _write(
+        self, update: Callable[..., Any], columns: Sequence[DeclaredStatistics], analyzed: datetime, **owner: Any
+    ) -> int:
+        """Write statistics in batches. Return the number of bytes that were sent.
 
         Args:
-            partitions: Pairs of a partition, as `partitions` yields it, and its new properties.
+            update: Sends a request.
+            columns: The statistics.
+            analyzed: The time at which they were computed.
+            owner: Further parameters of the request, which name a partition.
         """
-        remaining = iter(partitions)
-        while batch := list(islice(remaining, _READ_BATCH)):
-            entries = [
-                {
-                    "PartitionValueList": partition["Values"],
-                    "PartitionInput": self._input("PartitionInput", partition, parameters),
-                }
-                for partition, parameters in batch
-            ]
-            _raise_errors(self._client.batch_update_partition(**self._key, Entries=entries))
-
-    def statistics(self, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the statistics that Glue stores for columns of the table. Columns without any are omitted."""
-        statistics: list[dict[str, Any]] = []
-        for start in range(0, len(columns), _READ_BATCH):
-            names = list(columns[start : start + _READ_BATCH])
-            statistics += self._client.get_column_statistics_for_table(**self._key, ColumnNames=names)[
-                "ColumnStatisticsList"
-            ]
-        return statistics
-
-    def write_statistics(self, columns: Sequence[Mapping[str, Any]], values: Sequence[str] | None = None) -> None:
-        """Write column statistics of the table or of one partition. Raises ExportError if Glue refuses a column.
-
-        Args:
-            columns: The statistics, as Glue's type `ColumnStatistics`.
-            values: The values of the partition columns; None for the table.
-        """
-        for start in range(0, len(columns), _WRITE_BATCH):
-            batch = list(columns[start : start + _WRITE_BATCH])
-            if values is None:
-                response = self._client.update_column_statistics_for_table(**self._key, ColumnStatisticsList=batch)
-            else:
-                response = self._client.update_column_statistics_for_partition(
-                    **self._key, PartitionValues=list(values), ColumnStatisticsList=batch
-                )
-            _raise_errors(response)
-
-    def delete_statistics(self, columns: Iterable[str], values: Sequence[str] | None = None) -> None:
-        """Delete column statistics of the table or of one partition. Missing ones are no error.
-
-        Args:
-            columns: Names of the columns.
-            values: The values of the partition columns; None for the table.
-        """
-        for column in columns:
-            try:
-                if values is None:
-                    self._client.delete_column_statistics_for_table(**self._key, ColumnName=column)
-                else:
-                    self._client.delete_column_statistics_for_partition(
-                        **self._key, PartitionValues=list(values), ColumnName=column
-                    )
-            except self._client.exceptions.EntityNotFoundException:
-                continue
+        requests = to_request(columns, analyzed)
+        for start in range(0, len(requests), _WRITE_BATCH):
+            batch = requests[start : start + _WRITE_BATCH]
+            _raise_errors(update(**self._key, **owner, ColumnStatisticsList=batch))
+        return len(json.dumps(requests, default=str)) if requests else 0
 
     def _input(self, shape: str, item: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
         """Return the request that stores a table or partition again, with other properties.
@@ -134,6 +176,11 @@ class GlueTable:
         """
         names = self._client.meta.service_model.shape_for(shape).members
         return {**{name: item[name] for name in names if name in item}, "Parameters": dict(parameters)}
+
+
+def _values(name: PartitionName) -> tuple[str, ...]:
+    assert isinstance(name, tuple)
+    return name
 
 
 def _raise_errors(response: Mapping[str, Any]) -> None:

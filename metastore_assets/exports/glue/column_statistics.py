@@ -78,16 +78,3 @@ def read_response(statistics: Iterable[Mapping[str, Any]]) -> dict[str, dict[str
         (numbers,) = (part for name, part in data.items() if name != "Type")
         result[column["ColumnName"]] = dict(numbers)
     return result
-
-
-def counts_of(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int | None]]:
-    """Return four counts of each column, by its name. An export compares them to detect changes by other programs.
-
-    Args:
-        statistics: The result of `read_response`.
-
-    Returns:
-        By name of the column: nulls, distinct values, trues and greatest length. A count that Glue lacks is None.
-    """
-    names = ("NumberOfNulls", "NumberOfDistinctValues", "NumberOfTrues", "MaximumLength")
-    return {column: [numbers.get(name) for name in names] for column, numbers in statistics.items()}

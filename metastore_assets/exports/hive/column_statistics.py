@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from metastore_assets.exports.declared_statistics import DeclaredStatistics
@@ -79,18 +79,3 @@ def _plain(number: Any) -> Any:
     if hasattr(number, "unscaled"):
         return int.from_bytes(number.unscaled, "big", signed=True) / 10**number.scale
     return getattr(number, "daysSinceEpoch", number)
-
-
-def counts_of(statistics: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int | None]]:
-    """Return four counts of each column, by its name. An export compares them to detect changes by other programs.
-
-    Other numbers may change slightly when the metastore's database stores them.
-
-    Args:
-        statistics: The result of `read_thrift`.
-
-    Returns:
-        By name of the column: nulls, distinct values, trues and greatest length. A missing count is None.
-    """
-    names = ("numNulls", "numDVs", "numTrues", "maxColLen")
-    return {column: [numbers.get(name) for name in names] for column, numbers in statistics.items()}

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ExportError
+from metastore_assets.exports.catalog_table import (
+    CatalogTable,
+    PartitionName,
+    RegisteredPartition,
+    TableDeclaration,
+    changed_properties,
+)
+from metastore_assets.exports.declared_statistics import DeclaredStatistics
+from metastore_assets.exports.hive.column_statistics import read_thrift, to_thrift
 from metastore_assets.formats.catalogs.client import open_catalog, table_identifier
 
 if TYPE_CHECKING:
-    from hive_metastore.ttypes import ColumnStatistics, ColumnStatisticsObj, Partition, Table
+    from hive_metastore.ttypes import ColumnStatistics, Partition, Table
 
 _ENGINE = "hive"
 """Hive 4 stores separate statistics for each engine. Earlier versions ignore the engine."""
+_READ_BATCH = 200
+"""Number of partitions that one request loads."""
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 """Prevents the metastore from listing the table's files after a change, and from replacing a client's numbers."""
 
 
-class HiveTable:
+class HiveTable(CatalogTable):
     """One table of a Hive metastore, with the connection over which requests are sent."""
+
+    count_names = ("numNulls", "numDVs", "numTrues", "maxColLen")
 
     def __init__(self, client: Any, database: str, name: str) -> None:
         """Create the object. No request is sent.
@@ -35,79 +49,79 @@ class HiveTable:
         self.database = database
         self.name = name
 
-    def load(self) -> Table:
+    def load(self) -> TableDeclaration:
         """Request the table's declaration. Raises TableNotFoundError if there is no such table."""
-        from metastore_assets.formats.catalogs.hive import request_table
+        table = self._load()
+        return TableDeclaration(
+            properties=dict(table.parameters or {}),
+            columns={column.name: column.type for column in table.sd.cols},
+            keys={key.name: key.type for key in table.partitionKeys or ()},
+        )
 
-        return request_table(self.client, self.database, self.name)
-
-    def change_properties(self, added: Mapping[str, str], removed: Collection[str] = ()) -> None:
-        """Remove and add properties of the table with one request, which changes nothing else.
-
-        Args:
-            added: The properties to set.
-            removed: The names to remove. A name that is also in `added` is set.
-        """
+    def change_properties(
+        self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
+    ) -> None:
+        """Change properties of the table, without further effects. See `CatalogTable.change_properties`."""
         from hive_metastore.ttypes import EnvironmentContext
 
-        table = self.load()
-        table.parameters = {key: text for key, text in (table.parameters or {}).items() if key not in removed} | dict(
-            added
-        )
+        table = self._load()
+        table.parameters = changed_properties(table.parameters, added, removed, expected)
         self.client.alter_table_with_environment_context(
             self.database, self.name, table, EnvironmentContext(dict(_NO_STATISTICS))
         )
 
-    def partition_names(self) -> list[str]:
-        """Return the names of all partitions, such as `day=2024-01-01/country=FR`, with the metastore's escapes."""
-        return self.client.get_partition_names(self.database, self.name, -1)  # type: ignore[no-any-return]
+    def partitions(self) -> Iterator[RegisteredPartition]:
+        """Request the partitions in batches. Their names are like `day=2024-01-01/country=FR`, with Hive's escapes."""
+        names = self.client.get_partition_names(self.database, self.name, -1)
+        for start in range(0, len(names), _READ_BATCH):
+            for name, partition in self._load_partitions(names[start : start + _READ_BATCH]):
+                yield RegisteredPartition(name, tuple(partition.values), partition.parameters or {})
 
-    def load_partitions(self, names: Sequence[str]) -> list[tuple[str, Partition]]:
-        """Request partitions by name. Return (name, partition) pairs in no particular order."""
-        if not names:
-            return []
-        by_values = {tuple(unquote(item.partition("=")[2]) for item in name.split("/")): name for name in names}
-        partitions = self.client.get_partitions_by_names(self.database, self.name, list(names))
-        return [(by_values[tuple(partition.values)], partition) for partition in partitions]
-
-    def change_partitions(self, partitions: list[Partition]) -> None:
-        """Store partitions whose properties the caller has changed."""
+    def change_partitions(
+        self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
+    ) -> None:
+        """Change properties of partitions with two requests. See `CatalogTable.change_partitions`."""
         from hive_metastore.ttypes import EnvironmentContext
 
+        partitions = self._load_partitions(names)
+        for name, partition in partitions:
+            partition.parameters = dict(change(name, dict(partition.parameters or {})))
         if partitions:
             self.client.alter_partitions_with_environment_context(
-                self.database, self.name, partitions, EnvironmentContext(dict(_NO_STATISTICS))
+                *(self.database, self.name, [partition for _, partition in partitions]),
+                EnvironmentContext(dict(_NO_STATISTICS)),
             )
 
-    def statistics(self, columns: Sequence[str]) -> list[ColumnStatisticsObj]:
-        """Return the statistics that the metastore stores for columns of the table. Columns without any are omitted."""
+    def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the stored statistics of columns of the table by Thrift's names. Columns without any are omitted."""
         from hive_metastore.ttypes import TableStatsRequest
 
         if not columns:
-            return []
+            return {}
         request = TableStatsRequest(self.database, self.name, list(columns), engine=_ENGINE)
-        return self.client.get_table_statistics_req(request).tableStats  # type: ignore[no-any-return]
+        return read_thrift(self.client.get_table_statistics_req(request).tableStats)
 
-    def write_statistics(self, columns: list[ColumnStatisticsObj]) -> None:
-        """Write or replace the table's statistics of some columns. Those of other columns stay."""
-        if columns:
-            self.client.update_table_column_statistics(self._column_statistics(columns, None))
+    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
+        """Write statistics of the table with one request. See `CatalogTable.write_statistics`."""
+        if not columns:
+            return 0
+        statistics = self._column_statistics(columns, None)
+        self.client.update_table_column_statistics(statistics)
+        return _size_of([statistics])
 
-    def write_partition_statistics(self, columns: Mapping[str, list[ColumnStatisticsObj]]) -> None:
-        """Write or replace statistics of partitions. Keys are names of partitions; values have one item per column."""
+    def write_partition_statistics(
+        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
+    ) -> int:
+        """Write statistics of partitions with one request. See `CatalogTable.write_partition_statistics`."""
         from hive_metastore.ttypes import SetPartitionsStatsRequest
 
-        statistics = [self._column_statistics(objects, name) for name, objects in columns.items() if objects]
+        statistics = [self._column_statistics(columns, str(name)) for name, columns in partitions.items() if columns]
         if statistics:
             self.client.set_aggr_stats_for(SetPartitionsStatsRequest(statistics, engine=_ENGINE))
+        return _size_of(statistics)
 
-    def delete_statistics(self, columns: Iterable[str], partition: str | None = None) -> None:
-        """Delete column statistics of the table or of one partition. Missing ones are no error.
-
-        Args:
-            columns: Names of the columns.
-            partition: Name of the partition; None for the table.
-        """
+    def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
+        """Delete column statistics with one request for each column. See `CatalogTable.delete_statistics`."""
         from hive_metastore.ttypes import NoSuchObjectException
 
         for column in columns:
@@ -118,18 +132,31 @@ class HiveTable:
                     arguments = (self.database, self.name, partition, column, _ENGINE)
                     self.client.delete_partition_column_statistics(*arguments)
 
-    @staticmethod
-    def size_of(objects: Iterable[Any]) -> int:
-        """Return the total size of Thrift objects in bytes, serialized as in a request."""
-        from thrift.TSerialization import serialize
+    def _load(self) -> Table:
+        from metastore_assets.formats.catalogs.hive import request_table
 
-        return sum(len(serialize(item)) for item in objects)
+        return request_table(self.client, self.database, self.name)
 
-    def _column_statistics(self, columns: list[ColumnStatisticsObj], partition: str | None) -> ColumnStatistics:
+    def _load_partitions(self, names: Sequence[Any]) -> list[tuple[str, Partition]]:
+        """Request partitions by name. Return (name, partition) pairs in no particular order."""
+        if not names:
+            return []
+        by_values = {tuple(unquote(item.partition("=")[2]) for item in name.split("/")): name for name in names}
+        partitions = self.client.get_partitions_by_names(self.database, self.name, list(names))
+        return [(by_values[tuple(partition.values)], partition) for partition in partitions]
+
+    def _column_statistics(self, columns: Sequence[DeclaredStatistics], partition: str | None) -> ColumnStatistics:
         from hive_metastore.ttypes import ColumnStatistics, ColumnStatisticsDesc
 
         description = ColumnStatisticsDesc(partition is None, self.database, self.name, partition)
-        return ColumnStatistics(description, columns, engine=_ENGINE)
+        return ColumnStatistics(description, to_thrift(columns), engine=_ENGINE)
+
+
+def _size_of(objects: Iterable[Any]) -> int:
+    """Return the total size of Thrift objects in bytes, serialized as in a request."""
+    from thrift.TSerialization import serialize
+
+    return sum(len(serialize(item)) for item in objects)
 
 
 @contextmanager

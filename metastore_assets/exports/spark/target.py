@@ -59,16 +59,15 @@ class SparkTarget(ExportTarget):
             )
         with self._open() as table:
             before = table.load()
-        self._refuse_foreign(before.parameters or {})
+        self._refuse_foreign(before.properties)
         try:
-            declared = {field.name: field.type for field in [*before.sd.cols, *(before.partitionKeys or ())]}
-            columns = spark_columns(before.parameters or {}, declared)
+            columns = spark_columns(before.properties, {**before.columns, **before.keys})
         except ValueError as error:
             raise ExportError(f"table {self.table.identifier!r}: {error}") from error
         statistics, notes, count = self._statistics(version, columns)
         added = {**version.mark.to_properties(self.kind), _CONTENT: properties_digest(statistics)}
         with self._open() as table:
-            current = table.load().parameters or {}
+            current = table.load().properties
             self._refuse_foreign(current)
             table.change_properties(statistics | added, _statistics_of(current))
         size = sum(len(key) + len(text) for key, text in (statistics | added).items())
@@ -77,13 +76,13 @@ class SparkTarget(ExportTarget):
     def status(self) -> ExportMark | None:
         """Return the mark of the last export; None without one, or if Spark has changed the statistics since."""
         with self._open() as table:
-            parameters = table.load().parameters or {}
+            parameters = table.load().properties
         return ExportMark.from_properties(parameters, self.kind) if _has_our_content(parameters) else None
 
     def remove(self) -> bool:
         """Remove our mark and our statistics, unless Spark has changed these. Return whether there was an export."""
         with self._open() as table:
-            parameters = table.load().parameters or {}
+            parameters = table.load().properties
             if ExportMark.from_properties(parameters, self.kind) is None:
                 return False
             ours = _statistics_of(parameters) if _has_our_content(parameters) else {}
@@ -93,7 +92,7 @@ class SparkTarget(ExportTarget):
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the statistics as texts, by column and by Spark's name. The empty column name is the whole table."""
         with self._open() as table:
-            return parse_column_properties(table.load().parameters or {})
+            return parse_column_properties(table.load().properties)
 
     def _open(self) -> AbstractContextManager[HiveTable]:
         return open_hive_table(self.table, self.title)

@@ -1,0 +1,133 @@
+"""The interface of a table in a catalog that stores statistics: a Hive metastore or AWS Glue."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+from metastore_assets.errors import ExportError
+from metastore_assets.exports.declared_statistics import DeclaredStatistics
+
+PartitionName = Hashable
+"""The name of a partition in requests: a text for a Hive metastore, a tuple of values for Glue."""
+
+
+@dataclass(frozen=True)
+class TableDeclaration:
+    """The columns and properties of a table, as the catalog stores them."""
+
+    properties: Mapping[str, str]
+    columns: Mapping[str, str]
+    """The type of each column except partition columns, by name."""
+    keys: Mapping[str, str]
+    """The type of each partition column, by name."""
+
+
+@dataclass(frozen=True)
+class RegisteredPartition:
+    """A partition that the catalog registers for a table."""
+
+    name: PartitionName
+    values: tuple[str, ...]
+    """The values of the partition columns, as texts in the catalog's form."""
+    properties: Mapping[str, str]
+
+
+class CatalogTable(ABC):
+    """One table of a catalog. Each method sends requests."""
+
+    count_names: ClassVar[tuple[str, ...]]
+    """The catalog's names of the numbers in `DeclaredStatistics.counts`, in their order."""
+
+    @abstractmethod
+    def load(self) -> TableDeclaration:
+        """Request the table's declaration. Raises TableNotFoundError or another error of the catalog's client."""
+
+    @abstractmethod
+    def change_properties(
+        self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
+    ) -> None:
+        """Remove and add properties of the table with one request, which changes nothing else.
+
+        Args:
+            added: The properties to set.
+            removed: The names to remove. A name that is also in `added` is set.
+            expected: Name and value of a property that the table must have, or nothing is changed.
+
+        Raises:
+            TableChangedError: The table does not have the expected property.
+        """
+
+    @abstractmethod
+    def partitions(self) -> Iterator[RegisteredPartition]:
+        """Request the partitions in batches, and yield them."""
+
+    @abstractmethod
+    def change_partitions(
+        self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
+    ) -> None:
+        """Load partitions, and store them with changed properties.
+
+        Args:
+            names: Names of the partitions.
+            change: Returns the new properties of a partition from its name and its present properties.
+        """
+
+    @abstractmethod
+    def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the stored statistics of columns of the table, by column and by the catalog's name of the number.
+
+        Columns without statistics are omitted.
+        """
+
+    @abstractmethod
+    def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
+        """Write or replace the table's statistics of some columns. Those of other columns stay.
+
+        Args:
+            columns: The statistics.
+            analyzed: The time at which they were computed.
+
+        Returns:
+            The number of bytes that were sent.
+        """
+
+    @abstractmethod
+    def write_partition_statistics(
+        self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
+    ) -> int:
+        """Write or replace the statistics of partitions. Arguments and result as for `write_statistics`."""
+
+    @abstractmethod
+    def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
+        """Delete column statistics of the table or of one partition. Missing ones are no error.
+
+        Args:
+            columns: Names of the columns.
+            partition: The name of the partition; None for the table.
+        """
+
+
+class TableChangedError(ExportError):
+    """An error that a property of a table has another value than expected."""
+
+
+def changed_properties(
+    properties: Mapping[str, str] | None,
+    added: Mapping[str, str],
+    removed: Collection[str],
+    expected: tuple[str, str] | None,
+) -> dict[str, str]:
+    """Return the properties that `CatalogTable.change_properties` stores; its arguments follow the present properties.
+
+    Raises TableChangedError if the present properties do not include `expected`.
+    """
+    present = properties or {}
+    if expected is not None and present.get(expected[0]) != expected[1]:
+        raise TableChangedError(
+            "another process exported the table at the same time: the next refresh exports it again"
+        )
+    return {**{name: text for name, text in present.items() if name not in removed}, **added}

@@ -1,0 +1,343 @@
+"""The export of statistics to a table in a catalog: to its columns, its properties, and its partitions.
+
+A Hive metastore and Glue change a table with several requests. So that an interrupted export claims nothing that was
+not written, the claims are removed before statistics are changed, and stored after all of them:
+
+- The property `writing` of the table has a token of the export. Its presence means that the export is incomplete.
+- The property `content` of a partition ends in `:writing` while its statistics are changed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar
+
+from metastore_assets.errors import ExportError
+from metastore_assets.exports.base import ExportedVersion, ExportMark, ExportOptions, ExportTarget, WrittenExport
+from metastore_assets.exports.catalog_table import CatalogTable, PartitionName, TableChangedError, TableDeclaration
+from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers
+from metastore_assets.exports.partition_values import RegisteredPartitions, registered_values, version_values
+from metastore_assets.exports.table_properties import WrittenColumns
+
+_ROWS, _SIZE = "numRows", "totalSize"
+_WRITING = ":writing"
+"""The end of the property `content` of a partition whose statistics are incomplete."""
+_CONFLICT = "conflict"
+"""The property `writing` after two exports at once. The partitions may then have statistics of either."""
+_BATCH = 200
+"""Number of partitions that are changed together."""
+
+
+class CatalogOptions(ExportOptions):
+    """The settings of an export to a catalog."""
+
+    partitions: bool = True
+    """Whether statistics of partitions are written, besides those of the table."""
+
+
+class CatalogTarget(ExportTarget):
+    """Column statistics, `numRows` and `totalSize` of a table and its partitions."""
+
+    is_single = True
+    options_model = CatalogOptions
+    accuracy_property: ClassVar[str | None] = None
+    """The property by which a table or partition declares its statistics to be accurate; None if there is none."""
+
+    @abstractmethod
+    def open(self) -> AbstractContextManager[CatalogTable]:
+        """Connect to the catalog. Raises ExportError if the table is in no catalog of the target's kind."""
+
+    def properties_of(self, numbers: Numbers) -> dict[str, str]:
+        """Return the properties with the numbers of a table or partition, which engines read."""
+        return {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
+
+    def content_of(self, numbers: Numbers) -> str:
+        """Return the value of the property `content` of a partition. Partitions with an equal one are not written."""
+        return numbers.content
+
+    def write(self, version: ExportedVersion) -> WrittenExport:
+        """Write the changed partitions, then the table, and last the mark. See `ExportTarget.write`."""
+        if version.version.format not in ("files", "hudi"):
+            raise ExportError(
+                f"engines do not take the statistics of {version.version.format} tables from {self.title}: the export "
+                f"`{self.kind}` is for plain files and Hudi tables"
+            )
+        with self.open() as table:
+            declared = table.load()
+            names, properties = self._names, declared.properties
+            self._refuse_foreign(table, declared)
+            registered = self._registered(table, declared)
+            previous = WrittenColumns.from_properties(properties, names.columns)
+            columns = DeclaredColumns(version, declared.columns, list(declared.keys), previous.names)
+            numbers = Numbers(version.version.row_count, version.version.bytes, columns.declare(version.columns()))
+            started = WrittenColumns.in_progress({*columns.matched, *previous.names})
+            token = uuid.uuid4().hex
+            table.change_properties(
+                {
+                    **started.to_properties(names.columns),
+                    **({names.partitions: "true"} if self.options.partitions else {}),
+                    names.writing: token,
+                },
+                self._claims(previous),
+            )
+            if names.partitions in properties and not self.options.partitions:
+                self._remove_from_all_partitions(table, previous.names)
+            size, unmatched = self._write_partitions(table, version, columns, registered)
+            written = {statistics.column for statistics in numbers.columns}
+            table.delete_statistics(name for name in previous.names if name not in written)
+            size += table.write_statistics(numbers.columns, version.version.published_at)
+            # A column can have statistics of partitions alone. They are removed with it.
+            digests = {
+                **WrittenColumns.in_progress(columns.written).digests,
+                **WrittenColumns.of_statistics({one.column: one.counts for one in numbers.columns}).digests,
+            }
+            added = {
+                **self.properties_of(numbers),
+                **version.mark.to_properties(self.kind),
+                **WrittenColumns(digests).to_properties(names.columns),
+                names.content: str(numbers.rows),
+            }
+            finished = {names.writing, *self._claims(started)}
+            try:
+                table.change_properties(
+                    added,
+                    finished | (set() if self.options.partitions else {names.partitions}),
+                    expected=(names.writing, token),
+                )
+            except TableChangedError:
+                self._revoke(table, started)
+                raise
+        notes = columns.notes()
+        if unmatched:
+            notes.append(f"{unmatched} partitions are not registered in {self.title}, and were left out")
+        return WrittenExport(size + _size(added), len(numbers.columns), tuple(notes))
+
+    def status(self) -> ExportMark | None:
+        """Return the mark of the last export; None without one, or if another program changed the statistics since."""
+        with self.open() as table:
+            properties = table.load().properties
+            mark = ExportMark.from_properties(properties, self.kind)
+            if mark is None or self._names.writing in properties:
+                return None
+            return mark if self._has_our_content(table, properties) else None
+
+    def remove(self) -> bool:
+        """Remove our column statistics, `numRows`, `totalSize` and our properties. Return whether there was an export.
+
+        Whatever another program has changed since the export stays: the statistics of a column, or both numbers.
+        """
+        names = self._names
+        with self.open() as table:
+            properties = table.load().properties
+            if ExportMark.from_properties(properties, self.kind) is None and names.writing not in properties:
+                return False
+            columns = WrittenColumns.from_properties(properties, names.columns)
+            # An INSERT of Hive changes only the number of rows. Our column statistics would stay after a purge.
+            has_our_rows = properties.get(_ROWS) == properties.get(names.content, properties.get(_ROWS))
+            numbers = {_ROWS, _SIZE, *self._accuracy} if has_our_rows else set()
+            table.change_properties({names.writing: "removing"}, numbers & self._accuracy)
+            if names.partitions in properties:
+                self._remove_from_all_partitions(table, columns.names)
+            table.delete_statistics(columns.unchanged(_stored_counts(table, columns)))
+            removed = {names.content, names.partitions, names.writing, *columns.to_properties(names.columns)}
+            table.change_properties({}, {*removed, *ExportMark.property_names(self.kind), *numbers})
+            return True
+
+    def read_back(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the statistics by column and by the catalog's name: `{"": {"numRows": "9"}, "id": {"numNulls": 0}}`.
+
+        The empty name stands for the whole table.
+        """
+        with self.open() as table:
+            declared = table.load()
+            numbers = {name: declared.properties.get(name) for name in (_ROWS, _SIZE, *sorted(self._accuracy))}
+            return {"": numbers, **table.statistics(list(declared.columns))}
+
+    @property
+    def _names(self) -> _PropertyNames:
+        prefix = f"metastore-assets.{self.kind}."
+        return _PropertyNames(*(f"{prefix}{name}" for name in ("content", "columns", "partitions", "writing")))
+
+    @property
+    def _accuracy(self) -> set[str]:
+        return {self.accuracy_property} if self.accuracy_property else set()
+
+    def _claims(self, columns: WrittenColumns) -> set[str]:
+        """Return the names of the properties that claim something about the written statistics of some columns."""
+        names = self._names
+        marks = ExportMark.property_names(self.kind)
+        return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
+
+    def _revoke(self, table: CatalogTable, started: WrittenColumns) -> None:
+        """After another export wrote at the same time, remove its claims, because the statistics may be of both.
+
+        The next export writes the table and all partitions. If the other export is not finished, it fails, too.
+        """
+        names = self._names
+        stored = WrittenColumns.from_properties(table.load().properties, names.columns)
+        columns = WrittenColumns.in_progress({*stored.names, *started.names})
+        added = {**columns.to_properties(names.columns), names.writing: _CONFLICT}
+        table.change_properties(added, self._claims(stored))
+
+    def _refuse_foreign(self, table: CatalogTable, declared: TableDeclaration) -> None:
+        """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
+        properties = declared.properties
+        if self.options.replace or self._names.writing in properties:
+            return
+        if ExportMark.from_properties(properties, self.kind) is not None:
+            is_foreign = not self._has_our_content(table, properties)
+        else:
+            is_foreign = properties.get(_ROWS) not in UNKNOWN_ROWS or bool(table.statistics(list(declared.columns)))
+        if is_foreign:
+            raise self._foreign_error(f"table {self.table.identifier!r}")
+
+    def _foreign_error(self, subject: str) -> ExportError:
+        return ExportError(
+            f"{subject} has statistics that something else wrote to {self.title}, such as ANALYZE TABLE: set "
+            "`replace: true` for this export to replace them"
+        )
+
+    def _has_our_content(self, table: CatalogTable, properties: Mapping[str, str]) -> bool:
+        """Return whether the number of rows and the statistics of all columns are those of the export."""
+        names = self._names
+        columns = WrittenColumns.from_properties(properties, names.columns)
+        has_our_rows = names.content in properties and properties.get(_ROWS) == properties[names.content]
+        return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
+
+    def _has_our_rows(self, properties: Mapping[str, str]) -> bool:
+        """Return whether an export wrote the number of rows that a partition has."""
+        content = properties.get(self._names.content)
+        return content is not None and content.partition(":")[0] == properties.get(_ROWS, "")
+
+    def _registered(self, table: CatalogTable, declared: TableDeclaration) -> RegisteredPartitions:
+        """Return the registered partitions. Raises ExportError if another program wrote statistics of one."""
+        types = list(declared.keys.values())
+        registered = RegisteredPartitions([name.lower() for name in declared.keys], types, {})
+        if not self.options.partitions or not declared.keys:
+            return RegisteredPartitions([], [], {})
+        writing = declared.properties.get(self._names.writing)
+        for partition in table.partitions():
+            properties = partition.properties
+            is_ours = self._has_our_rows(properties) or properties.get(_ROWS) in UNKNOWN_ROWS
+            if not (is_ours or writing is not None or self.options.replace):
+                key = "/".join(map("=".join, zip(declared.keys, partition.values, strict=True)))
+                raise self._foreign_error(f"the partition {key} of table {self.table.identifier!r}")
+            content = properties.get(self._names.content, "")
+            if content and writing == _CONFLICT:
+                content = _WRITING
+            registered.partitions[registered_values(partition.values, types)] = partition.name, content
+        return registered
+
+    def _write_partitions(
+        self, table: CatalogTable, version: ExportedVersion, columns: DeclaredColumns, registered: RegisteredPartitions
+    ) -> tuple[int, int]:
+        """Write the partitions whose numbers changed. Return the bytes, and the number of unregistered partitions."""
+        if not registered.names:
+            return 0, 0
+        size = unmatched = 0
+        remaining = dict(registered.partitions)
+        for batch in _batches(version.partitions()):
+            changed: dict[PartitionName, Numbers] = {}
+            for entry, exported in batch:
+                values = version_values(entry.key, registered.names, registered.types)
+                partition = None if values is None else remaining.pop(values, None)
+                numbers = Numbers(entry.row_count, entry.bytes, columns.declare(exported))
+                unmatched += partition is None
+                if partition is not None and self.content_of(numbers) != partition[1]:
+                    changed[partition[0]] = numbers
+            size += self._write_batch(table, version, changed, columns)
+        removed = [name for name, content in remaining.values() if content]
+        self._remove_from_partitions(table, removed, sorted(columns.written | set(columns.previous_columns)))
+        return size, unmatched
+
+    def _write_batch(
+        self,
+        table: CatalogTable,
+        version: ExportedVersion,
+        changed: Mapping[PartitionName, Numbers],
+        columns: DeclaredColumns,
+    ) -> int:
+        """Write the statistics of partitions, by name of the partition. Return the number of bytes that were sent."""
+        if not changed:
+            return 0
+        table.change_partitions(list(changed), self._unclaimed)
+        for name, numbers in changed.items():
+            written = {one.column for one in numbers.columns}
+            table.delete_statistics([column for column in columns.previous_columns if column not in written], name)
+        statistics = {name: numbers.columns for name, numbers in changed.items()}
+        size = table.write_partition_statistics(statistics, version.version.published_at)
+        added = {
+            name: {**self.properties_of(numbers), self._names.content: self.content_of(numbers)}
+            for name, numbers in changed.items()
+        }
+        table.change_partitions(list(changed), lambda name, properties: {**properties, **added[name]})
+        return size + sum(map(_size, added.values()))
+
+    def _unclaimed(self, name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
+        """Return the properties of a partition, without claims about its statistics, which are about to be changed."""
+        remaining = {key: text for key, text in properties.items() if key not in self._accuracy}
+        return {**remaining, self._names.content: f"{properties.get(_ROWS, '')}{_WRITING}"}
+
+    def _remove_from_all_partitions(self, table: CatalogTable, columns: Sequence[str]) -> None:
+        """Remove our statistics and our properties from all partitions that have them."""
+        ours = [partition.name for partition in table.partitions() if self._names.content in partition.properties]
+        self._remove_from_partitions(table, ours, columns)
+
+    def _remove_from_partitions(
+        self, table: CatalogTable, names: Iterable[PartitionName], columns: Sequence[str]
+    ) -> None:
+        """Remove our column statistics and properties from partitions. A changed `numRows` stays, with `totalSize`."""
+
+        def without_claims(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
+            unclaimed = self._unclaimed(name, properties)
+            foreign = {} if self._has_our_rows(properties) else {self._names.content: f"?{_WRITING}"}
+            return unclaimed | foreign
+
+        def without_ours(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
+            numbers = (_ROWS, _SIZE) if self._has_our_rows(properties) else ()
+            removed = {self._names.content, *self._accuracy, *numbers}
+            return {key: text for key, text in properties.items() if key not in removed}
+
+        for batch in _batches(names):
+            table.change_partitions(batch, without_claims)
+            for name in batch:
+                table.delete_statistics(columns, name)
+            table.change_partitions(batch, without_ours)
+
+
+@dataclass(frozen=True)
+class _PropertyNames:
+    """The names of the properties of one target."""
+
+    content: str
+    """The number of rows that an export wrote. Partitions also have a digest of their statistics."""
+    columns: str
+    """`WrittenColumns` of the table."""
+    partitions: str
+    """A table has it if an export wrote statistics of its partitions."""
+    writing: str
+    """A table has it while an export is written. It stays if the export is interrupted."""
+
+
+def _stored_counts(table: CatalogTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
+    """Return some counts of each column, which show whether something else has changed its statistics.
+
+    Other numbers may change slightly when the catalog's database stores them.
+    """
+    stored = table.statistics(columns.names)
+    return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored.items()}
+
+
+def _size(properties: Mapping[str, str]) -> int:
+    return sum(len(name) + len(text) for name, text in properties.items())
+
+
+def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _BATCH)):
+        yield batch

@@ -1,0 +1,155 @@
+"""Exports that fail at each of their requests in turn, and what the catalog may have after that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pytest
+
+_FREE = ("get_paginator", "meta", "exceptions")
+"""Attributes of clients that send no request."""
+
+
+@dataclass(frozen=True)
+class CatalogState:
+    """What a catalog has about a table and its partitions, without what differs between equal exports."""
+
+    properties: Mapping[str, str]
+    statistics: Mapping[str, Any]
+    partitions: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]]
+    """Properties and statistics of each partition."""
+
+    @property
+    def objects(self) -> dict[str, tuple[Mapping[str, str], Mapping[str, Any]]]:
+        """The table, by an empty name, and the partitions."""
+        return {"": (self.properties, self.statistics), **self.partitions}
+
+
+@dataclass
+class Interrupted:
+    """A table with two versions of which the first is exported before the second, whose export fails."""
+
+    write: Callable[[int], Any]
+    """Exports the version with a number. Returns the result."""
+    remove: Callable[[], Any]
+    status: Callable[[], Any]
+    """The result of `read_export_states` for the second version."""
+    state: Callable[[], CatalogState]
+    table_class: type
+    """The class that sends requests through the attribute `client` or `_client`."""
+
+    def check_each_request(self, kind: str) -> int:
+        """Let each request fail, before and after it has an effect. Return the number of requests of an export.
+
+        Args:
+            kind: The kind of the target.
+        """
+        assert self.write(2).error is None
+        second = self.state()
+        assert self.write(1).state == "written"
+        first = self.state()
+        for number in count():
+            has_failed = False
+            for is_sent, repeated in ((False, 1), (True, 2), (True, 1)):
+                with self._failing(number, is_sent) as failures:
+                    result = self.write(2)
+                has_failed = bool(failures)
+                if has_failed:
+                    assert result.state == "failed"
+                    self._check_claims(kind, first, second)
+                # The next version may have the content of the first again, to which claims that were left would belong.
+                assert self.write(repeated).error is None
+                assert self.state() == (first, second)[repeated - 1], (number, is_sent, repeated)
+                self.write(1)
+            if not has_failed:
+                return number
+        raise AssertionError
+
+    def check_each_request_of_a_removal(self, empty: CatalogState) -> None:
+        """Let each request of a removal fail. A second one removes everything; or an export writes everything.
+
+        Args:
+            empty: The state before any export.
+        """
+        assert self.write(1).error is None
+        first = self.state()
+        for number in count():
+            has_failed = False
+            for is_sent, repeats in ((False, True), (True, True), (True, False)):
+                with self._failing(number, is_sent) as failures:
+                    result = self.remove()
+                has_failed = bool(failures)
+                if has_failed:
+                    assert result.state == "failed"
+                if repeats:
+                    assert self.remove().error is None
+                    assert _without_sizes(self.state()) == _without_sizes(empty)
+                assert self.write(1).error is None
+                assert self.state() == first, (number, is_sent, repeats)
+            if not has_failed:
+                return
+
+    def _check_claims(self, kind: str, first: CatalogState, second: CatalogState) -> None:
+        """Each claim that the catalog has is true of everything that it claims."""
+        present, prefix = self.state(), f"metastore-assets.{kind}."
+        if self.status().state != "absent":
+            assert present in (first, second)
+        for name, (properties, statistics) in present.objects.items():
+            content = properties.get(f"{prefix}content", "")
+            is_claimed = bool(content) and not content.endswith(":writing")
+            if is_claimed or "COLUMN_STATS_ACCURATE" in properties:
+                complete = [state.objects[name] for state in (first, second) if name in state.objects]
+                assert statistics in [written for _, written in complete]
+                counted = [{key: each.get(key) for key in ("numRows", "totalSize")} for each, _ in complete]
+                assert {key: properties.get(key) for key in ("numRows", "totalSize")} in counted
+
+    @contextmanager
+    def _failing(self, number: int, is_sent: bool) -> Iterator[list[str]]:
+        """Let the request with a number fail, and all after it. Yields the names of the failed requests.
+
+        Args:
+            number: The number of the request, from 0.
+            is_sent: Whether the first of them has its effect, and only the answer is lost.
+        """
+        failures: list[str] = []
+        numbers = count()
+        create = self.table_class.__init__
+
+        def initialize(table: Any, client: Any, *arguments: Any) -> None:
+            create(table, _Client(client), *arguments)
+
+        class _Client:
+            def __init__(self, client: Any) -> None:
+                self._wrapped = client
+
+            def __getattr__(self, name: str) -> Any:
+                wrapped = getattr(self._wrapped, name)
+                if name in _FREE:
+                    return wrapped
+
+                def request(*arguments: Any, **options: Any) -> Any:
+                    sent = next(numbers)
+                    if sent < number:
+                        return wrapped(*arguments, **options)
+                    failures.append(name)
+                    if sent == number and is_sent:
+                        wrapped(*arguments, **options)
+                    raise OSError("the server is gone")
+
+                return request
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.table_class, "__init__", initialize)
+            yield failures
+
+
+def _without_sizes(state: CatalogState) -> dict[str, Any]:
+    """The objects of a state without the numbers that a Hive metastore computes of files at times of its own."""
+    return {
+        name: ({key: text for key, text in properties.items() if key not in ("totalSize", "numFiles")}, statistics)
+        for name, (properties, statistics) in state.objects.items()
+    }
