@@ -109,7 +109,7 @@ def plan_backfill(
     record = BackfillRecord.of(versions.objects, selection.id, plan.base)
     if options.restart:
         record = BackfillRecord(versions.objects, selection.id)
-    backfill_plan = make_backfill_plan(plan, selection, options, done=record.still_done(plan.base))
+    backfill_plan = make_backfill_plan(plan, selection, options, done=record.finished_keys(plan.base))
     backfill_plan = replace(backfill_plan, attempt=record.attempt)
     if not backfill_plan.chunks:
         return backfill_plan
@@ -145,16 +145,16 @@ def backfill(
     several = len(plan.chunks)
     try:
         for number, chunk in enumerate(plan.chunks, 1):
-            done = process(chunk, f"{number} of {several}" if several > 1 else "")
+            chunk_result = process(chunk, f"{number} of {several}" if several > 1 else "")
             result.chunks += 1
             result.partitions += len(chunk.keys)
-            result.fragments += done.fragments
-            result.bytes += done.bytes
-            result.failed_checks = sorted({*result.failed_checks, *done.failed_checks})
-            if done.version is not None:
-                result.versions.append(done.version)
+            result.fragments += chunk_result.fragments
+            result.bytes += chunk_result.bytes
+            result.failed_checks = sorted({*result.failed_checks, *chunk_result.failed_checks})
+            if chunk_result.version is not None:
+                result.versions.append(chunk_result.version)
                 if number < several and plan.selection.mode == "all":
-                    record.add(chunk.keys, done.version)
+                    record.add(chunk.keys, chunk_result.version)
     finally:
         result.seconds = time.monotonic() - started
     record.remove()
@@ -196,9 +196,9 @@ def local_processor(
             progress(latest)
 
         process_chunk = _refresh_chunk if chunk.publishes else _save_chunk_profiles
-        done = process_chunk(config, table, spark, chunk, report)
-        before = replace(begun, rows=latest.rows, bytes=begun.bytes + done.bytes)
-        return done
+        chunk_result = process_chunk(config, table, spark, chunk, report)
+        before = replace(begun, rows=latest.rows, bytes=begun.bytes + chunk_result.bytes)
+        return chunk_result
 
     return process
 

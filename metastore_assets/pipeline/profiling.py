@@ -76,9 +76,9 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
         plan: The plan.
         attempt: Name of the attempt under which profiles are saved; empty if any refresh may use them.
     """
-    done = Profiled(attempt=attempt)
+    profiled = Profiled(attempt=attempt)
     if not plan.to_profile:
-        return done
+        return profiled
     engine, versions = context.engine, context.versions
     # Separate files of a profile have no column for fingerprints or value filters.
     is_states_only = StatesContent.of_fragments(plan.spec).is_states_only
@@ -96,19 +96,19 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
     table = context.table.name
     for start in range(0, len(tasks), tasks_per_job):
         job = tasks[start : start + tasks_per_job]
-        versions.save_pending(done.unsaved, attempt)
+        versions.save_pending(profiled.unsaved, attempt)
         count = sum(map(len, job))
         context.progress(Progress(table, "profile", started, total, "fragments", count, rows, bytes_read, total_bytes))
-        done.unsaved, failures = profiler.profile(job)
-        done.entries += done.unsaved
-        done.failures += failures
+        profiled.unsaved, failures = profiler.profile(job)
+        profiled.entries += profiled.unsaved
+        profiled.failures += failures
         started += count
-        rows += sum(entry.row_count for entry in done.unsaved)
+        rows += sum(entry.row_count for entry in profiled.unsaved)
         bytes_read += sum(fragment.bytes for bundle in job for fragment in bundle)
-    if done.failures:
-        done.save_unsaved(versions)
+    if profiled.failures:
+        profiled.save_unsaved(versions)
     context.progress(Progress(table, "profile", total, total, "fragments", 0, rows, bytes_read, total_bytes))
-    return done
+    return profiled
 
 
 def bundle_fragments(

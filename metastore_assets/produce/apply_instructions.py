@@ -124,16 +124,16 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
     numbered = task.counter
     hot_key: HotKey | None = None
     for cogroup in cogroup_instructions(task):
-        now = replace(task, counter=numbered)
+        numbered_task = replace(task, counter=numbered)
         if task.dataset.run_schema.amounts:
             run_schema = task.dataset.run_schema
             changes = sum_changes(task.stage, cogroup.instructions, run_schema)
             step = add_amounts(task.stage, run_schema, changes, cogroup.previous, is_followed=task.is_followed)
         elif cogroup.hot_key is None:
-            step = _replace_rows(now, cogroup.instructions, cogroup.previous)
+            step = _replace_rows(numbered_task, cogroup.instructions, cogroup.previous)
         else:
             if hot_key is None or hot_key.key is not cogroup.hot_key:
-                hot_key = HotKey(now, cogroup.hot_key)
+                hot_key = HotKey(numbered_task, cogroup.hot_key)
             step = hot_key.step(cogroup.instructions, cogroup.previous)
         numbered += step.novel
         yield step

@@ -130,12 +130,12 @@ def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup
     starts = np.flatnonzero(frame.select(run_schema.group.changes()).to_series().to_numpy())
     ends = np.append(starts[1:], frame.height)
     chunks = KeyChunks(frame[starts][list(run_schema.group.columns)], task.spool.settings.buffer_rows)
-    done = 0
+    key_count = 0
     for keys in chunks:
         previous = with_nulls(dataset.lookup(keys, task.key_range, columns), empty)
         chunks.record(keys.height, previous.height)
-        yield Cogroup(frame[starts[done] : ends[done + keys.height - 1]], previous)
-        done += keys.height
+        yield Cogroup(frame[starts[key_count] : ends[key_count + keys.height - 1]], previous)
+        key_count += keys.height
 
 
 def _cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[Cogroup]:

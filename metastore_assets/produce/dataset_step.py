@@ -75,13 +75,13 @@ class DatasetStep:
         bulk = single or rows > settings.bulk_share * stored
         ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
         tasks = self._tasks(parts, ranges, runner, bulk=bulk)
-        done = runner.map(apply, tasks)
+        results = runner.map(apply, tasks)
         # A single task has read all replaced rows, and kept them if they are few.
-        if len(done) == 1 and done[0].previous is not None:
-            self.env.replaced[self.stage] = done[0].previous
-        update = self._write_update(done)
-        new = self._rewritten_state(tasks, done) if bulk else self._extended_state(done)
-        return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in done))
+        if len(results) == 1 and results[0].previous is not None:
+            self.env.replaced[self.stage] = results[0].previous
+        update = self._write_update(results)
+        new = self._rewritten_state(tasks, results) if bulk else self._extended_state(results)
+        return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in results))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
         """Apply instructions to a small sum dataset in memory, and store all of its new totals in `env.contents`.
@@ -130,18 +130,18 @@ class DatasetStep:
         counters = accumulate(runner.map(count_novel, tasks[:-1]), initial=self.counter)
         return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
 
-    def _rewritten_state(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> DatasetState:
+    def _rewritten_state(self, tasks: Sequence[ApplyTask], results: Sequence[Applied]) -> DatasetState:
         """Return the state after rewriting all ranges."""
-        pieces = [(applied.pieces, task.key_range) for task, applied in zip(tasks, done, strict=True)]
+        pieces = [(applied.pieces, task.key_range) for task, applied in zip(tasks, results, strict=True)]
         return assemble_state(self.dataset.state, pieces)
 
-    def _extended_state(self, done: Sequence[Applied]) -> DatasetState:
+    def _extended_state(self, results: Sequence[Applied]) -> DatasetState:
         """Return the state with the results of all tasks as a new run of level 0.
 
         The credit for merges grows with the number of new rows.
         """
         state = self.dataset.state
-        level0 = self._write_level0([applied.content for applied in done])
+        level0 = self._write_level0([applied.content for applied in results])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
@@ -173,7 +173,7 @@ class DatasetStep:
         sample = pl.concat([sample_part_keys(self.env.storage, run_schema, parts), *stored])
         return even_ranges(sample, run_schema.group, count)
 
-    def _write_update(self, done: Sequence[Applied]) -> tuple[Run, ...]:
+    def _write_update(self, results: Sequence[Applied]) -> tuple[Run, ...]:
         """Write the update, and return its files; none if no stage and no reader needs the update.
 
         Updates that tasks have written are not written again. An update in memory is written to one file, and is also
@@ -181,7 +181,7 @@ class DatasetStep:
         """
         if self.rows is None or not self.is_followed:
             return ()
-        parts = flat([applied.update for applied in done])
+        parts = flat([applied.update for applied in results])
         if all(isinstance(part, Run) for part in parts):
             return tuple(part for part in parts if isinstance(part, Run))
         update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])

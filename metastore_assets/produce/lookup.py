@@ -55,17 +55,17 @@ def _read_candidates(
     search = _Search(run_schema.group, keys)
     largest = max(footer.metadata.row_group(number).num_rows for number in numbers)
     # Combine the few rows of many row groups, because every frame has a fixed cost for its reader.
-    waiting: list[pa.Table] = []
+    buffered: list[pa.Table] = []
     rows = 0
     stored_names = stored_columns(run, names)
     batches = list(_batches(footer, run_schema, numbers, stored_names))
     for table in _candidates(storage, run, batches, stored_names, search):
-        if waiting and rows + table.num_rows > largest:
-            yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(waiting))), names)
-            waiting, rows = [], 0
-        waiting.append(table)
+        if buffered and rows + table.num_rows > largest:
+            yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(buffered))), names)
+            buffered, rows = [], 0
+        buffered.append(table)
         rows += table.num_rows
-    yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(waiting))), names)
+    yield add_tombstone_column(search.exact(frame_of(pa.concat_tables(buffered))), names)
 
 
 class _Search:
@@ -190,16 +190,16 @@ def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], name
     for lead, group in groupby(numbers, leads.__getitem__):
         batch_names = names if lead is None else [name for name in names if name != first]
         is_small = all(_is_small(run_schema.file_schema.field(name).type) for name in batch_names)
-        waiting: list[int] = []
+        pending: list[int] = []
         rows = 0
         for number in group:
             group_rows = footer.metadata.row_group(number).num_rows
-            if waiting and (not is_small or rows + group_rows > _MAX_ROWS_TOGETHER):
-                yield _Batch(waiting, batch_names, lead)
-                waiting, rows = [], 0
-            waiting.append(number)
+            if pending and (not is_small or rows + group_rows > _MAX_ROWS_TOGETHER):
+                yield _Batch(pending, batch_names, lead)
+                pending, rows = [], 0
+            pending.append(number)
             rows += group_rows
-        yield _Batch(waiting, batch_names, lead)
+        yield _Batch(pending, batch_names, lead)
 
 
 def _is_small(type_: pa.DataType) -> bool:

@@ -86,9 +86,9 @@ class Ranks:
         rows = self._row_at(start + rank).with_columns(pl.col(RANK) - start)
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
-    def _row_at(self, wanted: int) -> pl.DataFrame:
+    def _row_at(self, rank: int) -> pl.DataFrame:
         """Return the row at a rank, with the row's first rank. Ranks are counted over all prefixes here."""
-        shard = self._shard_of(wanted)
+        shard = self._shard_of(rank)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
         # The edges in the shard, preceded by the one where the shard starts.
         first = 0 if shard_range.after is None else index.count_edges(shard_range.after, self._order, inclusive=True)
@@ -101,9 +101,9 @@ class Ranks:
         # Single runs have negative amounts, so the partial sums may decrease.
         estimates = np.maximum.accumulate(index.estimate_sums(slice(first, stop)))
         edge = _last_where(
-            lambda at: at < first or wrap_int64(start + index.before_edge(at)) <= wanted,
+            lambda at: at < first or wrap_int64(start + index.before_edge(at)) <= rank,
             (first - 1, stop - 1),
-            first - 1 + int(np.searchsorted(estimates, wanted - start, "right")),
+            first - 1 + int(np.searchsorted(estimates, rank - start, "right")),
         )
         after = index.edges[edge] if edge >= first else shard_range.after
         so_far = 0 if after is None else self._before(after, self._order, inclusive=edge < first)
@@ -116,17 +116,17 @@ class Ranks:
             frames = [rows.filter(self._order.before(until, inclusive=edge + 1 == stop)) for rows in frames]
         frame = sum_rows(frames, self._dataset.run_schema)
         ends = frame[self._amount].cum_sum() + so_far
-        row = int((ends <= wanted).sum())  # The row exists, because the rank is below the total.
+        row = int((ends <= rank).sum())  # The row exists, because the rank is below the total.
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
-    def _shard_of(self, wanted: int) -> int:
+    def _shard_of(self, rank: int) -> int:
         """Return the number of the shard (key range) that contains a rank. Ranks are counted over all prefixes here."""
         splitters = self._dataset.state.splitters
         estimates = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_where(
-            lambda at: at == 0 or self._before(splitters[at - 1], self._order, inclusive=True) <= wanted,
+            lambda at: at == 0 or self._before(splitters[at - 1], self._order, inclusive=True) <= rank,
             (0, splitters.height),
-            int(np.searchsorted(np.maximum.accumulate(estimates), wanted, "right")) - 1,
+            int(np.searchsorted(np.maximum.accumulate(estimates), rank, "right")) - 1,
         )
 
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:

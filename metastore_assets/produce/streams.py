@@ -78,9 +78,9 @@ def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int)
                 yield Piece(frames)
                 return
             last = order.sort(pl.concat([frame[-1:][list(order.columns)] for frame in frames]))[-1:]
-            done, frames = _cut(frames, order, last)
-            if _rows(done):
-                yield Piece(done)
+            complete, frames = _cut(frames, order, last)
+            if _rows(complete):
+                yield Piece(complete)
             if _rows(frames) > limit:
                 yield Piece(frames, split=True)
                 split = last
@@ -144,8 +144,8 @@ class _StreamCursor:
         return self._take(self.frame.height)
 
     def _take(self, count: int) -> pl.DataFrame:
-        taken, self.frame = self.frame[:count], self.frame[count:]
-        return taken
+        rows, self.frame = self.frame[:count], self.frame[count:]
+        return rows
 
     def _read(self) -> None:
         assert self._next_frame is not None

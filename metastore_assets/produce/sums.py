@@ -126,16 +126,16 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
     """
     stage, run_schema = task.stage, task.stage.content
     sorter = Sorter(task.spool, run_schema)
-    waiting = [run_schema.empty]
+    buffered = [run_schema.empty]
     rows = 0
     for delta in task.deltas:
         for frame in _delta_rows(stage, delta):
-            waiting.append(_amounts(stage, frame, -1 if delta.removed else 1))
+            buffered.append(_amounts(stage, frame, -1 if delta.removed else 1))
             rows += frame.height
             if rows >= task.spool.settings.batch_rows:
-                sorter.add(sum_changes(stage.name, pl.concat(waiting), run_schema))
-                waiting, rows = [run_schema.empty], 0
-    sorter.add(sum_changes(stage.name, pl.concat(waiting), run_schema))
+                sorter.add(sum_changes(stage.name, pl.concat(buffered), run_schema))
+                buffered, rows = [run_schema.empty], 0
+    sorter.add(sum_changes(stage.name, pl.concat(buffered), run_schema))
     return sorter.parts()
 
 
@@ -157,17 +157,17 @@ def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFr
     changed_rows = feeder.changed_rows(keys)
     if feeder.sums:
         return _current_and_previous(feeder, changed_rows)
-    now = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
-    return [(now, 1), (feeder.previous_rows(changed_rows), -1)]
+    current = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
+    return [(current, 1), (feeder.previous_rows(changed_rows), -1)]
 
 
 def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
     """Return (rows, sign) pairs from the update rows of a sum: sign 1 for current rows, -1 for previous rows."""
-    now = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
-    was = changed_rows.filter(pl.col(CHANGE) != ADD).with_columns(
+    current = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
+    previous = changed_rows.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
     )
-    return [(now, 1), (was[:, feeder.rows.schema.names], -1)]
+    return [(current, 1), (previous[:, feeder.rows.schema.names], -1)]
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
@@ -309,8 +309,8 @@ def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame
     """
     before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
     rows = run_schema.group.beside(changes, previous.rename(before))
-    now = {name: pl.col(name) + pl.col(was).fill_null(0) for name, was in before.items()}
-    is_deleted = pl.all_horizontal(total == 0 for total in now.values())
+    totals_after = {name: pl.col(name) + pl.col(previous_name).fill_null(0) for name, previous_name in before.items()}
+    is_deleted = pl.all_horizontal(total == 0 for total in totals_after.values())
     change = (
         pl.when(pl.col(before[run_schema.amounts[0]]).is_null())
         .then(pl.lit(ADD))
@@ -318,5 +318,5 @@ def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame
         .then(pl.lit(DELETE))
         .otherwise(pl.lit(UPDATE))
     )
-    totals = [pl.when(~is_deleted).then(total).alias(name) for name, total in now.items()]
+    totals = [pl.when(~is_deleted).then(total).alias(name) for name, total in totals_after.items()]
     return rows.select(change.alias(CHANGE), *run_schema.group.columns, *totals, *before.values())

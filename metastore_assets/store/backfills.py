@@ -60,7 +60,7 @@ class BackfillRecord:
         """Path below the table's folder."""
         return f"{FOLDER}/{self.request}.json"
 
-    def still_done(self, newest: Version | None) -> frozenset[str]:
+    def finished_keys(self, newest: Version | None) -> frozenset[str]:
         """Return the keys of finished partitions that `newest` still contains, unchanged or recomputed since."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}

@@ -342,14 +342,14 @@ class SectionReader:
             group for group, (start, end) in enumerate(pairwise(self._group_starts)) if start < stop and end > first
         ]
         while groups:
-            taken: list[int] = []
+            batch: list[int] = []
             size = 0
-            while groups and (not taken or size < _STREAMED_BYTES):
+            while groups and (not batch or size < _STREAMED_BYTES):
                 size += self._file.metadata.row_group(groups[0]).total_byte_size
-                taken.append(groups.pop(0))
+                batch.append(groups.pop(0))
             with self._file.acquire() as file, parquet_errors(self._uri):
-                table = file.read_row_groups(taken, columns)
-            start, end = self._group_starts[taken[0]], self._group_starts[taken[-1] + 1]
+                table = file.read_row_groups(batch, columns)
+            start, end = self._group_starts[batch[0]], self._group_starts[batch[-1] + 1]
             yield table.slice(max(first - start, 0), min(stop, end) - max(first, start))
 
     def rows_between(self, name: str, low: Any, high: Any) -> tuple[int, int]:

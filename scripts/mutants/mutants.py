@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         "sums do not take away what was",
         "sums",
-        "return [(now, 1), (feeder.previous_rows(changed_rows), -1)]",
-        "return [(now, 1)]",
+        "return [(current, 1), (feeder.previous_rows(changed_rows), -1)]",
+        "return [(current, 1)]",
     ),
     Mutant(
         "of several runs the oldest wins",

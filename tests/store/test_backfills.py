@@ -38,8 +38,8 @@ def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> Non
     again = BackfillRecord.of(objects, "request", version(9, {}))
     assert again.attempt == record.attempt
     assert (again.since, again.done) == (4, {"p=1": 5, "p=2": 5, "p=3": 5, "p=4": 6})
-    assert again.still_done(version(9, {"p=1": 5, "p=2": 8, "p=3": 3, "p=9": 9})) == {"p=1", "p=2"}
-    assert again.still_done(None) == frozenset()
+    assert again.finished_keys(version(9, {"p=1": 5, "p=2": 8, "p=3": 3, "p=9": 9})) == {"p=1", "p=2"}
+    assert again.finished_keys(None) == frozenset()
     assert BackfillRecord.of(objects, "another", version(9, {})).done == {}
     again.remove()
     assert BackfillRecord.of(objects, "request", version(9, {})).done == {}

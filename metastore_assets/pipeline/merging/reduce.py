@@ -201,14 +201,14 @@ def _merge_trees(
     plans = plan_merges(context, groups)
     nodes = [node for plan in plans for node in plan.put]
     roots: list[ProfileFiles | TreeMerge] = [plan.root for plan in plans]
-    done: dict[str, _TaskResult] = {}
+    root_results: dict[str, _TaskResult] = {}
     columns = len(context.spec.leaves)
-    while waiting := [root for root in roots if isinstance(root, TreeMerge)]:
+    while unmerged := [root for root in roots if isinstance(root, TreeMerge)]:
         # One round: each task merges a subtree with few inputs. Its result replaces the subtree in the next round.
-        inputs = sum(root.weight for root in waiting)
+        inputs = sum(root.weight for root in unmerged)
         is_local = engine.merges_here(columns * inputs)
         max_inputs = inputs if is_local else max(_INPUTS_PER_TASK, inputs // (4 * engine.slots()))
-        merges = [task for root in waiting for task in split_into_tasks(root, max_inputs)]
+        merges = [task for root in unmerged for task in split_into_tasks(root, max_inputs)]
         tasks = [replace(merge, number=number) for number, merge in enumerate(merges)]
         results: dict[int, ProfileFiles] = {}
         run = partial(_run, context.store, context.spec, is_local)
@@ -216,11 +216,11 @@ def _merge_trees(
             merge = merges[result.number]
             nodes += result.nodes
             if merge.group is not None:
-                done[merge.group_key] = result
+                root_results[merge.group_key] = result
             elif isinstance(result.files, ProfileFiles):
                 results[id(merge)] = result.files
-        roots = [insert_results(root, results) for root in waiting if root.group_key not in done]
-    return done, nodes, frozenset().union(*(plan.dropped for plan in plans))
+        roots = [insert_results(root, results) for root in unmerged if root.group_key not in root_results]
+    return root_results, nodes, frozenset().union(*(plan.dropped for plan in plans))
 
 
 def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
