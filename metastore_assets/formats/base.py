@@ -304,7 +304,9 @@ class SnapshotStream:
     @classmethod
     def of(cls, snapshot: Snapshot) -> SnapshotStream:
         """Return the stream of a snapshot that is in memory."""
-        metadata = SnapshotMetadata(**{each.name: getattr(snapshot, each.name) for each in fields(SnapshotMetadata)})
+        metadata = SnapshotMetadata(
+            **{attribute.name: getattr(snapshot, attribute.name) for attribute in fields(SnapshotMetadata)}
+        )
         return cls(metadata, iter(snapshot.fragments), snapshot)
 
 

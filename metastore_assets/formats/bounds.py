@@ -52,9 +52,9 @@ def _descend(fields: Iterable[pa.Field], path: str) -> tuple[pa.Field, ...] | No
             return (field,)
         # A name may contain dots.
         if path.startswith(f"{field.name}."):
-            rest = _descend(_children(field.type), path[len(field.name) + 1 :])
-            if rest is not None:
-                return (field, *rest)
+            lower_fields = _descend(_children(field.type), path[len(field.name) + 1 :])
+            if lower_fields is not None:
+                return (field, *lower_fields)
     return None
 
 

@@ -79,9 +79,13 @@ class _ChangesReplay(Replay):
         """Return the net effect of the commits that were read."""
         removed = [
             # A compacted file lists what it removes, whether or not an older version has the file.
-            RemovedFile(each.path, each.partition_values or {}, each.is_removed_first and is_commit_name(each.oldest))
-            for each in self._histories.values()
-            if each.is_removed
+            RemovedFile(
+                history.path,
+                history.partition_values or {},
+                history.is_removed_first and is_commit_name(history.oldest),
+            )
+            for history in self._histories.values()
+            if history.is_removed
         ]
         return LogChanges(self.protocol, self.metadata, list(self._live.values()), removed)
 

@@ -406,8 +406,8 @@ class _Table:
         """
         ids: dict[str, str] = {}
         for add, fragment, values in self.files(adds):
-            if (other := ids.setdefault(fragment.path, fragment.id)) is not fragment.id:
-                if other == fragment.id:
+            if (first_id := ids.setdefault(fragment.path, fragment.id)) is not fragment.id:
+                if first_id == fragment.id:
                     continue  # Some writers repeat a file in a checkpoint.
                 raise TableFormatError(f"{self._location.uri}: the log has the data file {fragment.path} twice")
             yield add, fragment, values

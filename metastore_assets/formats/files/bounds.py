@@ -123,8 +123,8 @@ def check_integers(
         for name in columns
         if name in schema.names and schema.field(name).type in _WIDE
     )
-    while some := list(islice(integer_columns, _FILES_AT_ONCE)):
-        for (file, field), is_beyond in zip(some, _are_beyond(location, some, cache), strict=True):
+    while batch := list(islice(integer_columns, _FILES_AT_ONCE)):
+        for (file, field), is_beyond in zip(batch, _are_beyond(location, batch, cache), strict=True):
             if is_beyond:
                 raise TableFormatError(
                     f"{location.uri}: column {field.name!r} has integers beyond 2^53 in "

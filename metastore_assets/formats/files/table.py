@@ -168,7 +168,10 @@ class FilesFormat(TableFormat):
         schema, descriptions, bytes_read = schema_reader.read(tasks, self._partition_types(listing.columns))
         check_declared_columns(self._table.name, self._declared_types, schema.schema, listing.columns)
         make_fragment = self._fragment_factory(listing)
-        fragments = [make_fragment(*each, what) for each, what in zip(listed, descriptions, strict=True)]
+        fragments = [
+            make_fragment(*listed_file, description)
+            for listed_file, description in zip(listed, descriptions, strict=True)
+        ]
         return Snapshot(
             **vars(self._snapshot_metadata(listing, schema, bytes_read)),
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),

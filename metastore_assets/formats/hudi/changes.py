@@ -96,7 +96,7 @@ def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween
         # Later commits show whether the cleaner removed files of the state.
         return timeline.completed
     # A write that overlapped with another one may have changed a file group that the other one replaced.
-    return [one for one in timeline.completed if one.action == "replacecommit"] if writes.overlap else ()
+    return [instant for instant in timeline.completed if instant.action == "replacecommit"] if writes.overlap else ()
 
 
 class TouchedGroups:
@@ -234,7 +234,7 @@ def types_since(
     Raises:
         NoDiffError: the partition columns or their types may have changed.
     """
-    partitions, earlier_partitions = ({partition for partition, _ in each} for each in (groups, earlier_groups))
+    partitions, earlier_partitions = ({partition for partition, _ in touched} for touched in (groups, earlier_groups))
     if not paths.columns and (record.partition_columns or any(partitions | earlier_partitions)):
         raise NoDiffError("the table does not record its partition columns")
     types = partition_types(paths, paths.columns, partitions, schema)

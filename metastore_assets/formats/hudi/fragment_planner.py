@@ -110,7 +110,9 @@ class HudiFragmentPlanner:
 
         Log files of a slice with a base file may no longer exist.
         """
-        planned_slices = self._plan([replace(one, logs=()) if one.base else one for one in slices])
+        planned_slices = self._plan(
+            [replace(file_slice, logs=()) if file_slice.base else file_slice for file_slice in slices]
+        )
         return {planned.file_slice.group: self._fragment_path(planned.file_slice) for planned in planned_slices}
 
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:

@@ -204,7 +204,7 @@ def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -
         named_fields.append((key, f"{'.'.join(map(str, above))}.{field['name']}"))
         type_ = field["type"]
         if isinstance(type_, Mapping):
-            below = [type_[name] for name in ("element", "value") if isinstance(type_.get(name), Mapping)]
-            nested = [*type_.get("fields", ()), *(child for part in below for child in part.get("fields", ()))]
+            nested_parts = [type_[name] for name in ("element", "value") if isinstance(type_.get(name), Mapping)]
+            nested = [*type_.get("fields", ()), *(child for part in nested_parts for child in part.get("fields", ()))]
             named_fields += _named_fields(nested, key)
     return named_fields

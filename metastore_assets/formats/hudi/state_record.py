@@ -65,7 +65,9 @@ class StateRecord:
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values."""
         return vars(self) | {
-            "instants": [[one.requested, one.completed, one.action, *one.stored] for one in self.instants],
+            "instants": [
+                [instant.requested, instant.completed, instant.action, *instant.stored] for instant in self.instants
+            ],
             "unfinished": sorted(self.unfinished),
             "cleans": sorted(self.cleans),
         }

@@ -162,8 +162,8 @@ class HudiFormat(TableFormat):
         def fragments() -> Iterator[Fragment]:
             remaining = chain.from_iterable(slices)
             with _hudi_errors(self._location):
-                while some := list(islice(remaining, _SLICES_AT_ONCE)):
-                    yield from planner.fragments(some, meta_columns=self._meta_columns).values()
+                while batch := list(islice(remaining, _SLICES_AT_ONCE)):
+                    yield from planner.fragments(batch, meta_columns=self._meta_columns).values()
 
         return SnapshotStream(metadata, fragments())
 

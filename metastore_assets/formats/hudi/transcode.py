@@ -87,13 +87,13 @@ def _needs_transcoding(type_: object, *, nested: bool) -> bool:
     logical = str(type_.get("logicalType"))
     if type_["type"] == "enum" or logical.startswith(_LOCAL) or (nested and "timestamp" in logical):
         return True
-    below = [
+    nested_types = [
         type_["type"],
         type_.get("items"),
         type_.get("values"),
         *(field["type"] for field in type_.get("fields", ())),
     ]
-    return any(_needs_transcoding(part, nested=True) for part in below)
+    return any(_needs_transcoding(part, nested=True) for part in nested_types)
 
 
 def _encode_parquet(table: pa.Table) -> bytes:

@@ -98,8 +98,8 @@ def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
 
 def _number(data: bytes, formats: tuple[str, ...]) -> int | float | None:
     """Decode a number by the first of the `struct` formats with the right number of bytes; None if no format fits."""
-    for one in formats:
-        if struct.calcsize(one) == len(data):
-            number: int | float = struct.unpack(one, data)[0]
+    for number_format in formats:
+        if struct.calcsize(number_format) == len(data):
+            number: int | float = struct.unpack(number_format, data)[0]
             return number
     return None

@@ -80,8 +80,8 @@ def _check_spec(fields: Any) -> None:
         for key in ("field-id", "source-id"):
             if field.get(key) is not None:
                 as_integer(field[key], key)
-        for one in as_list(field.get("source-ids") or [], "source-ids"):
-            as_integer(one, "source-ids")
+        for source_id in as_list(field.get("source-ids") or [], "source-ids"):
+            as_integer(source_id, "source-ids")
     check_distinct((field["name"] for field in objects), "the partition field")
 
 

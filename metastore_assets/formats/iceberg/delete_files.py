@@ -90,14 +90,14 @@ def align_chunks(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Arr
 
     Raises ArrowInvalid unless all columns have the same number of rows.
     """
-    rest: list[pa.Array] = [_next(column) for column in columns]
-    while length := min(map(len, rest)):
-        yield tuple(piece.slice(0, length) for piece in rest)
-        rest = [
+    remainders: list[pa.Array] = [_next(column) for column in columns]
+    while length := min(map(len, remainders)):
+        yield tuple(piece.slice(0, length) for piece in remainders)
+        remainders = [
             piece.slice(length) if len(piece) > length else _next(column)
-            for piece, column in zip(rest, columns, strict=True)
+            for piece, column in zip(remainders, columns, strict=True)
         ]
-    if any(map(len, rest)):
+    if any(map(len, remainders)):
         raise pa.ArrowInvalid("its columns differ in their number of rows")
 
 

@@ -233,7 +233,7 @@ def _entry(
         size=as_integer(file["file_size_in_bytes"], "file_size_in_bytes", minimum=0),
         sequence_number=None if sequence_number is None else as_integer(sequence_number, "sequence_number"),
         is_encrypted=bool(file.get("key_metadata")),
-        equality_ids=tuple(as_integer(one, "equality_ids") for one in file.get("equality_ids") or ()),
+        equality_ids=tuple(as_integer(field_id, "equality_ids") for field_id in file.get("equality_ids") or ()),
         referenced_data_file=None if referenced is None else as_text(referenced, "referenced_data_file"),
         content_offset=None if offset is None else as_integer(offset, "content_offset"),
         content_size=None if size is None else as_integer(size, "content_size_in_bytes"),

@@ -134,7 +134,7 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
         current_schema_id=current_schema_id,
         specs=specs or {0: _parse_spec(raw.get("partition-spec") or ())},
         default_spec_id=raw.get("default-spec-id", 0),
-        snapshots={one["snapshot-id"]: _parse_snapshot(one) for one in raw.get("snapshots") or ()},
+        snapshots={snapshot["snapshot-id"]: _parse_snapshot(snapshot) for snapshot in raw.get("snapshots") or ()},
         current_snapshot_id=current,
         refs=refs,
         snapshot_log=tuple((entry["timestamp-ms"], entry["snapshot-id"]) for entry in raw.get("snapshot-log") or ()),

@@ -68,14 +68,14 @@ class Partitions:
         newest_first = sorted(metadata.schemas.items(), reverse=True)
         schemas = [schema, *(older for _, older in newest_first)]
         self._sources: dict[int | None, tuple[str, Any]] = {}
-        for path in (path for one in schemas for path in field_paths(one["fields"])):
+        for path in (path for schema_json in schemas for path in field_paths(schema_json["fields"])):
             self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
         self._paths: dict[int, tuple[str, str]] = {}
         """Field id and dotted path of the columns of all schemas, including fields of structs, as in `LeafColumn`."""
-        for path in (path for one in schemas for path in field_paths(one["fields"])):
+        for path in (path for schema_json in schemas for path in field_paths(schema_json["fields"])):
             id_and_name = ".".join(str(field["id"]) for field in path), ".".join(field["name"] for field in path)
             self._paths.setdefault(path[-1]["id"], id_and_name)
-        self._top_level = {field["id"] for one in schemas for field in one["fields"]}
+        self._top_level = {field["id"] for schema_json in schemas for field in schema_json["fields"]}
         types = {spec_id: tuple(map(self._type, spec)) for spec_id, spec in self.specs.items()}
         self._types_to_normalize = {
             spec_id: spec_types

@@ -107,11 +107,11 @@ class IcebergFragmentPlanner:
         for entry in data:
             deletes_of_file = index.deletes_of(entry)
             fragment = self.fragment(entry, deletes_of_file)
-            one = PlannedFragment(fragment, entry, bool(deletes_of_file.files))
+            planned_fragment = PlannedFragment(fragment, entry, bool(deletes_of_file.files))
             key = fragment.partition_key, fragment.path
             if key in planned:
-                repeated.setdefault(key, [planned[key]]).append(one)
-            planned[key] = one
+                repeated.setdefault(key, [planned[key]]).append(planned_fragment)
+            planned[key] = planned_fragment
         self.crosses_partitions = index.crosses_partitions
         self.repeats_files = bool(repeated)
         return list((planned | {key: _repeat(copies) for key, copies in repeated.items()}).values())

@@ -102,7 +102,7 @@ def _rename_fields(type_: Any, naming: _Naming) -> Any:
     Without logical types, dates and times stay numbers. Python has no dates after the year 9999, for example.
     """
     if isinstance(type_, list):
-        return [_rename_fields(one, naming) for one in type_]
+        return [_rename_fields(branch, naming) for branch in type_]
     if not isinstance(type_, dict):
         return type_
     result = {key: value for key, value in type_.items() if key != "logicalType"}
@@ -121,7 +121,7 @@ def _rename_fields(type_: Any, naming: _Naming) -> Any:
 def _prune_fields(type_: Any) -> Any:
     """Return an Avro type without the fields that were not requested."""
     if isinstance(type_, list):
-        return [_prune_fields(one) for one in type_]
+        return [_prune_fields(branch) for branch in type_]
     if not isinstance(type_, dict):
         return type_
     result = {

@@ -88,7 +88,7 @@ def read_commit_time(version: LanceVersion) -> datetime:
 def read_version_at(versions: Sequence[LanceVersion], moment: datetime) -> int | None:
     """Return the number of the newest version that was committed at a time or before it; None if all are later."""
     with lance_errors():
-        times = {one.number: _commit_time(open_dataset(one)) for one in versions}
+        times = {version.number: _commit_time(open_dataset(version)) for version in versions}
     return max((number for number, time in times.items() if time <= moment), default=None)
 
 

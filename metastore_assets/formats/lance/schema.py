@@ -60,5 +60,5 @@ def _type(stored: pa.DataType, children: Sequence[Any], key: bytes) -> pa.DataTy
         # The only child of a map is a struct of key and value.
         item = children[0].children()[1]
         return pa.map_(canonical_type(stored.key_type), _type(stored.item_type, item.children(), key))
-    below = children[0].children() if children else ()  # A list of fixed size may have no child.
-    return pa.list_(pa.field("element", _type(stored.field(0).type, below, key)))
+    nested_fields = children[0].children() if children else ()  # A list of fixed size may have no child.
+    return pa.list_(pa.field("element", _type(stored.field(0).type, nested_fields, key)))

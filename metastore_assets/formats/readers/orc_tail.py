@@ -71,10 +71,10 @@ class OrcTail:
             type_ = decode_message(_bytes(types[column]))
             if _number(type_, _TYPE_KIND) == _DECIMAL:
                 _check_decimal(_number(type_, _TYPE_PRECISION) or _DECIMAL_DIGITS, _number(type_, _TYPE_SCALE))
-            below = [child for part in type_.get(_TYPE_CHILDREN, []) for child in _decode_integers(part)]
-            if any(not column < child < len(types) for child in below):
+            children = [child for part in type_.get(_TYPE_CHILDREN, []) for child in _decode_integers(part)]
+            if any(not column < child < len(types) for child in children):
                 raise pa.ArrowInvalid("the footer of the ORC file is broken: its types are no tree")
-            depths[column] += max((depths[child] for child in below), default=0)
+            depths[column] += max((depths[child] for child in children), default=0)
             check_limit(NESTING, depths[column], "types inside of each other")
         stripes = [
             _number(decode_message(_bytes(stripe)), _STRIPE_ROWS) for stripe in self.footer.get(_FOOTER_STRIPES, [])

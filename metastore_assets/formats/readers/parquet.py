@@ -254,8 +254,8 @@ def _has_empty_struct(type_: pa.DataType) -> bool:
         return _has_empty_struct(type_.storage_type)
     if not pa.types.is_nested(type_):
         return False
-    below = [type_.field(index).type for index in range(type_.num_fields)]
-    return (pa.types.is_struct(type_) and not below) or any(map(_has_empty_struct, below))
+    children = [type_.field(index).type for index in range(type_.num_fields)]
+    return (pa.types.is_struct(type_) and not children) or any(map(_has_empty_struct, children))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
