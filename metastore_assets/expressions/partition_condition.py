@@ -44,7 +44,7 @@ class PartitionCondition:
         self._results: dict[tuple[int, str | None], bool] = {}
 
     def may_match(self, values: Mapping[str, str | None]) -> bool:
-        """Return whether the condition may be true of a partition, of which some values may be unknown.
+        """Return whether the condition may be true of a partition. Some of its values may be unknown.
 
         Args:
             values: The texts of the known values, by column; None for null.

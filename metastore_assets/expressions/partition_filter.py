@@ -1,6 +1,6 @@
 """Filters of a table's partitions: patterns for the values of columns, or a condition.
 
-A filter can exclude a partition of which only some values are known.
+A filter can exclude a partition even if some of its values are unknown.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class BoundPartitionFilter:
     condition: PartitionCondition | None = None
 
     def may_match(self, items: Iterable[tuple[str, str | None]]) -> bool:
-        """Return whether a partition may match, of which some values may be unknown.
+        """Return whether a partition may match. Some of its values may be unknown.
 
         Args:
             items: (column, value) for each known value. A value is the text in partition keys; None for null.

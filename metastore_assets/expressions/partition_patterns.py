@@ -87,7 +87,12 @@ def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[st
 
 
 def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
-    """Return the only partition key that a text selects. The text may be a pattern, as in `match_partitions`.
+    """Return the only partition key that a text selects.
+
+    Args:
+        table: The table's name, for messages.
+        text: A key or a pattern, as in `match_partitions`.
+        keys: The keys of all partitions of the table.
 
     Raises:
         PartitionNotFoundError: The text selects no partition or several.

@@ -2,8 +2,8 @@
 
 A bound predicate has typed columns. It is a tree of `And`, `Or` and leaves, which are conditions on one column. There
 is no `not`: binding moves it to the leaves, which have a field `negated`. Except for `IsNull`, neither a leaf nor its
-negation is true of a null. So a bound predicate is true or false of a row, while SQL also has null: a filter selects
-the rows of which the predicate is true, and need not distinguish false and null.
+negation is true of a null. SQL's third truth value, null, is not needed: a filter selects the rows for which the
+predicate is true, so false and null are the same.
 
 Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares by
 its UTF-8 bytes.
@@ -51,7 +51,7 @@ Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 COMMUTED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """For each operator, the one after the operands are swapped: `5 < x` is `x > 5`."""
 NEGATED: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-"""For each operator, its negation: `<` is false of exactly the values of which `>=` is true."""
+"""For each operator, its negation: `<` is false for exactly the values for which `>=` is true."""
 
 MAX_SHOWN_VALUES = 10
 """Maximum number of values of one `in` in SQL text for people."""

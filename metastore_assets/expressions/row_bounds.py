@@ -58,13 +58,23 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return bounds on the rows for which all parts are true (Fréchet). The parts may be correlated in any way."""
+    """Return bounds on the rows for which all parts are true (Fréchet). The parts may be correlated in any way.
+
+    Args:
+        parts: Bounds on the rows for which each part is true.
+        row_counts: The number of rows of each set.
+    """
     least = sum((part.least for part in parts), np.zeros_like(row_counts)) - (len(parts) - 1) * row_counts
     return RowBounds(np.maximum(least, 0), np.minimum.reduce([part.most for part in parts]))
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return bounds on the rows for which any part is true (Fréchet). The parts may be correlated in any way."""
+    """Return bounds on the rows for which any part is true (Fréchet). The parts may be correlated in any way.
+
+    Args:
+        parts: Bounds on the rows for which each part is true.
+        row_counts: The number of rows of each set.
+    """
     most = sum((part.most for part in parts), np.zeros_like(row_counts))
     return RowBounds(np.maximum.reduce([part.least for part in parts]), np.minimum(most, row_counts))
 

@@ -400,7 +400,7 @@ class UnboundComparison(_UnboundLeaf):
 
 @dataclass(frozen=True)
 class UnboundIn(_UnboundLeaf):
-    """The condition `in`: whether the value of a column equals one of some literals."""
+    """The condition `in`: whether the value of a column equals one of the literals."""
 
     name: ColumnName
     literals: tuple[UnboundLiteral, ...]
@@ -487,6 +487,12 @@ def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, ta
 
     The result need not be a `Comparison`. It is constantly false for the literal `null`, and for `x = 1.5` if the
     column has integers. A comparison with NaN becomes `IsNaN`.
+
+    Args:
+        column: The column, whose values compare.
+        operator: The operator.
+        literal: The literal, on the right side.
+        target: The type class and the name of the column, for the conversion of the literal.
 
     Raises:
         LiteralError: The literal is not a value of the column.

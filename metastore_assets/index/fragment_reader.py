@@ -266,7 +266,7 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
 
 
 def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
-    """Return the fragments or zones at some positions. The positions are ascending and distinct."""
+    """Return the fragments or zones at the given positions, which are ascending and distinct."""
     if len(at) == len(rows.row_counts):
         return rows
     row_counts, indices = rows.row_counts[at], pa.array(at)

@@ -83,7 +83,7 @@ def column_schema(union: pa.StructType) -> pa.Schema:
 
 @dataclass(frozen=True)
 class IndexRows:
-    """The bounds and counts of all columns in some fragments."""
+    """The bounds and counts of all columns in several fragments."""
 
     fragments: pa.Table
     """One row per fragment, with the columns of FRAGMENTS."""

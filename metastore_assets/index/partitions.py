@@ -43,7 +43,7 @@ KIND = SegmentKind(
 
 @dataclass(frozen=True)
 class PartitionRows:
-    """The statistics of all columns in some partitions."""
+    """The statistics of all columns in several partitions."""
 
     partitions: pa.Table
     """One row per partition, with the columns of PARTITIONS."""

@@ -74,7 +74,7 @@ _MIN_FILTER_BYTES = 64
 
 @dataclass(frozen=True)
 class ValueFilters:
-    """The value filters of some columns and fragments, before they are cut into slices."""
+    """The value filters of several columns and fragments, before they are cut into slices."""
 
     keys: pa.Array
     """The keys of the fragments (see `store.manifest.fragment_key`)."""

@@ -267,7 +267,7 @@ class ColumnValues:
     def _has_fingerprints(self) -> bool:
         """Return whether values are looked up by fingerprint (a short hash).
 
-        It is True if the source is the whole table, of which repeated values and the hashes of all others are stored.
+        It is True for the whole table, if it stores only repeated values and the hashes of all others.
         """
         return self._row.frequencies == "repeated" and self._is_table
 

@@ -98,7 +98,10 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
     """Return the bins that may have values from `lower` to `upper`, both inclusive, as a histogram; None if none has.
 
-    A limit of None excludes no bins.
+    Args:
+        histogram: The histogram.
+        lower: The least value; None for no limit.
+        upper: The greatest value; None for no limit.
     """
     low, high = 0, len(histogram)
     if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):

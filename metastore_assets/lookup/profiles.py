@@ -150,7 +150,7 @@ class ProfileReader:
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
-        """Return the statistics at some row positions of the file `statistics`. Each row group is read once."""
+        """Return the statistics at the given row positions of the file `statistics`. Each row group is read once."""
         if not rows:
             return []
         starts = self._group_starts

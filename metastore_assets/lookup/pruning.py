@@ -180,7 +180,9 @@ class Pruner:
     def fragment_mask(self, leaf: Leaf, selection: IndexSelection) -> Mask:
         """Return for each selected fragment whether its value filter may contain a value that matches a leaf.
 
-        `has_value_filter` must be true of the leaf.
+        Args:
+            leaf: A leaf for which `has_value_filter` is true.
+            selection: The selected fragments.
         """
         values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.type_class
         hashes = hash_values(array_of(values), cls)[0]

@@ -185,7 +185,7 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 
 
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
-    """Interpolate between two equal values, or two values at least one of which is infinite."""
+    """Interpolate between two values that are equal, or of which one or both are infinite."""
     if first == last or share == 0:
         return first
     return last if math.isinf(last) else first

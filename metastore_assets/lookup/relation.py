@@ -203,6 +203,12 @@ class Relation(ABC):
 
         Guarantee and errors are those of `rank`. For other predicates, use `Table.estimate`, or `Table.count`, which
         reads the table.
+
+        Args:
+            column: The dotted path of a leaf column.
+            low: The least value, as in `rank`.
+            high: The greatest value, as in `rank`.
+            partition: The key of a partition, or a pattern that selects one; None for all rows.
         """
         return self.value_counts.frequency_between(column, low, high, self._partition_key(partition))
 
@@ -225,6 +231,10 @@ class Relation(ABC):
         With the policy `by_partition: on`, this is one small read. Otherwise the value counts of partitions are read,
         one partition after the other, until all rows with the value are found. Partitions whose bounds exclude the
         value are skipped. Errors are those of `frequency`.
+
+        Args:
+            column: The dotted path of a leaf column.
+            value: The value, as in `rank`.
         """
         return self.value_counts.locate(column, value)
 
@@ -273,7 +283,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def mode(self, column: str, *, partition: str | None = None) -> Mode:
-        """Return the most frequent value and its frequency. Errors are those of `top`."""
+        """Return the most frequent value and its frequency. Arguments and errors are those of `top`."""
         top = self.top(column, 1, partition=partition)
         value, frequency = top[0] if top else (None, 0)
         return Mode(value, frequency, "exact", self.as_of)
@@ -310,8 +320,8 @@ class Relation(ABC):
     def value_batches(self, column: str, *, partition: str | None = None) -> Iterator[Frequencies]:
         """Yield all values of a column with their frequencies, by increasing value, in batches of limited size.
 
-        With the policy `frequencies: repeated`, only the values that occur at least twice are yielded. Errors are those
-        of `top`.
+        With the policy `frequencies: repeated`, only the values that occur at least twice are yielded. Arguments and
+        errors are those of `values`.
         """
         return self.value_counts.pieces(column, self._partition_key(partition))
 
@@ -349,7 +359,8 @@ class Relation(ABC):
     def dyadic_histogram(self, column: str, *, partition: str | None = None) -> Histogram | None:
         """Return the histogram with its stored bins, whose width is a power of two; None if there are no finite values.
 
-        Such histograms can be merged exactly if they have the same type class. Errors are those of `histogram`.
+        Such histograms can be merged exactly if they have the same type class. Arguments and errors are those of
+        `histogram`.
         """
         return self.histograms.dyadic(column, self._partition_key(partition))
 

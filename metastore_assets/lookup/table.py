@@ -95,7 +95,14 @@ class Scanner(Protocol):
     def filter(
         self, lookup: Table, predicate: Predicate, table: TableConfig | None, spark: Callable[[], SparkSession] | None
     ) -> FilteredView:
-        """Return a view of the rows that match a predicate. If `table` is None, no data file may be read."""
+        """Return a view of the rows that match a predicate.
+
+        Args:
+            lookup: The table as of a version.
+            predicate: The predicate, bound to the table's columns.
+            table: The table's location; None if no data file may be read.
+            spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
+        """
 
     def count(
         self,
@@ -105,7 +112,15 @@ class Scanner(Protocol):
         spark: Callable[[], SparkSession] | None,
         snapshot: SnapshotChoice,
     ) -> Count:
-        """Return the exact number of matching rows."""
+        """Return the exact number of matching rows.
+
+        Args:
+            lookup: The table as of a version.
+            table: The table's location.
+            where: The predicate, as SQL text or an Arrow expression.
+            spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
+            snapshot: The snapshot whose rows are counted.
+        """
 
     def scan(
         self,

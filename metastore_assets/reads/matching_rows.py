@@ -40,9 +40,15 @@ def create_scan_engine(spark: StartSpark | None) -> Engine:
 def map_fragments(
     engine: Engine, function: Callable[[Fragment], Result], fragments: Sequence[Fragment]
 ) -> list[Result]:
-    """Call a picklable function for each fragment, and return the results in the order of the fragments.
+    """Call a function for each fragment, in other processes, and return the results in the order of the fragments.
 
-    Raises FragmentError if a fragment cannot be read, or if its file crashes the reader's process.
+    Args:
+        engine: Runs the calls.
+        function: A function that can be pickled.
+        fragments: The fragments.
+
+    Raises:
+        FragmentError: A fragment cannot be read, or its file crashes the process that reads it.
     """
     paths, costs = [fragment.path for fragment in fragments], [float(fragment.bytes) for fragment in fragments]
     return engine.reading_runner(fragments).map(function, fragments, paths=paths, costs=costs)

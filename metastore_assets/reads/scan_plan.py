@@ -92,7 +92,20 @@ def plan_scan(
 def load_snapshot(
     lookup: Table, table: TableConfig, choice: SnapshotChoice, runner: TaskRunner | None = None
 ) -> tuple[TableFormat, Snapshot]:
-    """Return (opened table, snapshot). Raises MetastoreError if the snapshot no longer exists."""
+    """Open a table at a snapshot.
+
+    Args:
+        lookup: The version with the statistics.
+        table: The location of the table.
+        choice: `now` for the current snapshot, `version` for the snapshot of the version.
+        runner: Reads the table's metadata; None for child processes.
+
+    Returns:
+        (opened table, snapshot).
+
+    Raises:
+        MetastoreError: The snapshot of the version no longer exists.
+    """
     table_format = _open_format(lookup, table, choice, runner)
     return table_format, table_format.snapshot()
 

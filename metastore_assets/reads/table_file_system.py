@@ -12,14 +12,14 @@ from metastore_assets.formats.base import ArrowFile
 
 
 class TableFileSystem(fs.FileSystemHandler):  # type: ignore[misc]
-    """A read-only file system of some data files of a table, which cannot be listed.
+    """A read-only file system of data files of a table. It cannot list files.
 
     Files are opened with the options of the table. Each time a file is opened, its path is checked against the location
     policy of the table, because a link may have replaced the file.
     """
 
     def __init__(self, files: Mapping[str, ArrowFile]) -> None:
-        """Create the file system of some files, by their full paths."""
+        """Create the file system of the given files, by their full paths."""
         self._files = files
 
     def __eq__(self, other: object) -> bool:

@@ -1,8 +1,8 @@
 """Spark's data source `metastore`, which reads only files that may have matching rows.
 
-The predicate is an option of the source, not a filter that Spark pushes down. With filters pushed down, Spark 4.3 gives
-wrong rows: it stores the filters that remain with the loaded frame instead of with the query, so they also apply to
-another query of the frame, or to the other side of a join. So Spark evaluates all filters of a query itself.
+The predicate is an option of the source, not a filter that Spark pushes down, so Spark evaluates all filters of a query
+itself. If a source accepts filters, Spark 4.3 stores the other filters with the loaded frame instead of with the query.
+Then another query of the frame, or the other side of a join, gets wrong rows.
 """
 
 from __future__ import annotations

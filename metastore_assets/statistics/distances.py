@@ -115,6 +115,10 @@ def population_stability_index(a: Counts, b: Counts) -> float:
     By convention, less than 0.1 is stable and more than 0.25 has shifted, with about 10 bins (`group_bins`). A share
     below `LEAST_SHARE` counts as `LEAST_SHARE`.
 
+    Args:
+        a: The counts of one distribution by bin.
+        b: The counts of the other distribution over the same bins.
+
     Raises:
         ValueError: Counts have different lengths, no bins, or are negative, not finite or all zero.
     """

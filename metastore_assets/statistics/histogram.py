@@ -68,7 +68,7 @@ class Histogram:
         return self._values(np.arange(len(self) + 1))
 
     def minima(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """Return the lower edges of some bins as values of the column's type class.
+        """Return the lower edges of bins as values of the column's type class.
 
         Args:
             bins: Ascending numbers of bins. The first bin of the histogram has the number 0.
@@ -169,7 +169,13 @@ def build_histogram_of_values(
 
 
 def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.intp]:
-    """Return the bin number of each physical value, where bin 0 starts at `first * 2**exponent`."""
+    """Return the bin number of each value.
+
+    Args:
+        values: Physical values.
+        exponent: Bins have the width 2**exponent.
+        first: Bin 0 starts at first * 2**exponent.
+    """
     return (_indices(values, exponent) - first).astype(np.intp)
 
 

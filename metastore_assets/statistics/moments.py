@@ -90,7 +90,7 @@ class MomentResults:
 
 
 def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
-    """Return the moments of some numbers.
+    """Compute the moments of numbers.
 
     Args:
         values: Physical values, ascending and distinct, without NaN.

@@ -29,7 +29,13 @@ def union_type(classes: Iterable[TypeClass]) -> pa.StructType:
 
 
 def pack_values(values: pa.Array, cls: TypeClass, union: pa.StructType) -> pa.StructArray:
-    """Return values of one type class as an array of the typed union, in which all other children are null."""
+    """Return values as an array of the typed union. Children of other type classes are null.
+
+    Args:
+        values: Values of the canonical type of `cls`.
+        cls: The type class.
+        union: The typed union, which has the class.
+    """
     arrays = [values if field.name == cls.name else pa.nulls(len(values), field.type) for field in union]
     return pa.StructArray.from_arrays(arrays, fields=list(union))
 

@@ -102,7 +102,7 @@ def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: 
 
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
-    """Return the roots and stages, by name, of fingerprinted columns of some type classes."""
+    """Return the roots and stages, by name, of fingerprinted columns of the given type classes."""
     nodes = [
         DeltaRoot(FINGERPRINT_DELTAS, FINGERPRINT_ROWS),
         SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "fingerprint"), ("frequency",), is_followed=False),

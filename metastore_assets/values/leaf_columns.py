@@ -237,7 +237,7 @@ def _with_validity(array: pa.Array) -> pa.Array:
 
 
 def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:
-    """Return the values at some indices, with null for a null index. Unlike `Array.take`, it supports all types."""
+    """Return the values at the given indices; null for a null index. Unlike `Array.take`, it supports all types."""
     if len(values) == 0:
         return pa.nulls(len(indices), values.type)
     if t.is_string_view(values.type) or t.is_binary_view(values.type):

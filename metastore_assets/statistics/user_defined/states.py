@@ -195,7 +195,16 @@ def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozen
 
 
 def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
-    """Compute the states that a policy requests from the values of a column; return them encoded (None if none)."""
+    """Compute the states that a policy requests from the values of a column.
+
+    Args:
+        policy: The policy of the column.
+        type_class: The name of the column's type class.
+        frequencies: The frequencies of all values.
+
+    Returns:
+        The encoded states; None if the policy requests none.
+    """
     accumulator = UserStateAccumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)
     return accumulator.states()
