@@ -166,7 +166,7 @@ def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
 
 
 def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return the predicate of Arrow's `is_in`. Of a null value, `is_in` is true or false, unlike SQL's `in`."""
+    """Return the predicate of Arrow's `is_in`. For a null value, it is true or false, while SQL's `in` is null."""
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()
     if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):
@@ -175,7 +175,7 @@ def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
     literals = tuple(_to_literal(scalar) for scalar in scalars if scalar.is_valid)
     alternatives: list[UnboundPredicate] = []
     if literals:
-        # Of a null, Arrow's `is_in` is false, and its negation true. SQL's `in` and its negation are null.
+        # For a null, Arrow's `is_in` is false, and its negation true. SQL's `in` and its negation are null.
         alternatives.append(UnboundAnd((Not(UnboundIsNull(name)), UnboundIn(name, literals, rounded=True))))
     if null_handling == _NULL_MATCHES and len(literals) < len(scalars):
         alternatives.append(UnboundIsNull(name))

@@ -70,7 +70,7 @@ class Binder:
         self._leaves = {leaf.path: leaf for leaf in leaves}
 
     def resolve(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name, or the only column whose name differs only in upper and lower case.
+        """Return the column with a name or, if there is none, the only one whose name differs only in case.
 
         Raises:
             ColumnNotFoundError: No column has that name.

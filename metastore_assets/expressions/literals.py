@@ -219,7 +219,7 @@ def _time(value: Any, cls: TypeClass) -> int:
 
 
 def _timestamp(value: Any, cls: TypeClass) -> int:
-    """Convert a datetime or pandas timestamp to the unit of the class, since 1970.
+    """Convert a datetime or pandas timestamp to a number of units of the class since 1970.
 
     Raises _UnfitError for a fraction of the unit, for null, or if only one of value and class has a time zone.
     """

@@ -24,7 +24,7 @@ UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
 
 @dataclass(frozen=True)
 class RowBounds:
-    """The least and the greatest possible number of rows with a property, such as matching rows, in each set."""
+    """Bounds on a number of rows in each set, such as matching rows: the least and the greatest possible number."""
 
     least: RowCounts
     most: RowCounts

@@ -1,4 +1,4 @@
-"""Writing of the partition index. A commit adds one segment, or merges it with a part of older ones."""
+"""A writer of the partition index. A commit adds one segment, or merges its rows with a part of the older ones."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from metastore_assets.store.segments import (
 )
 
 _MERGED = pa.schema([*PARTITIONS, ("source", pa.int32()), ("row", pa.int64())])
-"""Columns of a merge: a partition, the number of the file with its statistics, and its position there."""
+"""Columns of a merge: a partition, the number of the file with its statistics, and its position in that file."""
 _MAX_UNINDEXED = 8
-"""Maximum number of unindexed and removed partitions that the version's document lists."""
+"""Maximum number of unindexed and removed partitions in the version's document."""
 _FILE_STATISTICS = 1 << 16
-"""Number of rows of statistics (partitions times columns) from which a file ends, unless it has few partitions."""
+"""A file ends when it has this many rows of statistics (partitions times columns), unless it has few partitions."""
 _LARGE_SECTION_ROWS = 1 << 10
-"""Columns with fewer rows share a row group: else the footer would be larger than their rows."""
+"""Columns with fewer rows share a row group: otherwise the footer would be larger than their rows."""
 _OPEN_FILES = 4
 """Maximum number of files whose statistics a merge has in memory."""
 
@@ -96,12 +96,15 @@ def update_partitions(
 
 
 def _count_columns(store: ObjectStore, files: SegmentFiles) -> int:
-    """Return the number of columns in the first file of an index; 0 without files."""
+    """Return the number of columns in the first file of an index; 0 if it has no files."""
     return len(stored_columns(SegmentReader(store, KIND, files).segments[0])) if files.files else 0
 
 
 class _PartitionMerge:
-    """A merge of stored statistics and a newer batch, by partition key."""
+    """A merge of stored statistics and a newer batch, by partition key.
+
+    The sources are numbered: the stored files, then the batch.
+    """
 
     def __init__(self, store: ObjectStore, merge: SegmentMerge[PartitionRows]) -> None:
         self._store = store
@@ -122,7 +125,7 @@ class _PartitionMerge:
         self._sources.append(MergeSource.of_table(batch, tombstones))
 
     def write(self) -> list[SegmentFile]:
-        """Write all statistics in ascending order of the partition key. Return the files."""
+        """Write all statistics in the order of the partition keys; return the files."""
         ranges = merge_segments(self._sources, _MERGED)
         if not self._merge.with_tombstones:
             ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
@@ -154,7 +157,7 @@ class _PartitionMerge:
         return read_stored(file, stored_columns(file))
 
     def _write_file(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
-        """Write the statistics of a range of partitions as one file, and tombstones."""
+        """Write the statistics and tombstones of a range of partitions as one file."""
         numbers, positions = rows["source"].to_numpy(), rows["row"].to_numpy()
         tables = []
         for number in np.unique(numbers).tolist():
@@ -182,7 +185,7 @@ class _PartitionMerge:
 
 
 def _numbered(partitions: pa.Table, source: int) -> pa.Table:
-    """Return partitions with the number of their source and their positions there."""
+    """Return partitions in the columns `_MERGED`. `source` is the number of their source."""
     columns = [pa.array(np.full(len(partitions), source, np.int32)), pa.array(np.arange(len(partitions)))]
     return pa.Table.from_arrays([*partitions.columns, *columns], schema=_MERGED)
 

@@ -251,7 +251,7 @@ def empty_statistics(schema: pa.Schema) -> pa.Table:
 
 
 def set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Table:
-    """Return rows of statistics with other positions of their partitions."""
+    """Return rows of statistics with new positions of their partitions."""
     return rows.set_column(0, POSITION, pa.array(positions.astype(np.int32, copy=False)))
 
 

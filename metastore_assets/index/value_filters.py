@@ -113,7 +113,9 @@ class ValueFilterReader:
         """The keys of all fragments of the version (see `fragment_key`)."""
         return one_chunk(self._reader.read_rows()["key"])
 
-    def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array) -> npt.NDArray[np.bool_]:
+    def may_contain(
+        self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array
+    ) -> npt.NDArray[np.bool_]:
         """Return for each fragment whether it may contain any of the given values.
 
         Fragments without a filter may contain any value. Only files that may have one of the fragments are read, and
@@ -134,16 +136,16 @@ class ValueFilterReader:
 
         def read(number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
             start, end = ends[number]
-            at, mask = self._segments[number].may_hold(field_id, cls, hashes, ordered.slice(start, end - start))
+            at, mask = self._segments[number].may_contain(field_id, cls, hashes, ordered.slice(start, end - start))
             return at + start, mask
 
         numbers = [number for number, (start, end) in enumerate(ends) if start < end]
         sorted_mask = np.ones(len(keys), np.bool_)
         for at, mask in map_parallel(read, numbers, is_parallel=self._store.is_remote):
             sorted_mask[at] = mask  # Files are ordered by age, so the last file with a fragment has its current filter.
-        may_hold = np.empty(len(keys), np.bool_)
-        may_hold[order.to_numpy()] = sorted_mask
-        return may_hold
+        may_contain = np.empty(len(keys), np.bool_)
+        may_contain[order.to_numpy()] = sorted_mask
+        return may_contain
 
     def filters(self, field_id: str) -> dict[str, FragmentFilter]:
         """Return the filters of a column, by the key of the fragment. Fragments without a filter are missing."""
@@ -187,10 +189,10 @@ class _FilterFile:
 
     @property
     def field_ids(self) -> Collection[str]:
-        return self._slicings.keys()
+        return self._slice_bits.keys()
 
     @lock_free_cached_property
-    def _slicings(self) -> dict[str, int]:
+    def _slice_bits(self) -> dict[str, int]:
         """The number of leading hash bits that select a slice, by field id. With n bits, a column has 2^n slices."""
         slices: dict[str, int] = {}
         for section in self._sections.sections:
@@ -215,7 +217,7 @@ class _FilterFile:
         table = self._sections.read_section(TOMBSTONES, columns=["key"])
         return table if keys is None else keys.filter(table)
 
-    def may_hold(
+    def may_contain(
         self, field_id: str, cls: TypeClass, hashes: Sequence[int], keys: pa.Array
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return which of the given fragments are in the file, and whether each of these may contain any of the values.
@@ -232,47 +234,47 @@ class _FilterFile:
         """
         rows = self._sections.rows_between(ROWS, keys[0].as_py(), keys[-1].as_py())
         by_slice: dict[int, list[int]] = {}
-        for hash_ in hashes if field_id in self._slicings else ():
-            by_slice.setdefault(hash_ >> (64 - self._slicings[field_id]), []).append(hash_)
+        for hash_ in hashes if field_id in self._slice_bits else ():
+            by_slice.setdefault(hash_ >> (64 - self._slice_bits[field_id]), []).append(hash_)
         names = {slice_: _slice_section(field_id, slice_) for slice_ in by_slice}
         tables = self._sections.read_sections([ROWS, *names.values()], ["key", *_SLICE_SCHEMA.names], rows)
         with parquet_errors(self._uri):
             at = pc.index_in(one_chunk(tables[ROWS]["key"]), value_set=keys)
-            may_hold = np.full(len(at), not names)
+            may_contain = np.full(len(at), not names)
             for slice_, name in names.items():
-                classes, cells = self._filter_slice(field_id, slice_, tables[name])
+                classes, filter_slice = self._filter_slice(field_id, slice_, tables[name])
                 # A filter for another type class cannot exclude a fragment, because its hashes differ.
                 is_other = pc.invert(pc.equal(classes, cls.name).fill_null(False)).to_numpy(zero_copy_only=False)
-                may_hold |= is_other | cells.may_hold(by_slice[slice_])
+                may_contain |= is_other | filter_slice.may_contain(by_slice[slice_])
         is_selected = at.is_valid().to_numpy(zero_copy_only=False)
-        return at.drop_null().to_numpy().astype(np.int64), may_hold[is_selected]
+        return at.drop_null().to_numpy().astype(np.int64), may_contain[is_selected]
 
     def classes_and_bits(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
         """Return (type classes, prefix lengths in bits) of the filters of a column, with an item per fragment.
 
         A fragment without a filter has null and 0.
         """
-        if field_id not in self._slicings:
+        if field_id not in self._slice_bits:
             return pa.nulls(self.row_count, pa.string()), np.zeros(self.row_count, np.int64)
-        classes, cells = self._read_slice(field_id, 0)
-        return classes, cells.bits
+        classes, filter_slice = self._read_slice(field_id, 0)
+        return classes, filter_slice.bits
 
-    def prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
+    def prefixes(self, field_id: str, slice_bits: int, slice_: int) -> tuple[FilterIndices, Words]:
         """Return (fragment positions, hash prefixes) in one slice of a column, sorted by position.
 
         Args:
             field_id: Field id of the column.
-            slicing: The number of leading hash bits that select the slice. Stored slices may use more or fewer bits.
+            slice_bits: The number of leading hash bits that select the slice. Stored slices may use more or fewer bits.
             slice_: Number of the slice: the value of these bits.
         """
-        stored = self._slicings.get(field_id)
+        stored = self._slice_bits.get(field_id)
         if stored is None:
             return np.zeros(0, np.int64), np.zeros(0, np.uint64)
-        if stored < slicing:
-            positions, prefixes = self._stored_prefixes(field_id, slice_ >> (slicing - stored))
-            mask = (prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_)
+        if stored < slice_bits:
+            positions, prefixes = self._stored_prefixes(field_id, slice_ >> (slice_bits - stored))
+            mask = (prefixes >> np.uint64(64 - slice_bits)) == np.uint64(slice_)
             return positions[mask], prefixes[mask]
-        first, count = slice_ << (stored - slicing), 1 << (stored - slicing)
+        first, count = slice_ << (stored - slice_bits), 1 << (stored - slice_bits)
         return _concat_sorted([self._stored_prefixes(field_id, number) for number in range(first, first + count)])
 
     def _stored_prefixes(self, field_id: str, slice_: int) -> tuple[FilterIndices, Words]:
@@ -290,7 +292,7 @@ class _FilterFile:
 
     def _filter_slice(self, field_id: str, slice_: int, table: pa.Table) -> tuple[pa.Array, FilterSlice]:
         classes, bits, upper, lower = (one_chunk(table[name]) for name in _SLICE_SCHEMA.names)
-        return classes, FilterSlice(bits.to_numpy(), upper, lower, self._slicings[field_id], slice_)
+        return classes, FilterSlice(bits.to_numpy(), upper, lower, self._slice_bits[field_id], slice_)
 
     @property
     def _uri(self) -> str:
@@ -302,10 +304,12 @@ class _FilterBatch:
 
     def __init__(self, filters: ValueFilters) -> None:
         self._filters = filters
-        self._prefixes = {field_id: cells.prefixes() for field_id, (_, cells) in filters.columns.items()}
+        self._prefixes = {
+            field_id: column_filters.prefixes() for field_id, (_, column_filters) in filters.columns.items()
+        }
         self.row_count = len(filters.keys)
         self.field_ids: Collection[str] = filters.columns.keys()
-        self.byte_count = sum(cells.upper.nbytes + cells.lower.nbytes for _, cells in filters.columns.values())
+        self.byte_count = sum(each.upper.nbytes + each.lower.nbytes for _, each in filters.columns.values())
 
     def keys_and_rows(self) -> pa.Table:
         table = pa.table({"key": self._filters.keys, "row": np.arange(self.row_count)})
@@ -314,14 +318,14 @@ class _FilterBatch:
     def classes_and_bits(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
         if field_id not in self.field_ids:
             return pa.nulls(self.row_count, pa.string()), np.zeros(self.row_count, np.int64)
-        classes, cells = self._filters.columns[field_id]
-        return classes, cells.bits
+        classes, filter_slice = self._filters.columns[field_id]
+        return classes, filter_slice.bits
 
-    def prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[FilterIndices, Words]:
+    def prefixes(self, field_id: str, slice_bits: int, slice_: int) -> tuple[FilterIndices, Words]:
         if field_id not in self.field_ids:
             return np.zeros(0, np.int64), np.zeros(0, np.uint64)
         positions, prefixes = self._prefixes[field_id]
-        mask = (prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_) if slicing else slice(None)
+        mask = (prefixes >> np.uint64(64 - slice_bits)) == np.uint64(slice_) if slice_bits else slice(None)
         return positions[mask], prefixes[mask]
 
 
@@ -399,14 +403,14 @@ class _FilterMerge:
         sources = [(self._open(number), numbers == number) for number in np.unique(numbers).tolist()]
         field_ids = sorted({field_id for source, _ in sources for field_id in source.field_ids})
         size = sum(source.byte_count * int(mask.sum()) // max(1, source.row_count) for source, mask in sources)
-        slicing = _choose_slicing(size // max(1, len(field_ids)), len(rows))
+        slice_bits = _choose_slice_bits(size // max(1, len(field_ids)), len(rows))
         path = f"{FOLDER}/{uuid.uuid4().hex}.{_KIND.name}.parquet"
         options = SectionOptions({"bits": "DELTA_BINARY_PACKED"}, ["key"], _GROUP_ROWS, _GROUP_ROWS)
         with SectionWriter(self._store, path, _FILE_SCHEMA, options) as writer:
             writer.write_section(TOMBSTONES, _pad(pa.table({"key": tombstones})))
             writer.write_section(ROWS, _pad(rows.select(["key"])))
             for field_id in field_ids:
-                for slice_, table in enumerate(_slices(sources, positions, field_id, slicing)):
+                for slice_, table in enumerate(_slices(sources, positions, field_id, slice_bits)):
                     writer.write_section(_slice_section(field_id, slice_), _pad(table))
         file = SegmentFile(path, len(rows) + len(tombstones), footer_bytes=writer.footer_bytes)
         return with_bounds(file, rows, tombstones)
@@ -417,7 +421,7 @@ _Source: TypeAlias = tuple["_FilterFile | _FilterBatch", npt.NDArray[np.bool_]]
 
 
 def _slices(
-    sources: Sequence[_Source], positions: npt.NDArray[np.int64], field_id: str, slicing: int
+    sources: Sequence[_Source], positions: npt.NDArray[np.int64], field_id: str, slice_bits: int
 ) -> Iterator[pa.Table]:
     """Yield the slices of a column for a new file, each as a table with a row per fragment.
 
@@ -425,7 +429,7 @@ def _slices(
         sources: The sources of the fragments.
         positions: For each fragment of the new file, its position in its source.
         field_id: Field id of the column.
-        slicing: The number of leading hash bits that select a slice.
+        slice_bits: The number of leading hash bits that select a slice.
     """
     count = len(positions)
     bits = np.zeros(count, np.int64)
@@ -443,15 +447,17 @@ def _slices(
         target[positions[mask]] = np.flatnonzero(mask)
         targets.append(target)
     all_classes = pa.concat_arrays([pa.array([], pa.string()), *classes]).take(pa.array(class_positions))
-    for slice_ in range(1 << slicing):
+    for slice_ in range(1 << slice_bits):
         pairs = []
         for (source, _), target in zip(sources, targets, strict=True):
-            at, prefixes = source.prefixes(field_id, slicing, slice_)
+            at, prefixes = source.prefixes(field_id, slice_bits, slice_)
             is_taken = target[at] >= 0
             pairs.append((target[at][is_taken], prefixes[is_taken]))
         indices, hashes = _concat_sorted(pairs)
-        cells = build_filter_slice(indices, hashes, bits, slicing, slice_)
-        yield pa.Table.from_arrays([all_classes, pa.array(bits), cells.upper, cells.lower], schema=_SLICE_SCHEMA)
+        filter_slice = build_filter_slice(indices, hashes, bits, slice_bits, slice_)
+        yield pa.Table.from_arrays(
+            [all_classes, pa.array(bits), filter_slice.upper, filter_slice.lower], schema=_SLICE_SCHEMA
+        )
 
 
 def _numbered(table: pa.Table, source: int) -> pa.Table:
@@ -482,7 +488,7 @@ def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[Filter
     return positions[order], prefixes[order]
 
 
-def _choose_slicing(column_bytes: int, fragments: int) -> int:
+def _choose_slice_bits(column_bytes: int, fragments: int) -> int:
     """Return the number of leading hash bits that select a slice, for all columns of a file. 0 bits give one slice.
 
     Args:

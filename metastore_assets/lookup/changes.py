@@ -98,8 +98,8 @@ def _read_changes(
 def changes(before: Table, after: Table, columns: Iterable[str] | None = None) -> TableChanges:
     """Return the values of columns whose frequencies differ between two versions.
 
-    A column without value counts has a reason instead. If all versions between both still exist, only their changes are
-    read. Otherwise all value counts of both versions are read.
+    A column without value counts has a reason instead. If all versions between the two still exist, only their changes
+    are read. Otherwise all value counts of the two versions are read.
 
     Args:
         before: The table as of the earlier version.
@@ -189,7 +189,7 @@ def _rows_json(table: pa.Table) -> list[Json]:
 
 
 def _versions_between(before: Table, after: Table) -> list[Version] | None:
-    """Return the versions between both, without them; None if one of them expired, or if `before` is the later one."""
+    """Return the versions after `before` and before `after`; None if one of them expired, or if `before` is later."""
     first, last = before.version.number, after.version.number
     if first > last:
         return None

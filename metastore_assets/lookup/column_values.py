@@ -116,9 +116,9 @@ class ColumnValues:
         return to_literal(value, self._type_class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
-        """Return the n most frequent values with their frequencies; fewer if the column or its policy has fewer.
+        """Return the n most frequent values with their frequencies; fewer if the column has fewer.
 
-        The policies `top(n)` and `repeated` limit the reported values. Raises NotStoredError if the column has no value
+        The policies `top(n)` and `repeated` also limit the result. Raises NotStoredError if the column has no value
         counts, and CorruptionError if they are missing.
         """
         row = self._row

@@ -126,7 +126,7 @@ class MatchReader(Protocol):
     """
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows of a match. Raises NotStoredError.
+        """Return the profile of the matching rows. Raises NotStoredError.
 
         Args:
             match: The partitions and fragments that match, restricted to `partition` if one is given.

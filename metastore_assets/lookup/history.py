@@ -49,7 +49,7 @@ class History:
         return self._open_version(version) if isinstance(version, Version) else version
 
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
-        """Return one row of statistics for each version and column; only of one column if a path is given."""
+        """Return a row of statistics for each version and column; only the rows of `column` if it is not None."""
         from metastore_assets.history.rows import parse_history
 
         table = self._read(column)
@@ -89,7 +89,7 @@ class History:
 
 
 def _points_table(points: Sequence[HistoryPoint]) -> pa.Table:
-    """Return points as a table. If values have several types, they become text; lists and structs become JSON."""
+    """Return points as a table. All values become JSON if one is a list or struct, and text if their types differ."""
     values = [point.value for point in points]
     if any(isinstance(value, list | dict) for value in values):
         values = [None if value is None else json.dumps(value) for value in values]

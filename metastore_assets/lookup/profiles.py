@@ -146,7 +146,7 @@ class ProfileReader:
         ]
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return None, because only profiles of filtered views may have only repeated values."""
+        """Return None: a stored profile has all values of a column or none."""
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
@@ -212,7 +212,7 @@ class ProfileReader:
     def user_states(self) -> dict[str, bytes]:
         """Return the encoded states of user-defined statistics, by field id. Columns without stored states are missing.
 
-        States are stored in the profile of a table, and for columns whose values are not enumerated.
+        The profile of a table has the states of all columns. Other profiles may omit those of enumerated columns.
         """
         if not self._files.states:
             return {}

@@ -73,10 +73,7 @@ that have none of them have a false positive."""
 
 
 class Pruner:
-    """The statistics of one version by which fragments are pruned and numbers of matching rows are estimated.
-
-    Threads may share the object.
-    """
+    """A pruner of the fragments of one version. It also estimates numbers of matching rows. Threads may share it."""
 
     def __init__(
         self,
@@ -187,7 +184,7 @@ class Pruner:
         values, cls = leaf.equal_values(_MAX_FILTERED_VALUES), leaf.column.type_class
         hashes = hash_values(array_of(values), cls)[0]
         keys = join_keys(selection.fragments(("partition_key", "path")))
-        return self._value_filters.may_hold(leaf.column.field_id, cls, hashes.tolist(), keys)
+        return self._value_filters.may_contain(leaf.column.field_id, cls, hashes.tolist(), keys)
 
     def _distribution(self, column: BoundColumn) -> _ColumnDistribution:
         distribution = self._distributions.get(column.path)

@@ -246,7 +246,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def spread(self, column: str | None = None, *, partition: str | None = None) -> Spread | ResultSet[Spread]:
-        """Return the exact entropy of a column, and how many distinct values it has, repeated ones and unique ones.
+        """Return the exact numbers of distinct, repeated and unique values of a column, and its entropy.
 
         Args:
             column: The dotted path of a leaf column; None for one row per column that has value counts.

@@ -146,7 +146,7 @@ class Scanner(Protocol):
 class Table(Relation):
     """One table as of one version. Only the files of the version that an answer needs are read.
 
-    The attributes `profiles`, `value_counts`, `histograms`, `pruner` and `past` answer groups of questions.
+    The attributes `profiles`, `value_counts`, `histograms`, `pruner` and `past` can also be used directly.
     """
 
     def __init__(
@@ -632,7 +632,7 @@ class Table(Relation):
 
         Args:
             before: The number, snapshot or time of a version, as in `open_table`, or an opened table.
-            after: The same; None for this version.
+            after: As `before`; None for this version.
 
         Raises:
             VersionNotFoundError: There is no such version.

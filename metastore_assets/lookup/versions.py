@@ -54,9 +54,9 @@ class VersionColumns:
         return leaf
 
     def resolve(self, columns: str | Iterable[str] | None) -> list[str] | None:
-        """Return the names of existing columns as a list; None, which means all columns, for None.
+        """Return column names as a list, after checking that the columns exist. A text is one name.
 
-        A text is one name. Raises ColumnNotFoundError.
+        None stands for all columns, and is returned unchanged. Raises ColumnNotFoundError.
         """
         if columns is None:
             return None

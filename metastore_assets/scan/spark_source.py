@@ -82,7 +82,7 @@ class MetastoreReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return groups of about the same size of the files that may have matching rows."""
+        """Return groups of the files that may have matching rows. The groups have about the same size."""
         table = _RequestedTable(self._options)
         tasks = plan_tasks(table.plan(self._options.get("where") or "true"), None)
         positions = table.positions(self._schema.fieldNames())

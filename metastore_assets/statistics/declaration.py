@@ -82,6 +82,6 @@ def declare_statistic(kind: StatisticKind, label: str, merge: MergeRule, *, repo
 
 
 def list_declared(row_type: type) -> dict[str, StatisticColumn]:
-    """Return the declarations of a dataclass whose fields have metadata of `declare_statistic`, in field order."""
+    """Return the declarations in the field metadata of a dataclass, by field name, in the order of the fields."""
     declared = (field for field in fields(row_type) if _KEY in field.metadata)
     return {field.name: StatisticColumn(field.name, *field.metadata[_KEY]) for field in declared}

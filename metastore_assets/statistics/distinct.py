@@ -48,7 +48,7 @@ def distinct_sketch(hashes: Words) -> bytes:
 
 
 def merge_distinct_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Return the sketch of the union of the sets. Its bytes depend neither on order and grouping nor on repeats."""
+    """Return the sketch of the union of the sets. Order, grouping and repeats do not change its bytes."""
     registers = np.zeros(_REGISTERS, np.uint8)
     for sketch in sketches:
         if sketch[:1] == _DENSE:
@@ -217,7 +217,7 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return the frequencies of both values of each column that can have only two (see `derive_counts`), else None."""
+    """Return the result of `derive_counts` for each column: two frequencies, or None if it may have other values."""
     counts = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
     is_constant = [exact and value_range == 0 for exact, value_range in zip(bounds.both_exact, ranges, strict=True)]
     return [

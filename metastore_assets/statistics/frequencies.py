@@ -244,7 +244,7 @@ class SpreadCounts:
 
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> SpreadCounts:
-    """Return the entropy of a column, and how many distinct values it has, occur once, and occur more than once.
+    """Return the entropy of a column and the numbers of its distinct values: all, unique ones, and repeated ones.
 
     Args:
         counts: (frequency, number of distinct values with this frequency).

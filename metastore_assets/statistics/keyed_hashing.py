@@ -31,7 +31,7 @@ def column_key(key: bytes, table: str, column: str) -> bytes:
 
 
 def key_id(key: bytes) -> str:
-    """Return an identifier of a key (a hash) that reveals nothing about the key."""
+    """Return a short hash of a key, which identifies the key without revealing it."""
     return hashlib.blake2b(b"id", key=key, digest_size=8).hexdigest()
 
 

@@ -48,7 +48,7 @@ def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
 
 
 class MultisetHash(BuiltinStatistic[Fold[bytes]]):
-    """The multiset hash of a column. If it is equal before and after a commit, rows were only rewritten.
+    """The multiset hash of a column. If it is equal before and after a commit, the column has the same values.
 
     The class has no `merge`, which would ignore parts with only nulls. `merge_states` adds the hashes of all parts.
     """

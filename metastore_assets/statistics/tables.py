@@ -177,10 +177,7 @@ def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: 
 
 
 def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return for each of the columns `names` of a table, by name, a list with one value per row.
-
-    The names are keys of `STATISTICS`.
-    """
+    """Return the values of columns of a table as lists, by column name. The names are keys of `STATISTICS`."""
     columns: dict[str, list[Any]] = {}
     for name in names:
         column, kind = one_chunk(table.column(name)), STATISTICS[name].kind

@@ -44,7 +44,7 @@ def build_sketch(hashes: Hashes) -> bytes:
 
 
 def merge_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Return the sketch of the union of sets. Its bytes depend neither on order and grouping nor on repeats."""
+    """Return the sketch of the union of sets. Order, grouping and repeats do not change its bytes."""
     decoded = [decode_sketch(sketch) for sketch in sketches]
     theta = min((theta for _, theta in decoded), default=_MAX_THETA)
     hashes = np.concatenate([hashes for hashes, _ in decoded]) if decoded else np.zeros(0, np.uint64)
@@ -87,8 +87,8 @@ def _encode(hashes: Hashes, theta: int) -> bytes:
 def _distinct_least(hashes: Hashes) -> Hashes:
     """Return the least distinct hashes, ascending: all of them, or at least one more than a sketch stores.
 
-    Sorting all hashes takes 50 times as long as computing them. So many hashes are first filtered by a limit below
-    which four times as many lie as a sketch stores, if they hardly repeat.
+    Sorting all hashes takes 50 times as long as computing them. So they are first filtered by a limit, if there are
+    many. If they hardly repeat, four times as many as a sketch stores are below the limit.
     """
     if len(hashes) > _MIN_FILTERED * NOMINAL_ENTRIES:
         limit = np.uint64(4 * NOMINAL_ENTRIES * _MAX_THETA // len(hashes))

@@ -17,10 +17,10 @@ from metastore_assets.values.types import TypeClass, class_named, type_class
 
 
 def union_type(classes: Iterable[TypeClass]) -> pa.StructType:
-    """Return the typed union of some type classes: one child per class, named by the class and sorted by name.
+    """Return the typed union of the given type classes: one child per class, named by the class and sorted by name.
 
-    The class `null` has no values and therefore no child. Without any child the union has the child `boolean`, because
-    Parquet has no structs without children.
+    The class `null` has no values and therefore no child. If there is no child, the union has the child `boolean`,
+    because Parquet has no structs without children.
     """
     by_name = {cls.name: cls for cls in classes if cls.kind != "null"}
     return pa.struct(

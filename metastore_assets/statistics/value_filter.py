@@ -1,4 +1,4 @@
-"""Value filters: compact sets of hashes that show for most values that a column does not contain them.
+"""Value filters: compact sets of hashes by which most values that a column does not contain are excluded.
 
 A filter has a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits. A value
 that occurs always matches. A value that does not occur matches with a probability of n / 2^bits, which is at most
@@ -63,7 +63,7 @@ class FilterSlice:
         """The number of the first bucket of each slice, among all buckets of its filter."""
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
-    def may_hold(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
+    def may_contain(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Return for each filter whether it may contain one of the given values. True for a missing filter.
 
         Args:

@@ -14,9 +14,9 @@ _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 
 
 def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar, bool]:
-    """Return the greatest lower bound of a value that has at most `max_bytes` bytes.
+    """Return the greatest value of at most `max_bytes` bytes that is not greater than `value`.
 
-    No value of that length is between the bound and `value`, so bounds can be merged exactly.
+    No value of that length is between this bound and `value`, so bounds can be merged exactly.
 
     Args:
         value: The value, UTF-8 for strings.
@@ -39,7 +39,7 @@ def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -
 
 
 def truncate_upper(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar | None, bool]:
-    """Return the least upper bound of a value that has at most `max_bytes` bytes.
+    """Return the least value of at most `max_bytes` bytes that is not less than `value`.
 
     Args:
         value: The value, UTF-8 for strings.

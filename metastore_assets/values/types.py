@@ -115,7 +115,7 @@ def type_class(type: pa.DataType) -> TypeClass:
 
 
 def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
-    """Return the type classes of types, in the same order. Types without a class are omitted."""
+    """Return the type classes of Arrow types, in the same order. Types without a class are omitted."""
     classes = []
     for type in types:
         try:

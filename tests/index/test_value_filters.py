@@ -111,7 +111,7 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
                     result = dict(
                         zip(
                             reader.keys.to_pylist(),
-                            reader.may_hold(column, cls, [requested], reader.keys).tolist(),
+                            reader.may_contain(column, cls, [requested], reader.keys).tolist(),
                             strict=True,
                         )
                     )
@@ -120,11 +120,11 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
                         is_held = requested >> (64 - bits_of(own)) in prefixes_of(own)
                         assert result[name] == (is_held or class_of(number) != cls.name)
                     chosen = draw.sample(sorted(now), draw.randrange(len(now) + 1))
-                    mask = reader.may_hold(column, cls, [requested], pa.array(chosen, pa.large_string()))
+                    mask = reader.may_contain(column, cls, [requested], pa.array(chosen, pa.large_string()))
                     assert mask.tolist() == [result[name] for name in chosen]
             together = [draw.getrandbits(64), *some]
-            each = np.array([reader.may_hold(column, INT, [requested], reader.keys) for requested in together])
-            assert reader.may_hold(column, INT, together, reader.keys).tolist() == each.any(axis=0).tolist()
+            each = np.array([reader.may_contain(column, INT, [requested], reader.keys) for requested in together])
+            assert reader.may_contain(column, INT, together, reader.keys).tolist() == each.any(axis=0).tolist()
 
 
 def test_a_lookup_reads_the_files_of_the_requested_fragments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +140,6 @@ def test_a_lookup_reads_the_files_of_the_requested_fragments(tmp_path: Path, mon
     reader = ValueFilterReader(store, files)
     (hash_, *_) = hashes_of(1, "a")
     keys = pa.array(["f042"], pa.large_string())
-    assert reader.may_hold("a", INT, [hash_], keys).tolist() == [True]
-    assert reader.may_hold("a", INT, [hash_ ^ (1 << 50)], keys).tolist() == [False]
-    assert reader.may_hold("a", INT, [], pa.array([], pa.large_string())).tolist() == []
+    assert reader.may_contain("a", INT, [hash_], keys).tolist() == [True]
+    assert reader.may_contain("a", INT, [hash_ ^ (1 << 50)], keys).tolist() == [False]
+    assert reader.may_contain("a", INT, [], pa.array([], pa.large_string())).tolist() == []

@@ -50,13 +50,13 @@ def test_a_filter_is_the_set_of_hash_prefixes(sets: list[list[int]], slicing: in
             not length or hash_ >> (64 - length) in prefix_set
             for prefix_set, length in zip(prefix_sets, lengths, strict=True)
         ]
-        assert parsed.may_hold([hash_]).tolist() == filter_slice.may_hold([hash_]).tolist() == expected
+        assert parsed.may_contain([hash_]).tolist() == filter_slice.may_contain([hash_]).tolist() == expected
         slice_indices, slice_prefixes = filter_slice.prefixes()
         assert slice_indices.tolist() == indices[mask].tolist()
         assert slice_prefixes.tolist() == prefixes[mask].tolist()
     tested = [other, *(hash_ for hashes in sets for hash_ in hashes[:1])]
-    each = np.array([parsed.may_hold([hash_]) for hash_ in tested])
-    assert parsed.may_hold(tested).tolist() == each.any(axis=0).tolist()
+    each = np.array([parsed.may_contain([hash_]) for hash_ in tested])
+    assert parsed.may_contain(tested).tolist() == each.any(axis=0).tolist()
 
 
 @pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 40_000, 65_536])
@@ -66,7 +66,7 @@ def test_size_and_false_positives(count: int) -> None:
     assert 8 * len(encoded) / count <= 10.1  # nine bytes say how long it is
     filter_slice = parse_filters([encoded])
     tested = draw.integers(0, 2**64, 4_000, dtype=np.uint64).tolist()  # 1/128, and four deviations of so many draws
-    assert np.mean([filter_slice.may_hold([hash_])[0] for hash_ in tested]) < 0.0115
+    assert np.mean([filter_slice.may_contain([hash_])[0] for hash_ in tested]) < 0.0115
 
 
 def test_an_invalid_filter_is_refused() -> None:

@@ -49,7 +49,7 @@ class UserStatistic(ABC):
     @property
     @abstractmethod
     def route(self) -> Route:
-        """The way in which the statistic is updated after a commit."""
+        """How the statistic is computed after a commit."""
 
     def is_for(self, cls: TypeClass) -> bool:
         """Return whether the statistic applies to a type class."""

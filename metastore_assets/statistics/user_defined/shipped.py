@@ -28,11 +28,11 @@ class _CaseCounts(MergeableStatistic):
     state = pa.list_(pa.int64())
 
     def merge(self, one: list[int], other: list[int]) -> list[int]:
-        """Return the sum of both counts of each case."""
+        """Return one + other for each case."""
         return [a + b for a, b in zip(one, other, strict=True)]
 
     def retract(self, total: list[int], part: list[int]) -> list[int]:
-        """Return the difference of both counts of each case."""
+        """Return total - part for each case."""
         return [a - b for a, b in zip(total, part, strict=True)]
 
     def _add_cases(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
