@@ -239,7 +239,7 @@ def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy
 
 
 def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mapping[str, str]) -> None:
-    """Raise ConfigError if the source of a user-defined statistic changed and its revision did not.
+    """Raise ConfigError if the source code of a user-defined statistic has changed, and its revision has not.
 
     Args:
         table: Name of the table.

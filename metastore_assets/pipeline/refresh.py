@@ -51,7 +51,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
     The plan of a table that is up to date has no stages, except one for the targets under `exports` that do not have
-    the version. Each target is asked for the version that it has.
+    the version. To find these targets, the mark of each target is read.
 
     Args:
         config: The configuration.

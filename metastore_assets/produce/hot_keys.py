@@ -23,7 +23,7 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 class HotKey:
     """An application of instructions to one hot key, a few source keys at a time.
 
-    The first update row says whether the key is added, updated or deleted. This depends on all rows of the key.
+    Whether the key is added, updated or deleted depends on all of its rows, and the first update row must say it.
     Therefore a first pass computes whether the key had rows and whether it will have rows. If unchanged keys are
     suppressed, the pass also computes whether any row differs.
     """

@@ -100,7 +100,7 @@ class Manifests:
         return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
 
     def _last_of(self, number: int, latest: FlowManifest) -> FlowManifest | None:
-        """Return the last document of a version by binary search; None if the version has expired."""
+        """Find the last manifest of a version by binary search. Return None if the version has expired."""
         if not 0 < number <= latest.number:
             return None
         low, high = number, latest.document - (latest.number - number)

@@ -433,7 +433,7 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return `groups` without large row groups that contain no selected key. Only the keys of these are read."""
+        """Read the keys of large row groups, and return `groups` without those that contain no selected key."""
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):
             return list(groups)

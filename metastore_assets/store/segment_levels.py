@@ -53,18 +53,18 @@ Batch = TypeVar("Batch")
 
 @dataclass(frozen=True)
 class SegmentMerge(Generic[Batch]):
-    """What one new segment is made of: parts of stored segments, and the changes of a commit."""
+    """The inputs of one new segment: parts of stored segments, and the changes of a commit."""
 
     parts: Sequence[SegmentPart]
     """The parts of stored segments, the oldest first."""
     batch: Batch | None
-    """Rows that the commit adds or replaces, which are newer than all parts; None without any."""
+    """Rows that the commit adds or replaces; None if there are none. They are newer than all parts."""
     removed: Collection[Any]
     """Keys of rows that the commit removes."""
     with_tombstones: bool
     """Whether tombstones are written. The oldest segment needs none."""
     file_rows: int
-    """Number of keys from which a file ends."""
+    """A file is closed once it has this many keys."""
 
 
 WriteMerged: TypeAlias = Callable[[Sequence[SegmentPart], bool, bool, int], Sequence[SegmentFile]]
@@ -200,7 +200,7 @@ class SegmentUpdate:
     def write(
         self, batches: Iterable[Batch], merge: Callable[[SegmentMerge[Batch]], Sequence[SegmentFile]]
     ) -> SegmentFiles:
-        """Write the changes in one more segment, and a bounded part of due merges. Return the new segment set.
+        """Write the changes as one more segment, and do a bounded part of the due merges. Return the new segment set.
 
         Args:
             batches: The rows of the added keys. All batches except the last one are first written to temporary files.

@@ -273,7 +273,12 @@ def split_range(
 
 
 def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Yield the rows and the tombstones of files of about `file_rows` keys, from those of successive ranges of keys."""
+    """Regroup ranges of keys into files. Yield (rows, tombstones) of each file.
+
+    Args:
+        ranges: (rows, tombstones) of successive ranges of keys.
+        file_rows: A file is closed once it has this many keys.
+    """
     rows: list[pa.Table] = []
     removed: list[pa.Array] = []
     for part, tombstones in (piece for merged in ranges for piece in split_range(*merged, file_rows)):

@@ -223,7 +223,9 @@ def plan_compaction(
     counted: StoredEntries[SharedFileEntry] | None,
     spared_nodes: Collection[str] = (),
 ) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
-    """Return (tasks that copy used profiles out of sparse files, all entries of the same groups).
+    """Plan the compaction of files in which most profiles are unused, for the groups that a commit changes.
+
+    Returns (tasks that copy used profiles, entries of all profiles in shared files of these groups).
 
     Args:
         table: Name of the table, for messages.

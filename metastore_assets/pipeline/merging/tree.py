@@ -241,7 +241,7 @@ class _Update:
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
     ) -> list[tuple[str, str]]:
-        """Return the children that the next tree has in a part that does not split, as (digits, key), sorted."""
+        """Return (digits, key) of each child that a part has in the next tree, sorted. The part must not split."""
         children = set() if old is None else set(self._children(old))
         for digits, key, is_present in changes:
             if is_present:

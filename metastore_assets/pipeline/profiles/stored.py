@@ -82,7 +82,8 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
         files: The profile.
 
     Returns:
-        {field id: (type class, number of values, number of distinct values or None)}.
+        {field id: (type class, number of values, number of distinct values)}. The type class is None for a column
+            without values, and the last number is None if it was not computed.
 
     Raises:
         CorruptionError: A file is damaged.
