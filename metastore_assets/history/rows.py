@@ -37,19 +37,19 @@ class HistoryRow:
     """The dotted path of the column in that version."""
     type: str
     value_count: int
-    """Values that are not null, NaN included."""
+    """The number of values that are not null, NaN included."""
     null_count: int
     nan_count: int | None = field(repr=False)
     minimum: str | None
-    """The least value other than NaN, or a lower bound if not `minimum_exact`."""
+    """The least value other than NaN; only a lower bound if `minimum_exact` is false."""
     maximum: str | None
-    """The greatest value other than NaN, or an upper bound if not `maximum_exact`."""
+    """The greatest value other than NaN; only an upper bound if `maximum_exact` is false."""
     minimum_exact: bool = field(repr=False)
     maximum_exact: bool = field(repr=False)
     distinct_count: int | None
     distinct_count_guarantee: Guarantee = field(repr=False)
     duplicate_count: int | None = field(repr=False)
-    """Distinct values that occur more than once."""
+    """The number of distinct values that occur more than once."""
     sum: str | None = field(repr=False)
     mean: float | None
     standard_deviation: float | None = field(repr=False)
@@ -60,7 +60,7 @@ class HistoryRow:
     mean_length: float | None = field(repr=False)
     true_count: int | None = field(repr=False)
     total_bytes: int | None = field(repr=False)
-    """Bytes of all values."""
+    """The size of all values in bytes."""
     percentiles: Mapping[float, str | None] | None = field(repr=False)
     """The value at each fraction from 0 to 1; None if the column has no percentiles."""
     percentiles_guarantee: Guarantee = field(repr=False)

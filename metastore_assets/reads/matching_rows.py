@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 StartSpark = Callable[[], "SparkSession"]
-"""Returns a session, and starts it if there is none."""
+"""A function that returns a Spark session, and starts it if there is none."""
 Result = TypeVar("Result")
 
 

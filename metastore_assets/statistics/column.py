@@ -47,7 +47,7 @@ class ColumnStatistics:
     type_class: str | None = field(metadata=declare_statistic("text", "type class", "statistic", reported=False))
     """Name of the type class; None for containers and for types that are not profiled."""
     value_count: int = field(metadata=declare_statistic("count", "values", "statistic"))
-    """Values that are not null, NaN included."""
+    """The number of values that are not null, NaN included."""
     null_count: int = field(metadata=declare_statistic("count", "nulls", "statistic"))
     nan_count: int | None = field(default=None, metadata=declare_statistic("count", "NaN", "sum"))
     """Number of NaN values; None for types other than floats."""

@@ -75,7 +75,7 @@ class FrequencySummary:
 
     distinct_count: int
     duplicate_count: int
-    """Distinct values that occur more than once."""
+    """The number of distinct values that occur more than once."""
     ranked: pa.Array | None
     """The values of `percentiles` as an array, because pickled scalars lose precision. None if percentiles are unknown,
     because only values that occur at least twice are stored."""
@@ -236,9 +236,9 @@ class SpreadCounts:
 
     distinct_count: int
     duplicate_count: int
-    """Distinct values that occur more than once."""
+    """The number of distinct values that occur more than once."""
     singleton_count: int
-    """Distinct values that occur once."""
+    """The number of distinct values that occur once."""
     entropy: float
     """Shannon entropy in bits: 0 if there is at most one distinct value, log2(n) if all n values differ."""
 

@@ -53,7 +53,7 @@ class BuiltinStatistic(ABC, Generic[State]):
 
     name: ClassVar[str]
     version: ClassVar[str]
-    """Must change whenever the same rows would give another result or another state."""
+    """A text that must change if the class computes another result or another state from the same rows."""
     columns: ClassVar[tuple[str, ...]] = ()
     """The columns of the file `statistics` that this class computes."""
     state_schema: ClassVar[pa.Schema] = pa.schema([])

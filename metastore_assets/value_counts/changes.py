@@ -132,7 +132,7 @@ class ValueCountChanges:
     added: int = 0
     removed: int = 0
     changed: int = 0
-    """Values that occur in both versions with different frequencies."""
+    """The number of values that occur in both versions with different frequencies."""
 
 
 def count_changes(

@@ -31,7 +31,7 @@ from metastore_assets.value_counts.graph import (
 )
 
 Where: TypeAlias = Literal["here", "spark"]
-"""Where value counts were summed: in the process that refreshed, or in Spark tasks."""
+"""Where value counts were summed: `here` is the process that refreshed, and `spark` means Spark tasks."""
 _ORDER = (
     FREQUENCIES,
     VALUES,

@@ -7,7 +7,7 @@ import pyarrow as pa
 from metastore_assets.values.types import TypeClass
 
 MAX_BOUND_BYTES = 4096
-"""Maximal length in bytes of a stored minimum or maximum. Longer values are replaced by a bound."""
+"""The maximum length in bytes of a stored minimum or maximum. Longer values are replaced by a bound."""
 _LAST_CODE_POINT = 0x10FFFF
 _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 """The greatest code points that UTF-8 encodes in one, two, and three bytes."""
