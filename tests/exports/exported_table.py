@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,23 @@ class ExportedTable:
         (result,) = write_exports(*self._version(number), rewrite=rewrite)
         return result
 
+    @property
+    def root(self) -> Path:
+        """The root of the Metastore."""
+        return self.folder.parent / f"{self.folder.name}-root"
+
+    def configuration_file(self) -> Path:
+        """Write the configuration with this table alone to a file."""
+        path = self.folder.parent / "metastore.yaml"
+        path.write_text(json.dumps(self._raw_config(self.settings)))
+        return path
+
     def _config(self, settings: Mapping[str, Any]) -> MetastoreConfig:
+        return MetastoreConfig.model_validate(self._raw_config(settings)).resolve()
+
+    def _raw_config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         table = {"name": "t", "catalog": "hms", "table": self.name, **settings}
-        root = str(self.folder.parent / f"{self.folder.name}-root")
-        return MetastoreConfig.model_validate(
-            {"root": root, "engine": "auto", "catalogs": {"hms": self.catalog}, "tables": [table]}
-        ).resolve()
+        return {"root": str(self.root), "engine": "auto", "catalogs": {"hms": self.catalog}, "tables": [table]}
 
     def state(self) -> ExportResult:
         """What the target has."""

@@ -86,28 +86,37 @@ def register_in_glue(client: Any, database: str, tables: Iterable[Declaration]) 
 
 
 def register_in_hive(uri: str, database: str, tables: Iterable[Declaration]) -> None:
-    """Put tables without partitions into a database of a Hive metastore, by its own API."""
+    """Put tables into a database of a Hive metastore, by its own API."""
+    from hive_metastore.ttypes import Partition
     from pyiceberg.catalog import hive
+
+    def descriptor(table: Declaration, location: str) -> hive.StorageDescriptor:
+        return hive.StorageDescriptor(
+            cols=[hive.FieldSchema(name, type_, "") for name, type_ in table.columns],
+            location=location or None,
+            inputFormat=table.input_format,
+            serdeInfo=hive.SerDeInfo(serializationLib=table.serde, parameters=dict(table.serde_parameters)),
+        )
 
     with hive.HiveCatalog("hms", uri=uri)._client as client:
         for table in tables:
-            descriptor = hive.StorageDescriptor(
-                cols=[hive.FieldSchema(name, type_, "") for name, type_ in table.columns],
-                location=table.location or None,
-                inputFormat=table.input_format,
-                serdeInfo=hive.SerDeInfo(serializationLib=table.serde, parameters=dict(table.serde_parameters)),
-            )
             client.create_table(
                 hive.HiveTable(
                     dbName=database,
                     tableName=table.name,
                     owner="somebody",
-                    sd=descriptor,
-                    partitionKeys=[],
+                    sd=descriptor(table, table.location),
+                    partitionKeys=[hive.FieldSchema(name, type_, "") for name, type_ in table.partition_columns],
                     parameters={"EXTERNAL": "TRUE", **table.parameters},
                     tableType=table.kind,
                 )
             )
+            for values, location in table.partitions:
+                client.add_partition(
+                    Partition(
+                        values=list(values), dbName=database, tableName=table.name, sd=descriptor(table, location)
+                    )
+                )
 
 
 def _table_input(table: Declaration) -> dict[str, Any]:
