@@ -529,7 +529,7 @@ class Table(Relation):
 
         Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
         the files. Therefore only Delta tables and plain Parquet files on local disk are supported, without deleted
-        rows and renamed columns.
+        rows or renamed columns.
 
         Args:
             where: A predicate, as SQL text or a pyarrow expression. Files without matching rows are excluded. The rows

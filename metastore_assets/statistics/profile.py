@@ -235,9 +235,9 @@ class _LeafProfiler:
     def _add_unsorted(self, run: ValueRun) -> bool:
         """Pass values to the profiler of unsorted values and return True, or return False if they are to be counted.
 
-        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. The next batch decides about itself
-        and all later batches: if its values are mostly distinct, by a sample and then by an estimate, all values are
-        profiled unsorted.
+        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. The next batch is tested, and no
+        later one: if its values are mostly distinct, by a sample and then by an estimate, they and all later values
+        are profiled unsorted.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)
