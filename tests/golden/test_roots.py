@@ -12,7 +12,7 @@ import pytest
 from metastore_assets import open_table
 from metastore_assets.errors import StoreError
 from metastore_assets.store.version_document import FORMAT_VERSION
-from tests.golden.writing import ROOTS, TABLES, describe_files, read_archive, read_values, write_root
+from tests.golden.writing import FIRST_ARCHIVES, ROOTS, TABLES, describe_files, read_archive, read_values, write_root
 
 _ARCHIVES = sorted(ROOTS.glob("format_*.tar.xz"))
 _RAISE = (
@@ -53,8 +53,9 @@ def check_answers(root: Path) -> None:
     assert (by_column["text"].distinct_count, by_column["text"].total_length) == (3, 240)
     assert pairs(table.top("text", n=3)) == [("Oslo", 30), ("Bari", 15), ("Lyon", 15)]
     assert pairs(table.top("day", n=3)) == [("2024-01-02", 40), ("2024-01-01", 20)]
-    first = table.statistics(["id"], partition="day=2024-01-01")
-    assert [column.distinct_count for column in first] == [20]
+    if table.version.partition_columns:  # Lance tables have no partitions
+        first = table.statistics(["id"], partition="day=2024-01-01")
+        assert [column.distinct_count for column in first] == [20]
     assert table.prune("id = 65").fragment_count == 1
     assert table.prune("id >= 70").fragment_count == 0
     estimate = table.estimate("text = 'Oslo' and day = '2024-01-02'")
@@ -79,8 +80,15 @@ def test_older_versions_of_a_root_are_read(golden: Path) -> None:
     assert open_table(str(golden / "delta"), "t", version=2).count().value == 60
 
 
-@pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("archive", _ARCHIVES, ids=lambda archive: archive.name)
+@pytest.mark.parametrize(
+    ("archive", "kind"),
+    [
+        pytest.param(archive, kind, id=f"{archive.name}-{kind}")
+        for archive in _ARCHIVES
+        for kind in TABLES
+        if format_of(archive) >= FIRST_ARCHIVES.get(kind, 0)
+    ],
+)
 def test_every_earlier_root_is_read_or_refused_by_name(archive: Path, kind: str, tmp_path: Path) -> None:
     """A refusal names both formats and what to do. Roots of releases from 1.0 on must be read by all later ones."""
     root = read_archive(archive, tmp_path) / kind

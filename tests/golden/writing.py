@@ -25,6 +25,7 @@ from metastore_assets.store.version_document import FORMAT_VERSION
 from tests.cli.run_command import run
 from tests.formats.hudi.tables import HudiMergeOnRead
 from tests.formats.iceberg.tables import IcebergDeletionVectors
+from tests.formats.lance.tables import LanceTable
 from tests.formats.table_writers import DeltaCopyOnWrite, ParquetFiles, Row, Table
 
 ROOTS = Path(__file__).with_name("roots")
@@ -33,7 +34,10 @@ TABLES: Mapping[str, Callable[[Path], Table]] = {
     "files": ParquetFiles,
     "hudi": HudiMergeOnRead,
     "iceberg": IcebergDeletionVectors,
+    "lance": LanceTable,
 }
+FIRST_ARCHIVES = {"lance": 15}
+"""The first format with a root of a table format; others are in all archives."""
 COLUMNS: Mapping[str, Any] = {
     "id": {"frequencies": "repeated", "algorithm": "fingerprints", "value_filter": "on"},
     "text": {"by_partition": "on", "ranks": "on"},

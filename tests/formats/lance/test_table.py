@@ -329,6 +329,19 @@ def test_a_branch_has_differences_of_its_own(tmp_path: Path) -> None:
     assert isinstance(_open(folder, at="b").changes(on_main.reference), NoDiff)
 
 
+def test_branches_whose_changes_have_equal_numbers_are_not_confused(tmp_path: Path) -> None:
+    """Ids of fragments omit the branch. They have the names of files, which Lance chooses at random."""
+    folder = tmp_path / "t"
+    dataset = lance.write_dataset(_ROWS, folder)
+    ids: list[set[str]] = []
+    for name, deleted in (("a", 1), ("b", 2)):
+        branch = lance.write_dataset(_ROWS, dataset.create_branch(name), mode="append")
+        branch.delete(f"id = {deleted}")
+        snapshot = _assert_equals_lance(folder, branch, at=name)
+        ids.append({fragment.id for fragment in snapshot.fragments})
+    assert not set.intersection(*ids)
+
+
 def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
