@@ -93,7 +93,7 @@ def check_lookups(
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=60)
+@settings(max_examples=max(20, settings().max_examples // 5))
 @given(histories(), st.sets(KEYS, max_size=5), st.sets(KEYS, max_size=4), st.randoms())
 def test_any_sequence_of_published_versions_is_read_back(
     tmp_path_factory: pytest.TempPathFactory,
@@ -125,7 +125,7 @@ def test_any_sequence_of_published_versions_is_read_back(
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=60)
+@settings(max_examples=max(20, settings().max_examples // 5))
 @given(st.lists(SETS, min_size=1, max_size=9), st.booleans())
 def test_the_entries_that_differ_between_any_two_versions(
     tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], cached: bool
