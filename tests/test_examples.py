@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,10 @@ def test_the_user_project(user_project: Path, monkeypatch: pytest.MonkeyPatch) -
     orders, partitions, statistics = (
         AssetKey(path) for path in (["shop", "orders"], [*TABLE, "orders_partitions"], [*TABLE, "orders_statistics"])
     )
+    named = {
+        AssetKey.from_user_string(key) for key in re.findall(r"key:([\w/]+)", (user_project / "run.sh").read_text())
+    }
+    assert named == {orders, partitions, statistics}
     job = definitions.resolve_implicit_global_asset_job_def()
     with DagsterInstance.ephemeral() as instance:
         for keys, day in (({orders}, DAYS[0]), ({orders, partitions}, DAYS[1]), ({statistics}, None)):

@@ -8,7 +8,7 @@ touch "$DAGSTER_HOME/dagster.yaml"
 
 dg check defs
 dg launch --assets "key:shop/orders" --partition 2024-01-01
-dg launch --assets "key:shop/orders or key:metastore/orders/partitions" --partition 2024-01-02
-dg launch --assets "key:metastore/orders/statistics"
+dg launch --assets "key:shop/orders or key:metastore/orders/orders_partitions" --partition 2024-01-02
+dg launch --assets "key:metastore/orders/orders_statistics"
 
 metastore --config own_project/defs/statistics/metastore.yaml show orders

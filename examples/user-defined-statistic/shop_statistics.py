@@ -1,4 +1,4 @@
-"""A statistic of one's own: which share of a column's dates are on a weekend."""
+"""A custom statistic: the share of a column's dates that are on a weekend."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""What YAML does not say of the assets of the Metastore."""
+"""The partitions of the Metastore's assets, which YAML cannot define."""
 
 from dagster import DailyPartitionsDefinition
 
@@ -7,7 +7,7 @@ from metastore_assets import MetastoreTranslator, TableConfig
 
 class ByDay(MetastoreTranslator):
     def get_partitions_def(self, table: TableConfig) -> DailyPartitionsDefinition:
-        """`day=2024-01-01` of the table is 2024-01-01 of the asset that writes it."""
+        """Return the partitions of the asset that writes the table: `day=2024-01-01` is its partition 2024-01-01."""
         from own_project.defs.orders import DAYS
 
         return DAYS

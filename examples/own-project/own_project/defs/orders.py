@@ -1,4 +1,4 @@
-"""The asset that writes the table, a day at a time, and a check of what was written."""
+"""The asset that writes the table, one day per partition, and a check of the table."""
 
 import os
 import random
@@ -26,7 +26,7 @@ DAYS = DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 
 @asset(key_prefix="shop", partitions_def=DAYS, group_name="shop", kinds={"delta"})
 def orders(context: AssetExecutionContext) -> MaterializeResult:
-    """The orders of a day, written anew as a whole."""
+    """Write all orders of a day, and replace those that the table has of it."""
     day = date.fromisoformat(context.partition_key)
     draw = random.Random(context.partition_key)
     count = 200 + draw.randrange(100)
@@ -45,7 +45,7 @@ def orders(context: AssetExecutionContext) -> MaterializeResult:
 
 @asset_check(asset=AssetKey(["metastore", "orders", "orders_statistics"]))
 def no_shop_has_most() -> AssetCheckResult:
-    """No shop has more than half of the orders: asked of the statistics, without reading the table."""
+    """Check that no shop has more than half of the orders. Reads only statistics, not the table."""
     orders = open_table(load_config(CONFIG).root, "orders")
     ((shop, frequency),) = orders.top("shop", n=1)
     share = frequency / orders.version.row_count
