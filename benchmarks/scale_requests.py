@@ -48,6 +48,8 @@ class Requests:
         self._latency = latency
         self._counts: Counter[str] = Counter()
         self._counter = IoCounter()
+        self._stores: list[LocalStore] = []
+        """The stores of the root. Requests to other stores are not counted."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -101,7 +103,7 @@ class Requests:
             self._counts["table requests"] += 1
 
     def _count(self, store: LocalStore, name: str, path: object, *, read: int = 0, written: int = 0) -> None:
-        if store.prefix is None or not store.prefix.is_relative_to(self._folder):
+        if store not in self._stores:
             return
         _log.debug("root: %s %s, %d bytes read, %d written", name, path, read, written)
         self._counts.update(requests=name != "write", read=read, written=written)
@@ -109,7 +111,10 @@ class Requests:
             time.sleep(self._latency)
 
     def _open(self, uri: str, options: Mapping[str, str]) -> LocalStore:
-        return LocalStore(prefix=self._folder / uri.partition("://")[2], mkdir=True)
+        store = LocalStore(prefix=self._folder / uri.partition("://")[2], mkdir=True)
+        if uri.startswith(ROOT):
+            self._stores.append(store)
+        return store
 
     def _obstore(self) -> SimpleNamespace:
         """Return functions of obstore that count."""

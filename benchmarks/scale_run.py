@@ -108,7 +108,8 @@ def measure_many(folder: Path, number: int, seed: int = 0) -> list[dict[str, flo
     table = SyntheticTable.load(folder / "state")
     table.folder = folder / "table"  # The folder may be a copy.
     requests, profiles, draw = Requests(folder), SyntheticProfiles(), random.Random(seed)
-    days = range(table.partitions) if table.is_complete else sorted(table.touched)
+    # The fragments of copied partitions have other ids than the files in the table's metadata.
+    days = sorted(table.touched) if table.count > MAX_REFRESHED else range(table.partitions)
     measured = []
     with requests.installed(), profiles.installed(), table.installed():
         config, configured = _config(folder, table)

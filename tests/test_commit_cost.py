@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from benchmarks import scale_requests, scale_run, scale_tables
 from benchmarks.scale_tables import SyntheticTable
 from metastore_assets.storage.location import Location
+from metastore_assets.store.objects import ObjectStore
 
 SIZES = (10_000, 100_000)
 """Numbers of files of the tables."""
@@ -88,3 +90,18 @@ def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path]
             numbers[f"{step} {what}"] for step in ("plan", "publish") for what in ("root read", "written")
         )
         assert transferred <= BYTES + BYTES_PER_PARTITION * others
+
+
+@pytest.mark.parametrize(("row_count", "expected"), [(100, 1), (400_000, 3)])
+def test_the_client_of_an_object_store_gets_large_pieces(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, row_count: int, expected: int
+) -> None:
+    """Arrow writes a small file in many pieces, and each call of the client takes time."""
+    caplog.set_level(logging.DEBUG, scale_requests.__name__)
+    table = pa.table({"a": range(row_count), "b": range(row_count)})
+    with scale_requests.Requests(tmp_path).installed():
+        store = ObjectStore(scale_requests.ROOT)
+        with store.parquet_writer("a.parquet", table.schema) as writer:
+            writer.write_table(table)
+        assert store.read_parquet("a.parquet").equals(table)
+    assert sum(message.startswith("root: write ") for message in caplog.messages) == expected
