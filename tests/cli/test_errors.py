@@ -254,3 +254,8 @@ def test_profile_shows_the_ranges_of_columns(tmp_path: Path, monkeypatch: pytest
     said = error_of(run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--restrict-to-table-root"))
     assert f"('s3://other/lake/', '{tmp_path}/near') True" in said
     assert "() False" in error_of(run("profile", "t"))
+
+
+def test_profile_of_a_name_in_a_catalog() -> None:
+    """The error has the command to use, instead of one about an unknown kind of URL."""
+    assert "`metastore init`" in error_of(run("profile", "catalog://lake/sales.orders"))

@@ -109,8 +109,14 @@ def _answer(statistics: Answer, shapes: Mapping[str, Sequence[int]], as_json: bo
 
 def _table_config(uri: str, settings: dict[str, Any]) -> TableConfig:
     from metastore_assets.config import TableConfig
+    from metastore_assets.errors import ConfigError
     from metastore_assets.profiling import table_name
 
+    if uri.startswith("catalog://"):
+        raise ConfigError(
+            "`profile` takes locations, not names in a catalog; write a configuration with `metastore init` and the "
+            "same name, then run `metastore refresh`"
+        )
     return TableConfig(name=table_name(uri), uri=absolute_location(uri), **settings)
 
 
