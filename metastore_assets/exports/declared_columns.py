@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,6 +55,7 @@ class DeclaredColumns:
         self._types = {name.lower(): (name, type_) for name, type_ in types.items()}
         self._names = top_level_columns(version)
         self._left_out: dict[str, None] = {}
+        self._twins = case_twins(self._names.values())
 
     @property
     def matched(self) -> list[str]:
@@ -66,7 +68,7 @@ class DeclaredColumns:
         result = []
         for column in exported:
             name = self._names.get(column.path, "").lower()
-            if not name or name in self._keys:
+            if not name or name in self._keys or name in self._twins:
                 continue
             declared = self._types.get(name)
             statistics = None if declared is None else declare_statistics(*declared, column.statistics)
@@ -82,7 +84,24 @@ class DeclaredColumns:
         written = {name.lower() for name in self.written}
         names = [name for name in self._left_out if name not in written]
         reason = "left out, because the metastore has no statistics of their types, or distinct values are not known: "
-        return [f"{reason}{join_names(names)}"] if names else []
+        return [
+            *([f"{reason}{join_names(names)}"] if names else []),
+            *twins_note(name for name in self._names.values() if name.lower() in self._twins),
+        ]
+
+
+def case_twins(names: Iterable[str]) -> set[str]:
+    """Return the names in lower case that several columns of a table have: `{"id"}` for `id`, `ID` and `name`."""
+    return {name for name, number in Counter(name.lower() for name in names).items() if number > 1}
+
+
+def twins_note(names: Iterable[str]) -> list[str]:
+    """Return one sentence about columns that are left out, because others have the same name in lower case.
+
+    The result is empty without such columns.
+    """
+    left_out = list(names)
+    return [f"left out, because their names differ only in case: {join_names(left_out)}"] if left_out else []
 
 
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:

@@ -393,6 +393,35 @@ def test_a_hidden_column_loses_its_statistics(hive: str, tmp_path: Path) -> None
         assert properties["numRows"] in ("2", "3")
 
 
+def test_bounds_that_are_unknown_now_leave_the_metastore(hive: str, tmp_path: Path) -> None:
+    """From the table and from partitions: a metastore leaves stored bounds that a write lacks."""
+    table = _partitioned(hive, tmp_path)
+    table.export()
+    assert table.read_back()["id"]["lowValue"] == 1
+    without = pa.table({"Id": pa.array([None], pa.int64()), "ratio": [float("inf")], "name": ["a"]})
+    for day in (1, 2):
+        pq.write_table(without, table.folder / f"day=2024-01-0{day}" / "1.parquet")
+    table.export()
+    assert table.read_back()["id"] == {"numNulls": 2, "numDVs": 0}
+    assert table.read_back()["ratio"] == {"numNulls": 0, "numDVs": 1}
+    for _, columns in _partitions(table).values():
+        assert columns["id"].statsData.longStats.highValue is None
+        assert columns["ratio"].statsData.doubleStats.highValue is None
+
+
+@pytest.mark.parametrize("kind", ["hive", "spark"])
+def test_columns_whose_names_differ_only_in_case_are_left_out(hive: str, tmp_path: Path, kind: str) -> None:
+    """The catalog has one of them, and an engine may read either."""
+    location, name = tmp_path / "twins", f"h.twins{next(_NUMBERS)}"
+    location.mkdir()
+    pq.write_table(pa.table({"Id": [1, 2], "ID": [7, 8], "other": [1, 2]}), location / "1.parquet")
+    register_table(hive, name, location, pa.schema([("id", pa.int64()), ("other", pa.int64())]))
+    table = HiveExportedTable(hive, name, location, exports=[kind])
+    (note,) = table.export().notes
+    assert note == "left out, because their names differ only in case: Id, ID"
+    assert set(table.read_back()) == {"", "other"}
+
+
 def test_selected_columns(hive: str, tmp_path: Path) -> None:
     table = _flat(hive, tmp_path, exports={"hive": {"columns": ["Id", "pr*"]}})
     table.export()

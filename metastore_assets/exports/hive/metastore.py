@@ -22,7 +22,7 @@ from metastore_assets.exports.hive.column_statistics import read_thrift, to_thri
 from metastore_assets.formats.catalogs.client import open_catalog, table_identifier
 
 if TYPE_CHECKING:
-    from hive_metastore.ttypes import ColumnStatistics, Partition, Table
+    from hive_metastore.ttypes import ColumnStatistics, ColumnStatisticsObj, Partition, Table
 
 _ENGINE = "hive"
 """Hive 4 stores separate statistics for each engine. Earlier versions ignore the engine."""
@@ -94,17 +94,13 @@ class HiveTable(CatalogTable):
 
     def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the stored statistics of columns of the table by Thrift's names. Columns without any are omitted."""
-        from hive_metastore.ttypes import TableStatsRequest
-
-        if not columns:
-            return {}
-        request = TableStatsRequest(self.database, self.name, list(columns), engine=_ENGINE)
-        return read_thrift(self.client.get_table_statistics_req(request).tableStats)
+        return read_thrift(self._stored(columns))
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
         """Write statistics of the table with one request. See `CatalogTable.write_statistics`."""
         if not columns:
             return 0
+        self._delete_outdated(None, columns, self._stored(_without_bounds(columns)))
         statistics = self._column_statistics(columns, None)
         self.client.update_table_column_statistics(statistics)
         return _size_of([statistics])
@@ -113,8 +109,14 @@ class HiveTable(CatalogTable):
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
         """Write statistics of partitions with one request. See `CatalogTable.write_partition_statistics`."""
-        from hive_metastore.ttypes import SetPartitionsStatsRequest
+        from hive_metastore.ttypes import PartitionsStatsRequest, SetPartitionsStatsRequest
 
+        names = [name for name, columns in partitions.items() if _without_bounds(columns)]
+        if names:
+            columns = {column for name in names for column in _without_bounds(partitions[name])}
+            request = PartitionsStatsRequest(self.database, self.name, sorted(columns), names, engine=_ENGINE)
+            for name, stored in self.client.get_partitions_statistics_req(request).partStats.items():
+                self._delete_outdated(name, partitions[name], stored)
         statistics = [self._column_statistics(columns, str(name)) for name, columns in partitions.items() if columns]
         if statistics:
             self.client.set_aggr_stats_for(SetPartitionsStatsRequest(statistics, engine=_ENGINE))
@@ -131,6 +133,28 @@ class HiveTable(CatalogTable):
                 else:
                     arguments = (self.database, self.name, partition, column, _ENGINE)
                     self.client.delete_partition_column_statistics(*arguments)
+
+    def _stored(self, columns: Sequence[str]) -> list[ColumnStatisticsObj]:
+        from hive_metastore.ttypes import TableStatsRequest
+
+        if not columns:
+            return []
+        request = TableStatsRequest(self.database, self.name, list(columns), engine=_ENGINE)
+        return self.client.get_table_statistics_req(request).tableStats  # type: ignore[no-any-return]
+
+    def _delete_outdated(
+        self, partition: str | None, columns: Sequence[DeclaredStatistics], stored: Iterable[ColumnStatisticsObj]
+    ) -> None:
+        """Delete stored statistics that have a bound which the new ones lack, because a write would not remove it.
+
+        Args:
+            partition: The name of the partition; None for the table.
+            columns: The new statistics.
+            stored: The stored statistics of the columns in `_without_bounds`.
+        """
+        without = set(_without_bounds(columns))
+        outdated = [name for name, numbers in read_thrift(stored).items() if {"lowValue", "highValue"} & set(numbers)]
+        self.delete_statistics([name for name in outdated if name in without], partition)
 
     def _load(self) -> Table:
         from metastore_assets.formats.catalogs.hive import request_table
@@ -150,6 +174,11 @@ class HiveTable(CatalogTable):
 
         description = ColumnStatisticsDesc(partition is None, self.database, self.name, partition)
         return ColumnStatistics(description, to_thrift(columns), engine=_ENGINE)
+
+
+def _without_bounds(columns: Iterable[DeclaredStatistics]) -> list[str]:
+    """Return the names of the columns that have no minimum or no maximum."""
+    return [column.column for column in columns if column.minimum is None or column.maximum is None]
 
 
 def _size_of(objects: Iterable[Any]) -> int:

@@ -17,7 +17,7 @@ from metastore_assets.exports.base import (
     ExportTarget,
     WrittenExport,
 )
-from metastore_assets.exports.declared_columns import top_level_columns
+from metastore_assets.exports.declared_columns import case_twins, top_level_columns, twins_note
 from metastore_assets.exports.hive.metastore import HiveTable, open_hive_table
 from metastore_assets.exports.spark.columns import SparkColumn, spark_columns
 from metastore_assets.exports.spark.histograms import MAX_BINS, compute_histogram
@@ -120,13 +120,18 @@ class SparkTarget(ExportTarget):
         """
         properties = table_properties(version.version.row_count, version.version.bytes)
         names = top_level_columns(version)
+        twins = case_twins(names.values())
         declared = {column.name.lower(): column for column in columns} | {column.name: column for column in columns}
-        mismatched, unbounded, count = [], [], 0
+        mismatched, unbounded, ambiguous, count = [], [], [], 0
         for exported in version.columns():
             name = names.get(exported.path)
             if name is None:
                 continue
-            column = declared.get(name) or declared.get(name.lower())
+            column = declared.get(name)
+            if column is None and name.lower() in twins:
+                ambiguous.append(name)
+                continue
+            column = column or declared.get(name.lower())
             # The statistics of a hidden column do not show its type.
             if column is None or not (exported.is_hidden or column.accepts(exported.statistics.type_class)):
                 mismatched.append(name)
@@ -140,7 +145,7 @@ class SparkTarget(ExportTarget):
             notes.append(f"left out, because Spark has no statistics of their types: {join_names(mismatched)}")
         if unbounded:
             notes.append(f"left out, because their bounds or distinct values are not known: {join_names(unbounded)}")
-        return properties, tuple(notes), count
+        return properties, (*notes, *twins_note(ambiguous)), count
 
     def _column_properties(
         self, version: ExportedVersion, exported: ExportedColumn, column: SparkColumn
