@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME …]`: measure, and print ratios to peers; all of them without a name."""
+"""Run benchmarks and print how they compare with their peers: `python -m benchmarks [NAME …]`.
+
+Without names, all benchmarks run.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,11 @@ BENCHMARKS = {
 
 
 def main(names: list[str]) -> int:
-    """Run the named benchmarks, all without names; exit status 1 when a goal is missed."""
+    """Run the named benchmarks, or all of them if there are no names.
+
+    Returns:
+        The exit status: 1 if a goal is missed, 2 if no benchmark has one of the names.
+    """
     unknown = set(names) - set(BENCHMARKS)
     if unknown:
         print(f"no benchmark named {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)

@@ -1,7 +1,8 @@
 """`python -m benchmarks.against COMMIT [PAIRS]`: compare the speed of this checkout with an earlier commit.
 
-Both run the same commands on the same table in turns, each command in a process of its own. Printed are the medians of
-the ratios new to old with 95 % intervals, of CPU time and of wall time: a ratio of 1.05 is 5 % slower.
+Both run the same commands on the same table in turns, each command in a separate process. The output shows, for each
+command, the medians of the ratios new / old of CPU time and of wall time, with 95 % intervals. A ratio of 1.05 is 5 %
+slower.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ COMMIT_ROWS = 1_000
 NAME = "t"
 PREDICATE = "i3 > 900000 and s0 = 'v7'"
 LIMIT = 1.05
-"""The upper end of an interval from which on the new commit counts as slower."""
+"""The new commit counts as slower if the upper end of an interval reaches this ratio."""
 _WARM = f"""
 import time
 from metastore_assets import open_table
@@ -56,7 +57,7 @@ for name, action in (("warm lookups", lookups), ("warm prune", prune)):
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two checkouts, with a root of its own for the shared table."""
+    """One of the two checkouts. Both profile the same table, each into its separate root in `folder`."""
 
     checkout: Path
     folder: Path
@@ -79,11 +80,11 @@ class Side:
         return _cpu_of_children() - before, wall, done.stdout
 
     def command(self, *arguments: str) -> tuple[float, float, str]:
-        """Run a command of the CLI, as `run`."""
+        """Run a command of the CLI. Return CPU seconds, wall seconds and standard output."""
         return self.run("-m", "metastore_assets", *arguments)
 
     def stored_bytes(self) -> int:
-        """Return the size of the root."""
+        """Return the total size of the files in the root."""
         return sum(path.stat().st_size for path in (self.folder / "root").rglob("*") if path.is_file())
 
 
@@ -110,17 +111,21 @@ def _checkout(commit: str, folder: Path) -> Path:
 
 
 def _interval(ratios: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the median, by bootstrap."""
+    """Return the 95 % interval of the median of the ratios, by bootstrap."""
     draw = random.Random(0)
     medians = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
     return medians[50], medians[1949]
 
 
 def measure(commit: str, pairs: int) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
-    """Run all commands in pairs.
+    """Run all commands in both checkouts.
+
+    Args:
+        commit: The earlier commit.
+        pairs: How often each command runs in each checkout.
 
     Returns:
-        By name of the measure, the ratios new to old of CPU time and of wall time; and the ratio of the stored bytes.
+        The ratios new / old of CPU time by command, the same of wall time, and the ratio of the stored bytes.
     """
     cpu: dict[str, list[float]] = defaultdict(list)
     wall: dict[str, list[float]] = defaultdict(list)
@@ -160,7 +165,12 @@ def measure(commit: str, pairs: int) -> tuple[dict[str, list[float]], dict[str, 
 
 
 def main(arguments: list[str]) -> int:
-    """Compare with the commit of the first argument; exit status 1 if a CPU ratio's interval reaches 5 % slower."""
+    """Compare with the commit of the first argument, and print the ratios.
+
+    Returns:
+        The exit status: 1 if the interval of a CPU ratio reaches `LIMIT`. The warm lookups have no CPU ratio, and their
+        wall ratio counts.
+    """
     commit, pairs = arguments[0], int(arguments[1]) if len(arguments) > 1 else 20
     cpu, wall, stored = measure(commit, pairs)
     table = Table(title=f"New against {commit}, {pairs} pairs: ratios of medians, with 95 % intervals")

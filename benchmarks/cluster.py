@@ -1,8 +1,8 @@
-"""The first profile of a table of small files on a standalone Spark cluster of two workers: who uses the CPU.
+"""CPU time of driver and cluster in the first profile of a table of small files on a Spark cluster of two workers.
 
 The driver is this process, its JVM and its other children. The cluster is the master, the workers, their executors
-and the Pythons below them. The goal is a driver with at most a tenth of the CPU of both, so nine times less than the
-cluster.
+and the executors' Python workers. The goal is that the driver uses at most a tenth of the CPU time of both, which is
+nine times less than the cluster.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _write_files(lake: Path) -> None:
 
 
 def _profile(lake: Path, cluster: Cluster, folder: Path) -> tuple[float, float]:
-    """Return the CPU seconds of the driver and of the cluster."""
+    """Profile the table. Return the CPU seconds of the driver and of the cluster."""
     package = folder / "metastore_assets.zip"
     subprocess.run([sys.executable, "-m", "zipfile", "-c", str(package), *metastore_assets.__path__], check=True)
     spark = get_spark_session(
@@ -76,7 +76,7 @@ def _profile(lake: Path, cluster: Cluster, folder: Path) -> tuple[float, float]:
         with metastore(lake) as (config, table):
             before = _cluster_seconds(cluster)
             used = CpuTime().of(lambda: refresh(config, table, lambda: spark))
-            # Processes of the cluster are children of this one, and counted in what it used.
+            # The processes of the cluster are children of this one, so `used` includes their CPU time.
             of_cluster = _cluster_seconds(cluster) - before
         return sum(used.values()) - of_cluster, of_cluster
     finally:

@@ -1,4 +1,4 @@
-"""A cold `metastore refresh` of a one-file commit, against a bare Spark script, each in a new process."""
+"""Time of `metastore refresh` after a commit of one file, against a minimal Spark script, each in a new process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BARE = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate(
 
 
 def run() -> list[Row]:
-    """The commit adds one file of 60,000 rows to a partitioned table of 20 files."""
+    """Compare both engines with Spark. Each commit adds a file of 60,000 rows to a partitioned table of 20 files."""
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     files = sorted(lineitem(1, 100).iterdir())
     for number in range(20):

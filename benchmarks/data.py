@@ -1,4 +1,4 @@
-"""TPC-H data for the benchmarks, generated once into a folder below `build/`."""
+"""TPC-H data for the benchmarks, generated once into `build/benchmarks`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ FOLDER = Path(__file__).parent.parent / "build" / "benchmarks"
 
 
 def lineitem(scale: float, parts: int) -> Path:
-    """A folder of `parts` Parquet files with TPC-H's lineitem at a scale factor (1: six million rows)."""
+    """Return the folder with TPC-H's lineitem in Parquet files. Generate it if it does not exist.
+
+    Args:
+        scale: TPC-H's scale factor; 1 is six million rows.
+        parts: The number of files.
+    """
     folder = FOLDER / f"lineitem-{scale:g}-{parts}"
     if folder.exists():
         return folder

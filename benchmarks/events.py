@@ -1,9 +1,11 @@
-"""What it takes to tell Dagster of a version with very many changed partitions, on its own SQLite or on PostgreSQL.
+"""Time and storage to report a version with very many changed partitions to Dagster, on SQLite or on PostgreSQL.
 
-A small table is refreshed, and its version published once more with synthetic partitions beside it; then the table's
-job runs, finds the version current, and reports it. `METASTORE_BENCH_EVENTS=20000` is the number of partitions (2,000
-without it). `METASTORE_BENCH_FOLDER` is the disk to measure on, a temporary folder without it. With
-`METASTORE_BENCH_EVENTS_ON=postgresql` the instance is on a PostgreSQL server, which is started for that.
+A small table is refreshed, and its version is published again with synthetic partitions. Then the table's job runs,
+finds that the version is current, and reports it. Environment variables:
+
+- `METASTORE_BENCH_EVENTS`: the number of partitions, by default 2000.
+- `METASTORE_BENCH_FOLDER`: a folder on the disk to measure, by default the system's temporary folder.
+- `METASTORE_BENCH_EVENTS_ON=postgresql`: start a PostgreSQL server, and store Dagster's instance there.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def run() -> list[Row]:
-    """The first report of all partitions. Goals: 5 minutes and 150 MB for 20,000 of them."""
+    """Measure the first report of all partitions. Goals: 5 minutes and 150 MB for 20,000 partitions."""
     partitions = int(os.environ.get("METASTORE_BENCH_EVENTS", "2000"))
     with ExitStack() as stack:
         name = tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER"))
@@ -67,17 +69,23 @@ def run() -> list[Row]:
 
 @dataclass(frozen=True)
 class Report:
-    """What it took."""
+    """Costs of reporting a version."""
 
     seconds: float
     cpu: float
-    """Seconds of this process."""
+    """CPU seconds of this process."""
     megabytes: float
-    """That Dagster's storage has more than before."""
+    """How much Dagster's storage has grown."""
 
 
 def report_events(folder: Path, partitions: int, postgres: str | None = None) -> Report:
-    """Report so many changed partitions to a new instance, on SQLite or on that database; all are there then."""
+    """Report changed partitions to a new Dagster instance, and check that it has an event of each.
+
+    Args:
+        folder: An empty folder for the table and the instance.
+        partitions: The number of changed partitions.
+        postgres: The URL of the instance's database, or None for SQLite.
+    """
     _publish(folder, partitions)
     home = folder / "home"
     home.mkdir()
@@ -122,7 +130,7 @@ def _publish(folder: Path, partitions: int) -> None:
 
 
 def _files(number: int) -> ProfileFiles:
-    """Files that nobody opens, with names as long as real ones."""
+    """Return names of files that do not exist, as long as real names. Nothing opens them."""
     name = f"partitions/{number:032x}"
     return ProfileFiles(f"{name}.statistics.parquet", f"{name}.histograms.parquet", (f"{name}.frequencies.parquet",))
 

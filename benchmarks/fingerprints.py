@@ -1,7 +1,7 @@
-"""What repeats in a near-unique column of long texts: fingerprints against grouping by value, in bytes moved and time.
+"""Finding the repeated values of a nearly unique column of long texts: fingerprints against Spark's grouping by value.
 
-`METASTORE_BENCH_PRINTS=6000000` is the number of rows. Both begin at the table's own files, and end at the list of all
-values that occur at least twice.
+Bytes moved and times are compared. Both ways read the table's files, and return all values that occur at least twice.
+`METASTORE_BENCH_PRINTS` is the number of rows, by default 1000000.
 """
 
 from __future__ import annotations
@@ -39,12 +39,16 @@ ROWS = int(os.environ.get("METASTORE_BENCH_PRINTS", "1000000"))
 FILES = 4
 RUNS = 3
 REPEATED = 2000
-"""One value of so many rows occurs twice."""
+"""One of this many values occurs twice."""
 LEAST_SHARE = 8.0
 
 
 def run() -> list[Row]:
-    """Ratios: bytes that grouping shuffles to those that fingerprints do, candidates included; times likewise."""
+    """Compare the bytes that both ways move, and their times.
+
+    The bytes of grouping are those that Spark shuffles. The bytes of fingerprints also include the candidates, sent to
+    each task, and the values that the tasks return.
+    """
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers need not have the benchmarks
@@ -108,7 +112,7 @@ def run() -> list[Row]:
 
 
 def _write(folder: Path) -> tuple[int, int]:
-    """Hexadecimal texts in several files; how many values repeat, and in how many rows."""
+    """Write hexadecimal texts in several files. Return how many values repeat, and in how many rows."""
     draw = np.random.default_rng(8)
     folder.mkdir()
     repeated = draw.bytes(16 * (ROWS // REPEATED))
@@ -123,7 +127,7 @@ def _write(folder: Path) -> tuple[int, int]:
 
 
 def _prints(column: FingerprintedColumn, fragment: Fragment) -> FingerprintCounts:
-    """The fingerprints of a file's rows, as profiling takes them."""
+    """Return the fingerprints of a file's rows, with the number of rows of each, as profiling does."""
     cls, counter = class_named(column.type_class), FingerprintCounter()
     with fragment.source.open() as reader:
         for chunk in reader.read(column.field):
@@ -138,7 +142,7 @@ def _several(_range: int, total: FingerprintCounts) -> FingerprintCounts:
 
 
 def _shuffled(log: Path, action: object) -> int:
-    """Bytes that an action's tasks write for others to read."""
+    """Run an action. Return how many shuffle bytes its Spark tasks have written."""
     before = _written(log)
     assert callable(action)
     action()

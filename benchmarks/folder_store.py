@@ -1,7 +1,7 @@
-"""A folder served as a bucket of S3, for reading, on the loopback interface: what is asked for is counted.
+"""A read-only S3 server on the loopback interface that serves a folder as a bucket and counts the requests.
 
-As much of the protocol as reading takes: listings in pages of 1,000, by prefix, delimiter and start; objects, whole and
-in ranges, on condition of their ETag.
+It supports listings in pages of 1,000, with prefix, delimiter and start, and GET and HEAD of objects, with `Range` and
+`If-Match`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,37 @@ _PAGE = 1_000
 
 
 class FolderStore:
-    """What is served, and what was asked for since the last `take`."""
+    """The served folder, and counters of the requests since the last `take`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.options: dict[str, str] = {}
-        """Storage options that lead here."""
+        """Storage options with which a client reads from this server."""
         self._keys: list[str] = []
         self._listings = self._objects = self._bytes = 0
 
     def take(self) -> tuple[int, int, int]:
-        """Listings, other requests, and bytes of objects; looks at the folder anew."""
+        """Return the counters and reset them, and list the folder again. Only listed files are in later listings.
+
+        Returns:
+            The numbers of listings and of other requests, and how many bytes of objects were sent.
+        """
         self._keys = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file())
         taken = self._listings, self._objects, self._bytes
         self._listings = self._objects = self._bytes = 0
         return taken
 
     def list(self, prefix: str, delimiter: str, after: str) -> tuple[list[str], list[str], str]:
-        """Keys, common prefixes, and where the next page starts: empty at the end."""
+        """Count a listing, and return one page of it.
+
+        Args:
+            prefix: The beginning of the listed keys.
+            delimiter: Keys that have it after the prefix are listed as common prefixes. Empty means none.
+            after: The page starts after this key.
+
+        Returns:
+            The keys, the common prefixes, and the `after` of the next page, which is empty on the last page.
+        """
         self._listings += 1
         keys: list[str] = []
         prefixes: list[str] = []
@@ -57,16 +70,16 @@ class FolderStore:
         return keys, prefixes, ""
 
     def path(self, key: str) -> Path:
-        """The file of an object."""
+        """Count a request for an object, and return the object's file, which may be missing."""
         self._objects += 1
         return self._folder / key
 
     def sent(self, size: int) -> None:
-        """Note an answer."""
+        """Count the bytes of an answer."""
         self._bytes += size
 
     def entry(self, key: str) -> str:
-        """An object in a listing."""
+        """Return the XML element of an object in a listing."""
         stat = (self._folder / key).stat()
         return (
             f"<Contents><Key>{escape(key)}</Key><LastModified>2024-01-01T00:00:00.000Z</LastModified>"
@@ -76,7 +89,7 @@ class FolderStore:
 
 @contextmanager
 def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
-    """Serve a folder, as the bucket `BUCKET`; each answer takes `latency` seconds more."""
+    """Serve a folder as the bucket `BUCKET`, with `latency` seconds of delay before each answer."""
     store = FolderStore(folder)
     store.take()
 
@@ -138,7 +151,7 @@ def folder_store(folder: Path, latency: float = 0.0) -> Iterator[FolderStore]:
                     store.sent(len(data))
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: requests are counted."""
+            """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""Everything the default policy yields, against what Spark and DuckDB yield of the same files."""
+"""Time of a full profile with the default policy, against Spark's `ANALYZE TABLE` and DuckDB's `SUMMARIZE`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUNS = 3
 
 
 def run() -> list[Row]:
-    """TPC-H lineitem at scale 1 in 16 files, warm session, two cores."""
+    """Profile TPC-H's lineitem at scale 1 in 16 files, with a warm Spark session on two cores."""
     import duckdb
 
     files = lineitem(1, 16)

@@ -1,6 +1,6 @@
-"""What a plan asks an object store for when one file is new among 10,000 known ones: requests and bytes, per format.
+"""Requests and bytes to plan a table of 10,000 known files and one new file in an object store, for each format.
 
-The store is a folder that is served as S3 is, and counts what it is asked for.
+The store is a local server with S3's protocol, which counts requests and bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.formats.hudi.writer import HudiWriter
 
 FILES = 10_000
 REQUESTS = 12
-"""A plan may send so many, and one for each 1,000 names that it lists."""
+"""The most requests of a plan, besides one for each 1,000 listed names."""
 KILOBYTES = 100
 _PAGE = 1_000
 _MANIFEST = 2_500
@@ -32,11 +32,12 @@ Grow = Callable[[], object]
 
 @dataclass(frozen=True)
 class Growing:
-    """A kind of table: makes one of so many files in a folder, and returns what adds a file."""
+    """A kind of table to measure."""
 
     name: str
     format: str
     make: Callable[[Path, int], Grow]
+    """Make a table in a folder with a number of files. Return a function that adds one file."""
 
 
 def _parquet(folder: Path, files: int) -> Grow:
@@ -103,7 +104,7 @@ TABLES = [
 
 
 def run() -> list[Row]:
-    """Per format the requests, against as many as there may be, and the kilobytes read, likewise."""
+    """Compare the requests and the kilobytes of each format with their limits."""
     rows = []
     FOLDER.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
@@ -120,7 +121,7 @@ def run() -> list[Row]:
 
 
 def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
-    """Listings, other requests, and bytes of objects."""
+    """Plan the table before and after a new file. Return listings, other requests and bytes of the second plan."""
     grow = table.make(folder / "table", FILES)
     with folder_store(folder) as store:
         uri = f"s3://{BUCKET}/table"
@@ -128,9 +129,9 @@ def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
         config = TableConfig(
             name="t", uri=uri, format=table.format, path_mapping=path_mapping, storage_options=store.options
         )
-        learnt = MetadataCache(dict, ignore_process=True)
-        before = open_table_format(config, learnt).snapshot()
-        known = learnt.entries
+        cache = MetadataCache(dict, ignore_process=True)
+        before = open_table_format(config, cache).snapshot()
+        known = cache.entries
         grow()
         store.take()
         opened = open_table_format(config, MetadataCache(lambda: known, ignore_process=True))

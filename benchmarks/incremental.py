@@ -1,9 +1,8 @@
-"""A commit that changes one of 200 equal partitions of 20 columns, against the full refresh, in one warm session, in a
-process that has begun as `metastore refresh` does.
+"""Refresh after a commit to one of 200 equal partitions, against a full refresh, in one warm Spark session.
 
-Measured are Spark's task time and the CPU of all processes: this one, the JVM, Python workers and other children. What
-does not follow the change is told beside: the CPU of a Spark job with one task that does nothing, and of a look at a
-table that has not changed.
+The process starts as `metastore refresh` does. Spark's task time is compared, and the CPU time of all processes: this
+one, the JVM, Python workers and other children. Two fixed costs are printed too: the CPU time of an empty Spark job,
+and of a refresh of a table that has not changed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ SCALE = float(os.environ.get("METASTORE_BENCH_INCREMENTAL", "1"))
 PARTITIONS = 200
 ROUNDS = 3
 COMMITS = 5
-"""Of each round, after its full refresh: machines have faster and slower minutes."""
+"""Commits of each round, after its full refresh. Rounds are compared one by one, as a machine's speed varies."""
 GOAL = 50.0
 
 
@@ -50,22 +49,23 @@ startup.collect_garbage_seldom()
 from dataclasses import asdict
 from benchmarks.incremental import measured
 rows = [asdict(row) for row in measured()]
-with open(sys.argv[1], "w") as told:
-    json.dump(rows, told)
+with open(sys.argv[1], "w") as output:
+    json.dump(rows, output)
 """
 
 
 def run() -> list[Row]:
-    """Lineitem at scale 1, with four columns more, in 200 partitions of one file each; a commit replaces the file of
-    one partition.
+    """Measure in a new process. The table is lineitem with 20 columns, in 200 partitions of one file each.
+
+    Each commit replaces the file of one partition.
     """
-    with tempfile.NamedTemporaryFile("r") as told:
-        subprocess.run([sys.executable, "-c", _PROGRAM, told.name], check=True)
-        return [Row(**row) for row in json.load(told)]
+    with tempfile.NamedTemporaryFile("r") as output:
+        subprocess.run([sys.executable, "-c", _PROGRAM, output.name], check=True)
+        return [Row(**row) for row in json.load(output)]
 
 
 def measured() -> list[Row]:
-    """The same, in this process."""
+    """Measure in this process."""
     lake = _table()
     log = Path(tempfile.mkdtemp(prefix="metastore-bench-log-"))
     tasks, cpu = TaskTime(log), CpuTime()
@@ -116,7 +116,7 @@ def _measured(tasks: TaskTime, cpu: CpuTime, action: Callable[[], object]) -> tu
 
 
 def _sums(measured: list[tuple[float, dict[str, float]]]) -> list[float]:
-    """CPU seconds of all processes."""
+    """Return the CPU seconds of all processes together, of each measurement."""
     return [sum(used.values()) for _, used in measured]
 
 
@@ -136,7 +136,7 @@ def _table() -> Path:
 
 
 def _wider(rows: pa.Table) -> pa.Table:
-    """Lineitem with four columns more, which makes 20."""
+    """Return lineitem with four more columns, so that it has 20."""
     price, discount = (rows[name].cast(pa.float64()) for name in ("l_extendedprice", "l_discount"))
     more = {
         "revenue": pc.multiply(price, pc.subtract(1.0, discount)),
@@ -151,7 +151,7 @@ def _wider(rows: pa.Table) -> pa.Table:
 
 
 def _commit(lake: Path, number: int) -> None:
-    """Replace a partition's file by one with a thirtieth of the rows fewer."""
+    """Replace a partition's file by one without the first thirtieth of its rows."""
     folder = lake / f"part={number * 17 % PARTITIONS:03d}"
     (old,) = folder.iterdir()
     rows = pq.ParquetFile(old).read()

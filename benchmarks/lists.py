@@ -1,4 +1,7 @@
-"""The lists of a column with two million values: what a commit of a thousand rows writes, and quantiles after many."""
+"""The value counts of a column with two million values: rows and bytes written by commits of 1,000 rows, and quantiles.
+
+The value counts are the list of all values with their frequencies. The quantiles are read after 200 commits.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,10 @@ _QUANTILES = [at / 20 for at in range(1, 20)]
 
 
 def run() -> list[Row]:
-    """Each commit brings 500 rows and takes 500 away. Ratios: bytes of the whole list to those that a commit writes;
-    rows that may be written per changed row to those that are; a second to our time for quantiles.
+    """Apply commits that add 500 rows and remove 500 rows.
+
+    The ratios are: the most rows written per changed row / the rows written; the bytes of the list of values / the
+    bytes that a commit writes; one second / the time of the quantiles.
     """
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     store = ObjectStore(str(folder))
@@ -42,13 +47,13 @@ def run() -> list[Row]:
     written = 0
     times = []
     for _ in range(COMMITS):
-        gone = draw.choice(len(live), CHANGED // 2, replace=False)
-        came = np.concatenate([draw.choice(live, CHANGED // 4), draw.choice(2**50, CHANGED // 4)])
-        deltas = [Delta(_rows(came)), Delta(_rows(live[gone]), removed=True)]
+        removed = draw.choice(len(live), CHANGED // 2, replace=False)
+        added = np.concatenate([draw.choice(live, CHANGED // 4), draw.choice(2**50, CHANGED // 4)])
+        deltas = [Delta(_rows(added)), Delta(_rows(live[removed]), removed=True)]
         before, started = state, time.perf_counter()
         state = flow.step(before, {delta_name("int64"): deltas})
         times.append(time.perf_counter() - started)
-        live = np.concatenate([np.delete(live, gone), came])
+        live = np.concatenate([np.delete(live, removed), added])
         new = state.paths() - before.paths()
         written += sum((folder / path).stat().st_size for path in new)
         for kind in rows:

@@ -1,4 +1,4 @@
-"""Answers of a table's statistics, warm, against DuckDB over the data; `metastore show` against its imports alone."""
+"""Times of warm lookups against DuckDB's queries of the data, and of `metastore show` against importing pyarrow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMMAND = [sys.executable, "-m", "metastore_assets"]
 
 
 def run() -> list[Row]:
-    """600,000 rows of TPC-H's lineitem."""
+    """Compare on 600,000 rows of TPC-H's lineitem."""
     lake = lineitem(SCALE, 4)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
@@ -43,7 +43,7 @@ def run() -> list[Row]:
 
 
 def _answers(folder: Path, lake: Path) -> list[Row]:
-    """Once warm; the peer counts again each time."""
+    """Compare warm lookups with DuckDB, which reads the data each time."""
     table = Metastore(str(folder / "root")).table("lineitem")
     data = f"read_parquet('{lake}/*.parquet')"
 
@@ -69,7 +69,10 @@ def _answers(folder: Path, lake: Path) -> list[Row]:
 
 
 def _show(folder: Path) -> Row:
-    """Processor time: of the machine's other work it tells least. Without the first run, which compiles modules."""
+    """Compare the processor times of processes, which other work on the machine changes least.
+
+    The first run, which compiles the modules, does not count.
+    """
 
     def spent(*command: str) -> list[float]:
         times = []

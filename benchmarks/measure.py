@@ -1,4 +1,4 @@
-"""Shared measuring: a refresh in a root of its own, and the task time that Spark itself records."""
+"""Shared tools of the benchmarks: wall time, Spark's task time, CPU time of all processes, and temporary roots."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall time of one call."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
-    """Times of each action, taken in turns so that a slower phase of the machine hits all of them."""
+    """Return the wall times of each action. The actions run in turns, so that a slow phase affects all of them."""
     times: list[list[float]] = [[] for _ in actions]
     for _ in range(runs):
         for own, action in zip(times, actions, strict=True):
@@ -37,7 +37,7 @@ def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
 
 
 def ratio(slower: list[float], faster: list[float]) -> float:
-    """Median of the pairwise ratios."""
+    """Return the median of the ratios of the times, pair by pair."""
     return median(a / b for a, b in zip(slower, faster, strict=True))
 
 
@@ -45,7 +45,13 @@ def ratio(slower: list[float], faster: list[float]) -> float:
 def metastore(
     uri: Path, name: str = "bench", columns: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[MetastoreConfig, TableConfig]]:
-    """A configuration with one table, whose columns have policies, and an empty root, removed afterwards."""
+    """Make a configuration with one table and an empty root, which is removed after the block.
+
+    Args:
+        uri: The folder of the table.
+        name: The name of the table.
+        columns: Policies by column.
+    """
     root = tempfile.mkdtemp(prefix="metastore-bench-")
     try:
         table = TableConfig.model_validate({"name": name, "uri": str(uri), "columns": columns or {}})
@@ -55,19 +61,19 @@ def metastore(
 
 
 class TaskTime:
-    """Sums of executor run time, from the event log that the session writes to `folder`."""
+    """The run time of Spark's tasks, read from the event log that the session writes to `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def settings(self) -> dict[str, str]:
-        """Spark settings that make the session write the log."""
+        """Return Spark settings that make the session write the log."""
         return {"spark.eventLog.enabled": "true", "spark.eventLog.dir": self._folder.as_uri(),
                 "spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"}  # fmt: skip
 
     def total(self) -> float:
-        """Seconds of task run time so far."""
-        time.sleep(1.5)  # The listener writes behind the job.
+        """Return the seconds of run time of all tasks so far."""
+        time.sleep(1.5)  # The listener writes the log after the job.
         total = 0
         for path in self._folder.iterdir():
             with path.open(encoding="utf-8") as lines:
@@ -78,14 +84,17 @@ class TaskTime:
 
 
 class CpuTime:
-    """CPU seconds of this process and all below it, those that have ended included: `driver`, `jvm`, `workers`."""
+    """CPU time of this process and of all its descendants, including those that have ended.
+
+    It has three parts: `driver` is this process, `jvm` are processes named `java`, and `workers` all others.
+    """
 
     def __init__(self) -> None:
         self._ticks = os.sysconf("SC_CLK_TCK")
 
     @staticmethod
     def _of_this() -> float:
-        """A process that has ended counts as what waited for it."""
+        """Return the CPU seconds of this process and of its children that have ended."""
         used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -112,8 +121,8 @@ class CpuTime:
         return total
 
     def of(self, action: Callable[[], object]) -> dict[str, float]:
-        """What an action uses, and what it leaves others to do within a second."""
-        others, own = self._of_others(), self._of_this()  # in this order: to look at the others is not the action's
+        """Return the CPU seconds of an action by part, including the work of other processes in the second after it."""
+        others, own = self._of_others(), self._of_this()  # In this order, `own` includes the cost of `_of_others`.
         action()
         time.sleep(1.0)
         driver = self._of_this() - own

@@ -1,6 +1,7 @@
-"""Looking for one id in 10,000 fragments by filters of values: fragments and bytes read, time, bits a value.
+"""Finding one id in 10,000 fragments (data files) by value filters: fragments left, bytes read, time, bits per value.
 
-Ids are drawn, so that bounds say nothing. Cold is new objects, imports done.
+The ids are random, so that minimum and maximum rule out no fragment. Each prune is cold: it opens a new `Table` in a
+process that has imported all modules.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _MOST_SECONDS = 0.05
 
 
 def run() -> list[Row]:
-    """Needles that are there and needles that are not."""
+    """Look for ids that occur, and for ids that do not."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
@@ -79,7 +80,7 @@ def _ids(fragment: int) -> np.ndarray:
 
 
 def _anywhere(store: ObjectStore) -> SegmentFiles:
-    """An index whose bounds of the column rule out nothing."""
+    """Write an index whose bounds of the column rule out no fragment."""
     rows = index_rows(FRAGMENTS)
     table = rows.columns[_COLUMN]
     for name, value in (("minimum", 0), ("maximum", 10**12)):
@@ -98,6 +99,6 @@ def _lots(keys: list[str]) -> Iterator[ValueFilters]:
     cls = class_named("int64")
     for start in range(0, len(keys), _LOT):
         own = range(start, min(start + _LOT, len(keys)))
-        kept: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in own]
-        told = pa.array(["int64"] * len(own)), parse_filters(kept)
-        yield ValueFilters(pa.array([keys[at] for at in own], pa.large_string()), {_COLUMN: told})
+        built: list[bytes | None] = [build_filter(hash_values(pa.array(_ids(at)), cls)[0]) for at in own]
+        filters = pa.array(["int64"] * len(own)), parse_filters(built)
+        yield ValueFilters(pa.array([keys[at] for at in own], pa.large_string()), {_COLUMN: filters})

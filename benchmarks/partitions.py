@@ -1,6 +1,7 @@
-"""Answers from 1,000 partitions of 100 columns, warm and cold: the times of each, beside goals in seconds.
+"""Times of lookups in a table of 1,000 partitions and 100 columns, warm and cold, against goals.
 
-Cold is a new object, imports done. A few profiles are made and copied under new names, one for each partition.
+A cold lookup opens a new `Table` in a process that has imported all modules. Five profiles are written, and copied to
+files of each partition.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _WARM, _COLD = 0.005, 0.05
 
 
 def run() -> list[Row]:
-    """Each question's 95th percentile, warm and cold, against its goal."""
+    """Compare the 95th percentile of each lookup's times, warm and cold, with its goal."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER)
     try:
@@ -71,7 +72,7 @@ def _questions() -> list[tuple[str, str, Callable[[Table], object]]]:
     def column() -> str:
         return f"c{draw.randrange(0, COLUMNS, 2)}"
 
-    # More than an object keeps answers of, so that none was asked before.
+    # These are more columns than a `Table` caches answers of, so that each lookup reads files.
     new = cycle(draw.sample([f"c{at}" for at in range(COLUMNS)], COLUMNS))
 
     def partition(count: int) -> str:
@@ -120,12 +121,10 @@ def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list
         ask(Metastore(folder).table(name))
     read = meter.counts().read
     spent = f"cold {len(read.files)} files, {read.bytes:,} bytes"
-    # One after the other: what cold objects leave behind would be collected in the time of warm ones.
+    # All warm lookups run first: otherwise their time would include the garbage collection of the cold tables.
     warm = [seconds(lambda: ask(table)) for _ in range(RUNS)]
     cold: list[float] = []
-    while (
-        len(cold) < RUNS and sum(cold) < 20
-    ):  # what misses its goal by so much need not be measured to the millisecond
+    while len(cold) < RUNS and sum(cold) < 20:  # a lookup that misses its goal by so much needs no exact time
         cold.append(seconds(lambda: ask(Metastore(folder).table(name))))
     return warm, cold, spent
 
@@ -135,7 +134,7 @@ def _here() -> Any:
 
 
 def make_profiles(store: ObjectStore) -> list[ProfileFiles]:
-    """A few profiles of `COLUMNS` columns."""
+    """Write five profiles of `COLUMNS` columns, and return their files."""
     return [_profile(store, seed) for seed in range(_PROFILES)]
 
 
@@ -149,7 +148,13 @@ def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
 
 
 def write_profile(store: ObjectStore, rows: pa.Table, config: TableConfig | None = None) -> ProfileFiles:
-    """Write the profile of some rows below a table's folder."""
+    """Write the profile of some rows.
+
+    Args:
+        store: The folder of the table.
+        rows: The profiled rows.
+        config: The table's configuration with the policies of the columns; the default policy without it.
+    """
     config = config or TableConfig(name="bench", uri="none")
     spec = table_profile_spec(rows.schema, config)
     with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
@@ -160,7 +165,15 @@ def write_profile(store: ObjectStore, rows: pa.Table, config: TableConfig | None
 
 
 def publish_partitions(store: ObjectStore, name: str, made: list[ProfileFiles], count: int, *, copies: bool) -> None:
-    """A table of so many partitions with these profiles, each of them with files of its own or in turn the same."""
+    """Publish version 1 of a table with many partitions.
+
+    Args:
+        store: The root, a local folder.
+        name: The name of the table.
+        made: Profiles written by `make_profiles`. The partitions have them in turns.
+        count: The number of partitions.
+        copies: Whether each partition has copies of the files. Otherwise, partitions share the files of a profile.
+    """
     root = store.uri()
     os.makedirs(f"{root}/{name}/profiles", exist_ok=True)
 

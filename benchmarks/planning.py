@@ -1,4 +1,4 @@
-"""Planning tables of 50,000 files, each in a fresh process, against a peer of the format in the same run."""
+"""Time and peak memory to plan tables of 50,000 files, each in a new process, against another reader of the format."""
 
 from __future__ import annotations
 
@@ -57,13 +57,15 @@ print(json.dumps([count, seconds, peak / 1000]))
 
 @dataclass(frozen=True)
 class Planned:
-    """A kind of table: who writes it, and who else plans it."""
+    """A kind of table to plan, and the reader to compare with."""
 
     name: str
     make: Callable[[Path, int], str]
+    """Make a table in a folder with a number of files. Return its URI."""
     peer: str
+    """The name of the other reader."""
     code: str
-    """Sets `count` to the number of files of the table at `uri`."""
+    """Python code of the other reader. It sets `count` to the number of files of the table at `uri`."""
 
 
 TABLES = [
@@ -75,7 +77,7 @@ TABLES = [
 
 
 def run() -> list[Row]:
-    """Per table, seconds against the peer's and against the limit, and peak memory in gigabytes against its limit."""
+    """Compare, for each kind of table, the time with the peer's and with a limit, and the peak memory with a limit."""
     rows = []
     for table in TABLES:
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -100,7 +102,7 @@ def run() -> list[Row]:
 
 
 def _measured(uri: str, code: str) -> tuple[float, float]:
-    """Seconds and peak megabytes of a fresh process that plans the table; all its files must be found."""
+    """Plan the table in a new process, and check that it finds all files. Return its seconds and peak megabytes."""
     command = [sys.executable, "-c", _MEASURED.format(code=code), uri]
     count, seconds, peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     if count != FILES:

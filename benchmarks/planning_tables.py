@@ -1,4 +1,4 @@
-"""Tables of very many tiny files, one of each writable format: what planning costs when rows cost nothing."""
+"""Tables of very many tiny files as Parquet, Delta and Iceberg, to measure planning alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILES_PER_MANIFEST = 5_000
 
 
 def make_files(folder: Path, files: int) -> str:
-    """Write that many Parquet files of ten rows into folders by day, a hundred in each; returns the table's URI."""
+    """Write a number of Parquet files of ten rows, in folders by day of a hundred files. Return the table's URI."""
     contents = [_parquet(number) for number in range(_VARIANTS)]
     for first in range(0, files, _FILES_PER_DAY):
         day = folder / f"day={date(2024, 1, 1) + timedelta(days=first // _FILES_PER_DAY)}"
@@ -36,9 +36,9 @@ def make_files(folder: Path, files: int) -> str:
 
 
 def make_delta(folder: Path, files: int, checkpoint: bool = True) -> str:
-    """Write a Delta table of that many files of ten rows, a hundred in each commit; returns its URI.
+    """Write a Delta table with a number of files of ten rows, a hundred in each commit. Return its URI.
 
-    Each file has statistics in the log. With a checkpoint, which is of the last commit, nothing else need be read.
+    Each file has statistics in the log. The checkpoint is of the last commit, so that no other commit need be read.
     """
     contents = [_parquet(number) for number in range(_VARIANTS)]
     log = folder / "_delta_log"
@@ -68,7 +68,7 @@ def make_delta(folder: Path, files: int, checkpoint: bool = True) -> str:
 
 
 def make_iceberg(folder: Path, files: int) -> str:
-    """Write an Iceberg table of that many files of ten rows, by day, in manifests of 5,000; returns its URI.
+    """Write an Iceberg table with a number of files of ten rows, by day, in manifests of 5,000. Return its URI.
 
     Each file has counts and bounds of all columns in its manifest, as pyiceberg writes them.
     """
@@ -79,7 +79,7 @@ def make_iceberg(folder: Path, files: int) -> str:
 
 
 def new_iceberg(folder: Path) -> Table:
-    """A table without files, whose catalog ends with this process."""
+    """Create an Iceberg table without files, in a catalog in memory."""
     folder.mkdir(parents=True)
     catalog = InMemoryCatalog("benchmark", warehouse=str(folder.parent))
     catalog.create_namespace("benchmark")
@@ -95,7 +95,7 @@ def new_iceberg(folder: Path) -> Table:
 
 
 def append_iceberg(table: Table, folder: Path, numbers: range) -> None:
-    """Append the files of those numbers in one commit, with one manifest."""
+    """Write the files with some numbers, and append them in one commit with one manifest."""
     contents = [_parquet(number) for number in range(_VARIANTS)]
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for number in numbers:

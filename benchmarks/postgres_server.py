@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own for a while: on loopback, in a folder of /tmp that goes with it."""
+"""A temporary PostgreSQL server on the loopback interface, with its data in a temporary folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATIENCE = 60.0
 
 
 def programs() -> Path | None:
-    """The folder with PostgreSQL's programs, where Debian's package or the PATH has them."""
+    """Return the folder with PostgreSQL's programs, from the PATH or Debian's package. None means none is installed."""
     found = shutil.which("initdb")
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
     return Path(found).resolve().parent if found else next((own for own in reversed(folders)), None)
@@ -26,11 +26,16 @@ def programs() -> Path | None:
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """The URL of a database on a new server, which ends with the block."""
+    """Start a server, yield the URL of a database on it, and stop the server after the block.
+
+    Raises:
+        FileNotFoundError: If PostgreSQL is not installed.
+        RuntimeError: If the server does not start.
+    """
     folder = programs()
     if folder is None:
         raise FileNotFoundError("no PostgreSQL is installed: apt-get install postgresql")
-    # It refuses to run as root: Debian's package has a user for it.
+    # PostgreSQL refuses to run as root. Debian's package has made a user for it.
     owner = "postgres" if os.geteuid() == 0 else None
     place = Path(tempfile.mkdtemp(prefix="metastore-postgres-"))
     password, data = secrets.token_hex(16), place / "data"
@@ -63,7 +68,7 @@ def postgres_server() -> Iterator[str]:
 
 
 def database_megabytes(url: str) -> float:
-    """How much a database takes on disk."""
+    """Return the size of a database on disk."""
     from sqlalchemy import create_engine, text
 
     engine = create_engine(url)

@@ -1,4 +1,4 @@
-"""The produce layer: what a commit of 1,000 random keys writes and takes; a version of a graph against from scratch."""
+"""The produce layer (incremental dataflows): rows written and time of commits of 1,000 random keys, and of a graph."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ COMMITS = 200
 CHANGED = 1_000
 GRAPH_ROWS = 5_000_000
 AMPLIFICATION = 6.0
-"""Most rows written per changed row."""
+"""The limit of rows written per changed row."""
 RUNS = 24
-"""Most runs that the reader of a shard has to merge."""
+"""The limit of runs (sorted files) that the reader of a shard has to merge."""
 
 
 def run() -> list[Row]:
-    """A sum stage of 10 million keys, a replace stage of 5 million rows, and a graph of three stages."""
+    """Measure a sum stage of 10 million keys, a replace stage of 5 million rows, and a graph of three stages."""
     return [*_sums(), *_replaced(), *_graph()]
 
 
 def _sums() -> list[Row]:
-    """Each commit adds a file of 1,000 rows, half of them of known keys."""
+    """Measure a sum stage. Each commit adds a file of 1,000 rows, half of them with known keys."""
     rows = Rows(pa.schema([("file", pa.int64())]), pa.schema([("key", pa.int64()), ("amount", pa.int64())]))
     random = np.random.default_rng(1)
     keys = random.permutation(SUM_KEYS) * 1_000
@@ -51,7 +51,7 @@ def _sums() -> list[Row]:
 
 
 def _replaced() -> list[Row]:
-    """Each commit gives 1,000 known source keys other values, so that their rows move to other target keys."""
+    """Measure a replace stage. Each commit changes 1,000 known source keys, so that their rows move to other keys."""
     target = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
     random = np.random.default_rng(2)
 
@@ -66,7 +66,14 @@ def _replaced() -> list[Row]:
 
 
 def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict[str, pa.Table]]) -> list[Row]:
-    """Commit after commit; then a rewriting of everything as the peer."""
+    """Apply all commits, and compare them with rewriting the whole dataset.
+
+    Args:
+        flow: A dataflow that has its first version.
+        stage: The measured stage.
+        name: A name for the report.
+        update: Returns the input of a commit, by root, from the number of the commit.
+    """
     taken: list[float] = []
     written = changed = crowd = 0
     known = {run.path for run in flow.version().runs(stage)}
@@ -97,9 +104,9 @@ def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict
 
 
 def _graph() -> list[Row]:
-    """Three stages over rows in files of 1,000 keys that follow each other; 0.1 % of the rows change.
+    """Compare updates of a graph of three stages, in which 0.1 % of the rows change, with its first version.
 
-    Once these are all rows of some files, as when data files are the source; once any rows.
+    The changed keys are consecutive in one measurement, as if data files had changed, and random in the other.
     """
     random = np.random.default_rng(3)
     count = GRAPH_ROWS // 1_000

@@ -1,4 +1,4 @@
-"""Rows for the benchmarks of the produce layer, and graphs over them in a folder of their own."""
+"""Rows for the benchmarks of the produce layer, and dataflows in temporary folders."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ PAIRS = Rows(_KEY, pa.schema([("group", pa.int64()), ("amount", pa.int64())]))
 
 
 def by_group(batch: Batch) -> pa.Table:
-    """Produce: every value goes to the group that it names."""
+    """Produce the rows of a batch unchanged: each goes to the key of its column `group`."""
     return batch.ports[0]
 
 
 def all_pairs(rows: int, random: np.random.Generator) -> Iterator[pa.RecordBatch]:
-    """So many rows, in pieces."""
+    """Yield a number of rows with random groups, in batches of up to `PIECE` rows."""
     for keys in key_ranges(rows):
         yield pairs(keys, random.integers(0, rows // 4, len(keys)))
 
 
 def key_ranges(rows: int) -> Iterator[npt.NDArray[np.int64]]:
-    """The keys from 0, in pieces."""
+    """Yield the keys from 0 to `rows` (exclusive), in arrays of up to `PIECE` keys."""
     for start in range(0, rows, PIECE):
         yield np.arange(start, min(start + PIECE, rows))
 
 
 def pairs(keys: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """Rows of some keys that go to some groups."""
+    """Return one row for each key, with the group at the same position."""
     return batch({"key": keys, "group": groups, "amount": keys % 97})
 
 
 def batch(columns: dict[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
-    """An update of these columns."""
+    """Return the columns as a batch of rows to insert or replace."""
     rows = len(next(iter(columns.values())))
     return pa.RecordBatch.from_pydict({"_change": pa.repeat("update", rows), **columns})
 
 
 def table(batch: pa.RecordBatch) -> pa.Table:
-    """A batch as a table."""
+    """Return a batch as a table."""
     return pa.Table.from_batches([batch])
 
 
 @contextmanager
 def flow_of(nodes: list[Root | Stage | SumStage], settings: Settings | None = None) -> Iterator[Dataflow]:
-    """A graph in a folder that is removed afterwards."""
+    """Make a dataflow of some nodes in a temporary folder, which is removed after the block."""
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-produce-"))
     try:
         yield Dataflow(ObjectStore(str(folder)), nodes, runner=InProcessRunner(2), settings=settings)

@@ -1,7 +1,7 @@
-"""From which share of changed rows on it is better to write a dataset anew than to add runs to it.
+"""The share of changed rows from which rewriting a dataset is faster than adding runs (sorted files) to it.
 
-The same change is applied both ways: to a stage whose rows move to other keys, and to a sum. Then all rows are read.
-This is where `Settings.bulk_share` comes from.
+The same change is applied in both ways, to a stage whose rows move to other keys and to a sum. Then all rows are read.
+The default of `Settings.bulk_share` follows from the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ALWAYS, _NEVER = 0.0, 1e9
 
 
 def run() -> list[Row]:
-    """By kind of stage and share of changed rows: written anew, against runs that are added."""
+    """Compare rewriting with adding runs, for each kind of stage and each share of changed rows."""
     target = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
     kinds: dict[str, Stage | SumStage] = {
         "stage": Stage("own", (("pairs",),), target, produce_batch=by_group),
@@ -43,7 +43,7 @@ def run() -> list[Row]:
 
 
 def _taken(stage: Stage | SumStage, share: float, bulk_share: float, seed: int) -> tuple[float, float]:
-    """Seconds of a commit, and of reading the rows of the stage then."""
+    """Return the seconds of a commit, and of reading all rows of the stage after it."""
     random = np.random.default_rng(seed)
     with flow_of([Root("pairs", PAIRS), stage], Settings(bulk_share=bulk_share)) as flow:
         flow.advance({"pairs": all_pairs(ROWS, random)})

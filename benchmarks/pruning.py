@@ -1,8 +1,7 @@
-"""Pruning 39,000 fragments of 21 columns by the index, against reading Parquet footers and against pyiceberg's plan;
-and what the index costs.
+"""Pruning 39,000 fragments (data files) of 21 columns by the index, against Parquet footers and pyiceberg; index size.
 
-The shape is that of a published benchmark of a metadata index. Footers are those of 1,000 files, times 39, and so is
-the plan of as many data files in an Iceberg table's manifest.
+The numbers of fragments and columns are those of a published benchmark of a metadata index. The footers of 1,000 files
+are read, and pyiceberg plans a table of 1,000 files. Both times are multiplied by 39.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _CLUSTERED = "c0 between 500000000000 and 500100000000"
 
 
 def run() -> list[Row]:
-    """A cold prune on one column each: new objects, imports done."""
+    """Measure prunes by one column. Each opens a new `Table` in a process that has imported all modules."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
@@ -99,21 +98,21 @@ def run() -> list[Row]:
 
 
 def _commit(store: ObjectStore, index: SegmentFiles, keys: list[str]) -> Row:
-    """Processor time of one fragment more and one less."""
+    """Measure the processor time to update the index when one fragment is added and one removed."""
     one = index_rows(1)
     spent = []
     for number in range(RUNS):
         path = pa.array([f"new {number}"], pa.large_string())
-        came = IndexRows(one.fragments.set_column(1, "path", path), one.columns)
+        added = IndexRows(one.fragments.set_column(1, "path", path), one.columns)
         start = time.process_time()
-        update_index(store, index, [came], KeyChanges(came.keys(), [keys[number]], ROWS))
+        update_index(store, index, [added], KeyChanges(added.keys(), [keys[number]], ROWS))
         spent.append(time.process_time() - start)
     goal = [0.01] * RUNS
     return Row("processor time that a commit spends on the index, against 10 ms", spent, goal, ratio(goal, spent), 1.0)
 
 
 def version(index: SegmentFiles) -> Version:
-    """A version that has nothing but an index."""
+    """Return a version that has an index, but no profiles, partitions or fragments."""
     fields = [(f"c{number}", class_named(_CLASSES[number % len(_CLASSES)]).arrow) for number in range(_COLUMNS)]
     return Version(
         number=1,
@@ -138,7 +137,11 @@ def version(index: SegmentFiles) -> Version:
 
 
 def index_rows(count: int) -> IndexRows:
-    """Fragments with plausible paths; integers and times ascend from one to the next, as in an append-only table."""
+    """Return index rows of fragments with realistic paths.
+
+    Integers, texts, dates, times and decimals increase from fragment to fragment, as in an append-only table. Floats
+    are random.
+    """
     draw = np.random.default_rng(0)
     union = union_type(class_named(name) for name in _CLASSES)
     paths = [
@@ -184,7 +187,15 @@ def _bounds(name: str, count: int, draw: np.random.Generator) -> tuple[pa.Array,
 
 
 def iceberg_table(folder: Path, count: int) -> str:
-    """Where the metadata are of an Iceberg table with so many data files, which are not there, in one manifest."""
+    """Write an Iceberg table with one manifest that names data files that do not exist.
+
+    Args:
+        folder: The new folder of the table.
+        count: The number of data files.
+
+    Returns:
+        The location of the table's metadata file.
+    """
     folder.mkdir()
     schema = Schema(*(NestedField(at + 1, f"c{at}", LongType(), required=False) for at in range(_COLUMNS)))
     catalog = InMemoryCatalog("bench", warehouse=folder.as_uri())
@@ -217,7 +228,7 @@ def iceberg_table(folder: Path, count: int) -> str:
 
 
 def footer_files(folder: Path, count: int) -> list[Path]:
-    """Small Parquet files of as many columns."""
+    """Write small Parquet files with 21 columns into a new folder, and return their paths."""
     folder.mkdir()
     table = pa.table({f"c{number}": [number, number + 1] for number in range(_COLUMNS)})
     for number in range(count):

@@ -1,4 +1,4 @@
-"""How far estimated quantiles are off: t-digests merged by the tree, against the exact ranks of what they tell."""
+"""Errors of estimated quantiles: the ranks of quantiles from merged t-digests, against exact ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metastore_assets.values.types import type_class
 VALUES = int(os.environ.get("METASTORE_BENCH_QUANTILES", "1000000"))
 PARTITIONS = (1, 1000)
 MOST = 0.02
-"""Rank error that is promised of any percentile, as a share of all values: of two clusters of a digest, at most."""
+"""The guaranteed maximum of a percentile's rank error, as a share of all values: two clusters of a digest."""
 _POLICY = ResolvedPolicy(frequencies="off", histogram="off")
 _SHARES = np.arange(1, 100) / 100
 _SHOWN = (1, 5, 25, 50, 75, 95, 99)
@@ -36,11 +36,7 @@ DISTRIBUTIONS: Mapping[str, Callable[[np.random.Generator, int], Floats]] = {
 
 
 def run() -> list[Row]:
-    """Columns of the report are percents of all values: the greatest rank error of p1 … p99, and the promised one.
-
-    The error of a percentile is how far its share is from the ranks that the told value has among all values: nothing
-    where one of them is as it should be.
-    """
+    """Compare the greatest rank error of the percentiles 1 to 99 with the guaranteed one, in percent of all values."""
     rows = []
     print(f"Rank error in % of {VALUES:,} values, by percentile; `mean` and `most` are of p1 … p99")
     print(f"{'':44}{'':>6}" + "".join(f"{f'p{percent}':>8}" for percent in _SHOWN) + f"{'mean':>8}{'most':>8}")
@@ -49,7 +45,7 @@ def run() -> list[Row]:
         exact = np.sort(values)
         for order, own in (("shuffled", values), ("sorted", exact)):
             for partitions in PARTITIONS:
-                errors = rank_errors(told(np.array_split(own, partitions)), exact)
+                errors = rank_errors(estimated_percentiles(np.array_split(own, partitions)), exact)
                 label = f"{name}, {order}, {partitions:,} partition{'s' if partitions > 1 else ''}"
                 shown = "".join(f"{100 * errors[percent - 1]:8.3f}" for percent in _SHOWN)
                 print(f"{label:50}{shown}{100 * errors.mean():8.3f}{100 * errors.max():8.3f}")
@@ -58,8 +54,8 @@ def run() -> list[Row]:
     return rows
 
 
-def told(parts: Sequence[Floats]) -> Floats:
-    """The percentiles 1 to 99 that are estimated of the values of some partitions."""
+def estimated_percentiles(parts: Sequence[Floats]) -> Floats:
+    """Return the estimated percentiles 1 to 99 of the values of some partitions together."""
     digest = _merged({f"part={at}": _digest(part) for at, part in enumerate(parts)})
     bounds = pa.scalar(digest.minimum), pa.scalar(digest.maximum)
     ranks = np.ceil(_SHARES * sum(map(len, parts))).astype(np.int64)
@@ -68,7 +64,15 @@ def told(parts: Sequence[Floats]) -> Floats:
 
 
 def rank_errors(values: Floats, exact: Floats) -> Floats:
-    """How far the shares 1 % to 99 % are from those of the values among all, sorted."""
+    """Return the rank errors of estimated percentiles 1 to 99, as shares of all values.
+
+    A value that occurs several times has several ranks. The error is the distance from the wanted rank to the nearest
+    of them: if 10 % of all values are less than the estimated median and 20 % are at most it, the error is 0.3.
+
+    Args:
+        values: The estimated percentiles.
+        exact: All values, sorted.
+    """
     below = np.searchsorted(exact, values, "left") / len(exact)
     up_to = np.searchsorted(exact, values, "right") / len(exact)
     return np.maximum(0, np.maximum(below - _SHARES, _SHARES - up_to))

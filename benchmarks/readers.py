@@ -1,8 +1,7 @@
-"""Many readers of one version at once: the time of as many answers by 2, 8 and 64 threads, and by two processes,
-against one reader alone.
+"""Time of the same number of lookups by 2, 8 and 64 threads, and by two processes, against one thread.
 
-Python's lock lets the threads of a process run on one core but for what Arrow decodes: more of them must not be slower,
-which locks of ours would make them. Processes are as many times faster as there are cores.
+All read the same version. Because of Python's global lock, threads are not expected to be faster, but they must not be
+slower, as they would be if they waited for locks of the package. Processes should be faster, by the number of cores.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from metastore_assets.store.objects import ObjectStore
 
 PARTITIONS = 50
 ANSWERS = 1_920
-"""Of all readers together; all numbers of readers divide it."""
+"""The number of lookups by all readers together. It is a multiple of each number of readers."""
 RUNS = 5
 THREADS = (2, 8, 64)
 PROCESSES = 2
@@ -34,7 +33,7 @@ _TABLE = "bench"
 
 
 def run() -> list[Row]:
-    """Partitions are asked at random, so that files are opened all the time."""
+    """Compare the readers. Each lookup is of a random partition, so that files are opened all the time."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER)
     try:

@@ -1,7 +1,7 @@
-"""Rows of one id, and of a range of one in a hundred, out of 10,000 files, where a request takes 5 ms.
+"""Time to read one id, and a hundredth of all ids, from a table of 10,000 files, where each request takes 5 ms.
 
-`Table.read` and `Table.lazy`, with a warm version, against `scan_parquet` of Polars through the same server, and
-`read_parquet` of DuckDB through fsspec. Ids are ordered over the files, so that bounds of files decide.
+`Table.read` is compared with DuckDB's `read_parquet` through fsspec, and `Table.lazy` with Polars' `scan_parquet` from
+the same server. The version is warm. Ids increase from file to file, so that the bounds of the files select files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RUNS = 3
 
 
 def run() -> list[Row]:
-    """Seconds of each query; the ratio is the peer's over ours."""
+    """Write and refresh the table, and compare the times of each query. Ratios are the peer's time / ours."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     spark = get_spark_session({"spark.master": "local[2]"})
@@ -50,7 +50,7 @@ def run() -> list[Row]:
 
 
 def write(lake: Path) -> None:
-    """The table: Parquet files of ordered ids, and a Delta log of them."""
+    """Write the Delta table, with ids that increase from file to file."""
     lake.mkdir()
     draw = np.random.default_rng(0)
     for at in range(FILES):
@@ -66,7 +66,13 @@ def write(lake: Path) -> None:
 
 
 def compare(root: str, name: str, folder: Path) -> list[Row]:
-    """The rows of the table."""
+    """Measure all queries.
+
+    Args:
+        root: The root with the table's statistics.
+        name: The name of the table.
+        folder: The folder whose subfolder `lake` is the table.
+    """
     rows = []
     with folder_store(folder, SECONDS) as store, duckdb.connect() as connection:
         uri = f"s3://{BUCKET}/lake"
@@ -104,6 +110,6 @@ def compare(root: str, name: str, folder: Path) -> list[Row]:
 
 
 def _queries() -> list[tuple[str, int, int]]:
-    """Names, and the first and last id of each query."""
+    """Return the name, the first id and the last id (inclusive) of each query."""
     middle = FILES * ROWS // 2
     return [("one id", middle, middle), ("a hundredth", middle, middle + max(1, FILES // 100) * ROWS - 1)]

@@ -11,17 +11,21 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. Times are seconds of each run; `ratio` is how many times faster than the peer."""
+    """One comparison with a peer or a limit."""
 
     name: str
     own: list[float]
+    """The measured values of all runs: seconds if the name has no other unit."""
     peer: list[float]
+    """The peer's values, or the limit."""
     ratio: float
+    """How many times faster, or smaller, than the peer or the limit."""
     goal: float
+    """The least ratio with which the goal is met."""
 
 
 def show(rows: list[Row]) -> bool:
-    """Print the comparisons; true when every goal is met."""
+    """Print the comparisons. Return whether all goals are met."""
     table = Table(title="Benchmarks: medians in seconds, ratios pair by pair")
     for heading in ("benchmark", "metastore", "peer", "times faster", "goal", ""):
         table.add_column(heading, justify="left" if heading == "benchmark" else "right")

@@ -1,6 +1,7 @@
-"""A selective query of 500 files by a scan that is pruned, against Spark's own reader: files opened, bytes, and time.
+"""Files opened, bytes read and time of a selective query of 500 files: a pruned scan against `spark.read`.
 
-A value of `customer` lies in one file or two, but between the bounds of all: values by partition rule the others out.
+A value of `customer` occurs in one or two files, but lies between the minimum and maximum of all files. Only the
+column's list of values by partition rules out the other files.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CUSTOMERS_OF_A_FILE = 40
 
 
 def run() -> list[Row]:
-    """Files, bytes and seconds of one query; the ratio is Spark's over ours."""
+    """Write the table, and compare files, bytes and seconds of one query. Ratios are Spark's value / ours."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     events = folder / "events"
@@ -52,7 +53,7 @@ def run() -> list[Row]:
 
 
 def write(lake: Path) -> str:
-    """The table; a customer that there is."""
+    """Write the table. Return one of its customers."""
     draw = np.random.default_rng(0)
     names = np.array([f"customer {own:032x}" for own in draw.permutation(FILES * _CUSTOMERS_OF_A_FILE)])
     for at in range(FILES):
@@ -72,7 +73,14 @@ def write(lake: Path) -> str:
 
 
 def compare(spark: SparkSession, lake: Path, where: str, events: Path) -> list[Row]:
-    """The rows of the table."""
+    """Refresh the table and measure the query.
+
+    Args:
+        spark: A session that writes an event log to the folder `events`.
+        lake: The folder of the table.
+        where: The condition of the query.
+        events: The folder with the session's event log.
+    """
     with metastore(lake, columns={"customer": {"by_partition": "on"}}) as (config, table):
         refresh(config, table, lambda: spark)
 
@@ -104,7 +112,7 @@ def compare(spark: SparkSession, lake: Path, where: str, events: Path) -> list[R
 
 
 def _bytes_read(events: Path) -> int:
-    """By all tasks so far, as Spark counts it."""
+    """Return how many bytes all tasks have read so far, as Spark counts them."""
     from time import sleep
 
     sleep(1.5)  # the listener writes behind the job

@@ -1,4 +1,4 @@
-"""What is kept, in bytes, against the table that it is kept of."""
+"""Bytes stored in the root for a table, against the bytes of the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MB = 1 << 20
 
 
 def run() -> list[Row]:
-    """One full refresh of each table; columns of the report are megabytes, the ratio is how many times less is kept."""
+    """Refresh each table once, and compare megabytes. The ratio is the table's size / the stored size."""
     spark = get_spark_session({"spark.master": "local[2]"})
     ranked = {"l_orderkey": {"ranks": "on"}, "l_shipdate": {"ranks": "on"}}
     tables: list[tuple[str, Path, float, Mapping[str, Any]]] = [
@@ -45,7 +45,7 @@ def run() -> list[Row]:
 
 
 def _bytes(folder: Path) -> dict[str, int]:
-    """Sizes by folder and kind of file."""
+    """Return the total size of the files by folder name and kind, such as `partitions statistics`."""
     sizes: dict[str, int] = {}
     for path in folder.rglob("*"):
         if path.is_file():
@@ -71,7 +71,7 @@ def _small_partitions() -> Path:
 
 
 def _wide(draw: np.random.Generator, count: int, most: int) -> pa.Table:
-    """Ids, amounts, codes, texts and times: near-unique columns but one."""
+    """Return rows with five nearly unique columns, and the column `group` with 20 values."""
     return pa.table(
         {
             "id": draw.integers(0, most, count),

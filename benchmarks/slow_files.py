@@ -1,4 +1,4 @@
-"""A local folder through fsspec, in which every request takes 5 ms, as in an object store."""
+"""A file system for fsspec that reads local files with 5 ms of delay for each request, as in an object store."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 SECONDS = 0.005
-"""What one request takes."""
+"""The delay of one request."""
 
 
 class SlowFileSystem(LocalFileSystem):
-    """Local files below `slow://`; opening, reading and listing are requests."""
+    """Local files with URIs such as `slow:///tmp/a.parquet`. Opening, reading and listing are requests."""
 
     protocol = "slow"
 
@@ -30,7 +30,7 @@ class SlowFileSystem(LocalFileSystem):
 
 
 class SlowFile:
-    """A file, each read of which is a request."""
+    """A file with a delay in each read."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -1,9 +1,11 @@
-"""What a tick of a commit sensor takes where a commit touched very many partitions: plain files, and a Delta table.
+"""Time and memory of a tick of a commit sensor after a commit to very many partitions, of plain files and Delta.
 
-A small version is published, then so many partitions are written (by one commit), and a tick asks for a run; then a
-version of all of them is published, and ticks find nothing new. `METASTORE_BENCH_TICKS=20000` is the number of
-partitions (2,000 without it), `METASTORE_BENCH_FOLDER` the disk to measure on, a temporary folder without it. The ticks
-are those of a process of their own, as those of Dagster's code server are.
+A small version is published, then one commit writes many partitions, and a tick requests a run. Then a version with all
+partitions is published, and ticks find no new commit. The ticks run in separate processes, as in Dagster's code server.
+Environment variables:
+
+- `METASTORE_BENCH_TICKS`: the number of partitions, by default 2000.
+- `METASTORE_BENCH_FOLDER`: a folder on the disk to measure, by default the system's temporary folder.
 """
 
 from __future__ import annotations
@@ -34,24 +36,25 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
 MOST_SECONDS, MOST_MB = 60.0, 500.0
-"""Dagster's own limit of a tick; and what a code server with several sensors may well have."""
+"""Dagster's time limit of a tick, and a reasonable amount of memory for a code server with several sensors."""
 _CONFIG = "root: ./metastore\nengine: auto\ntables: [{{name: t, uri: ./t, format: {}}}]\n"
 
 
 @dataclass(frozen=True)
 class Tick:
-    """What one tick took, and what it said."""
+    """Costs and message of one tick."""
 
     seconds: float
     cpu: float
-    """Seconds of its process."""
+    """CPU seconds of the process."""
     megabytes: float
-    """That the process came to hold at most meanwhile, beyond what it held before."""
+    """The peak memory of the process during the tick, minus its memory before."""
     said: str
+    """The first message that the tick logged."""
 
 
 def run() -> list[Row]:
-    """For each format the tick that sees the commit, and one that sees nothing new. The goal is Dagster's limit."""
+    """Compare, for each format, three ticks with the limits: one that sees the commit, and two that see nothing new."""
     partitions = int(os.environ.get("METASTORE_BENCH_TICKS", "2000"))
     rows = []
     for kind in ("files", "delta"):
@@ -70,7 +73,16 @@ def run() -> list[Row]:
 
 
 def measure(folder: Path, kind: str, partitions: int) -> tuple[Tick, Tick, Tick]:
-    """The tick that sees the commit; then the first of a new process, and one after it, that see nothing new."""
+    """Measure three ticks of a table in an empty folder.
+
+    Args:
+        folder: The empty folder.
+        kind: The format, `files` or `delta`.
+        partitions: The number of partitions.
+
+    Returns:
+        The tick that sees the commit. Then two ticks that see nothing new: the first of a new process, and the second.
+    """
     (folder / "metastore.yaml").write_text(_CONFIG.format(kind), encoding="utf-8")
     _write(folder / "t", kind, [0])
     config = load_config(folder / "metastore.yaml")
@@ -79,19 +91,19 @@ def measure(folder: Path, kind: str, partitions: int) -> tuple[Tick, Tick, Tick]
     (changed,) = _ticks(folder, 1)
     assert "follows version 1" in changed.said, changed.said
     _publish(folder, partitions)
-    # Of a version that Dagster was not told of, a tick asks for a run as well; what it looks at is the same.
+    # Version 2 was never reported to Dagster, so these ticks request a run, too. They examine the same data anyway.
     first, quiet = _ticks(folder, 2)
     assert {first.said, quiet.said} == {"version 2 is to be shown"}, (first.said, quiet.said)
     return changed, first, quiet
 
 
 def _write(folder: Path, kind: str, days: Any) -> None:
-    """A row in each of these partitions, by one commit."""
+    """Write one row into each of some partitions, in one commit."""
     if kind == "delta":
         if days == [0]:
             write_deltalake(str(folder), pa.table({"id": [0], "day": ["000000"]}), partition_by=["day"])
             return
-        # As deltalake writes it, which takes minutes for so many partitions. A tick does not look for the files.
+        # deltalake takes minutes for so many partitions, so the commit is written here. A tick does not read the files.
         adds = [
             {"add": {"path": f"day={day:06}/part-00000-{day:032x}-c000.snappy.parquet", "size": 577,
                      "partitionValues": {"day": f"{day:06}"}, "modificationTime": 1700000000000, "dataChange": True,
@@ -99,8 +111,8 @@ def _write(folder: Path, kind: str, days: Any) -> None:
                                           "nullCount": {"id": 0}})}}
             for day in days
         ]  # fmt: skip
-        told = {"commitInfo": {"timestamp": round(time.time() * 1000), "operation": "WRITE"}}
-        text = "".join(f"{json.dumps(action)}\n" for action in (*adds, told))
+        commit = {"commitInfo": {"timestamp": round(time.time() * 1000), "operation": "WRITE"}}
+        text = "".join(f"{json.dumps(action)}\n" for action in (*adds, commit))
         (folder / "_delta_log" / f"{1:020}.json").write_text(text, encoding="utf-8")
         return
     for day in days:
@@ -113,7 +125,7 @@ def _write(folder: Path, kind: str, days: Any) -> None:
 
 
 def _publish(folder: Path, partitions: int) -> None:
-    """A version of all partitions, with what planning learns of a table with metadata; nobody opens its files."""
+    """Publish version 2 with all partitions and with the metadata cache of a plan. Its files do not exist."""
     config = load_config(folder / "metastore.yaml")
     versions = VersionStore(ObjectStore(config.root), "t")
     base = versions.latest()
@@ -156,8 +168,8 @@ def _no_spark() -> None:
 def _ticks(folder: Path, count: int) -> list[Tick]:
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.ticks", str(folder), str(count)]
     environment = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout
-    return [Tick(**json.loads(line)) for line in told.splitlines() if line.startswith(b"{")]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout
+    return [Tick(**json.loads(line)) for line in output.splitlines() if line.startswith(b"{")]
 
 
 def _tick_here(folder: Path, count: int) -> None:
@@ -165,7 +177,7 @@ def _tick_here(folder: Path, count: int) -> None:
         definitions = build_metastore_definitions(folder / "metastore.yaml")
         sensor = definitions.resolve_sensor_def("t_commits")
         for _ in range(count):
-            Path("/proc/self/clear_refs").write_text("5")  # What it held at most begins anew.
+            Path("/proc/self/clear_refs").write_text("5")  # This resets the peak memory.
             before = _megabytes("VmRSS")
             said: list[str] = []
             with build_sensor_context(instance, sensor_name=sensor.name) as context:

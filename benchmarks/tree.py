@@ -1,7 +1,8 @@
-"""What a commit to one of many partitions costs in the reduce: bytes and requests read, and CPU.
+"""Bytes read and CPU time to merge the profiles of a table after a commit to one of many partitions.
 
-On synthetic profiles: `METASTORE_BENCH_TREE=20000x500` is the number of partitions and of columns (2,000 × 100 without
-it). The nodes of the tree that lie on no changed path are all of one content, so that they need not be made one by one.
+The profiles are merged in a tree, in which the commit changes the nodes on one path. The profiles are synthetic: all
+partitions have the same content, and so have all unchanged nodes. `METASTORE_BENCH_TREE=20000x500` are the numbers of
+partitions and columns, by default 2000x100.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MOST_MB, MOST_SECONDS = 30.0, 5.0
 
 
 def run() -> list[Row]:
-    """One path of the tree, merged by the task that merges it after a commit. Goals: 30 MB, 5 s for 20,000 × 500."""
+    """Merge one path of the tree, as after a commit. Goals for 20,000 × 500: 30 MB and 5 s."""
     partitions, columns = map(int, os.environ.get("METASTORE_BENCH_TREE", "2000x100").split("x"))
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-"))
     store = ObjectStore(str(folder))
@@ -70,7 +71,7 @@ def run() -> list[Row]:
 
 
 def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: ProfileFiles) -> TreeMerge:
-    """The merges from the first partition up; what lies beside is stored."""
+    """Return the merges on the path from the first partition to the root. All their other inputs are stored files."""
     shape = tree_shape()
     merges: dict[str, TreeMerge] = {}
     for name, branch in shape.build(keys).put.items():
@@ -84,7 +85,7 @@ def _path(store: ObjectStore, keys: list[str], leaf: ProfileFiles, node: Profile
 
 
 def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
-    """The same profile in files of its own, for what is read twice is read once."""
+    """Return copies of a profile's files, because the reader would read one file only once."""
     names = {path: f"copies/{uuid.uuid4().hex}.{path.rpartition('/')[2]}" for path in files.paths()}
     for path, name in names.items():
         store.write(name, store.read(path))
@@ -98,7 +99,11 @@ def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
 
 
 def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFiles, ProfileFiles]:
-    """The profile of a partition, and that of a node of the tree over four of them."""
+    """Write the profile of a partition, and the profile of a tree node that merges four partitions.
+
+    Returns:
+        The profile spec, the files of the partition, and the files of the node.
+    """
     draw = np.random.default_rng(0)
     config = TableConfig(name="bench", uri="none")
     parts = []
@@ -117,7 +122,7 @@ def _profiles(store: ObjectStore, columns: int) -> tuple[ProfileSpec, ProfileFil
 
 
 def _column(draw: np.random.Generator, at: int) -> pa.Array:
-    """Numbers, near-unique texts, few texts, and dates, in turns."""
+    """Return the column with a number. Five kinds alternate: integers, floats, repeated texts, unique texts, dates."""
     kinds: Sequence[pa.Array] = (
         lambda: pa.array(draw.integers(0, 10**9, ROWS)),
         lambda: pa.array(draw.normal(size=ROWS) * 100),
@@ -129,7 +134,7 @@ def _column(draw: np.random.Generator, at: int) -> pa.Array:
 
 
 class _Counting(RangedFile):
-    """A file that notes the size of what is asked for."""
+    """A file that records the size of each requested range."""
 
     def __init__(self, file: pa.NativeFile, read: list[int]) -> None:
         super().__init__(file.size())
@@ -148,7 +153,7 @@ class _Counting(RangedFile):
 
 @contextmanager
 def _counted() -> Iterator[list[int]]:
-    """The sizes of what is read of Parquet files meanwhile, in ranges as an object store would be asked for them."""
+    """Record the sizes of the ranges that are read from Parquet files in the block, as requests to an object store."""
     read: list[int] = []
     plain = objects.open_parquet
 

@@ -1,8 +1,11 @@
-"""Where the time goes from a commit to its version in Dagster's UI: with a Spark for each run, a warm one, and none.
+"""Seconds of each step from a commit to its version in Dagster's UI, with three ways to run Spark.
 
-`dagster dev` runs with sensor, queue and webserver; a small Delta table is committed to, and the webserver is asked,
-ten times a second, until it tells of the new version. `METASTORE_BENCH_WARM=cold,remote,auto` are the ways to measure,
-and `METASTORE_BENCH_COMMITS=3` the commits of each; the median is told.
+`dagster dev` runs with sensor, queue and webserver. After a commit to a small Delta table, the webserver is asked ten
+times a second until it shows the new version. The ways are `cold` (each run starts Spark), `remote` (a running Spark
+server) and `auto` (no Spark). Environment variables:
+
+- `METASTORE_BENCH_WARM`: the ways to measure, by default `cold,remote,auto`.
+- `METASTORE_BENCH_COMMITS`: the number of commits of each way, by default 3. The result is their median.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from deltalake import write_deltalake
 from benchmarks.report import Row
 
 GOALS = {"cold": 10.0, "remote": 5.0, "auto": 5.0}
-"""Seconds from the run's start to the version in the UI."""
+"""The most seconds from the start of the run to the version in the UI, by way."""
 _SETTINGS = {"cold": "", "remote": 'spark: {spark.remote: "local[*]"}', "auto": "engine: auto"}
 _REPOSITORY = Path(__file__).parents[1]
 _QUERY = """{ assetOrError(assetKey: {path: ["sales", "sales_statistics"]}) { ... on Asset {
@@ -41,18 +44,18 @@ _STEPS = {
     "launched": "in the queue",
     "started": "a process, Dagster, and the definitions",
     "step": "Dagster's start of the step",
-    "plan": "the configuration, and what the run is for",
-    "profile": "what changed, and a session of Spark",
-    "reduce": "reading what came",
-    "publish": "merging, and the lists",
+    "plan": "loading the configuration, and deciding what to do",
+    "profile": "finding the changes, and a session of Spark",
+    "reduce": "reading the new rows",
+    "publish": "merging, and value counts",
     "version": "writing the version",
-    "seen": "telling Dagster",
+    "seen": "reporting to Dagster",
 }
-"""What a run has to do until each moment, in this order."""
+"""For each moment, in order of time: the work between the moment before and it."""
 
 
 def run() -> list[Row]:
-    """The median of each way against its goal."""
+    """Compare the median of each way with its goal."""
     ways = os.environ.get("METASTORE_BENCH_WARM", "cold,remote,auto").split(",")
     commits = int(os.environ.get("METASTORE_BENCH_COMMITS", "3"))
     measured = {way: _measure(way, commits) for way in ways}
@@ -83,7 +86,7 @@ def _measure(way: str, commits: int) -> list[dict[str, float]]:
         _commit(folder, 0)
         with _dagster(folder) as port, DagsterInstance.from_config(str(folder / "home")) as instance:
             _await_version(port, 1)
-            # What is warm in none of the ways, as the operating system's files, is now.
+            # The first commit only fills caches of the operating system, and is not in the result.
             found = [_once(folder, instance, port, number) for number in range(2, commits + 3)]
         return found[1:]
 
@@ -151,7 +154,11 @@ def _dagster(folder: Path) -> Iterator[int]:
 
 
 def _await_version(port: int, version: int) -> float:
-    """When the webserver told of it."""
+    """Wait until the webserver shows the version. Return the time.
+
+    Raises:
+        TimeoutError: If it does not show it within ten minutes.
+    """
     ends = time.monotonic() + 600
     while time.monotonic() < ends:
         if _read_port(port) == version:
