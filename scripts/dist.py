@@ -22,13 +22,16 @@ from scripts.matrix.environments import REPOSITORY, find_python
 _PACKAGE = "metastore_assets"
 _TUTORIAL = REPOSITORY / "docs" / "tutorial" / "getting-started.md"
 _NEXT_PYTHON = "3.14"
-"""Tried where a machine has it; it gets a classifier when the tutorial has worked there."""
+"""A Python version that is tried if the machine has it. It gets a classifier once the tutorial works with it."""
 _PYTHON_CLASSIFIER = "Programming Language :: Python :: 3."
 _LOCATION = f"import {_PACKAGE}; print({_PACKAGE}.__file__)"
 
 
 def main() -> int:
-    """Build and check. Exit status 1 if a check fails; a Python that this machine lacks is reported and skipped."""
+    """Build and check the archives. Return the exit status: 1 if a check fails.
+
+    A Python version that this machine lacks is reported and skipped.
+    """
     parser = argparse.ArgumentParser(prog="make dist", description=__doc__)
     parser.add_argument("pythons", nargs="*", metavar="3.x", help="only these Python versions")
     parser.add_argument("--folder", type=Path, default=REPOSITORY / "dist", help="where the archives are written")
@@ -37,7 +40,7 @@ def main() -> int:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pythons = arguments.pythons or [*supported_pythons(project), _NEXT_PYTHON]
     shutil.rmtree(arguments.folder, ignore_errors=True)
-    # Without an option uv builds the wheel from the sdist, so that the sdist has to be complete.
+    # Without --wheel and --sdist, uv builds the wheel from the sdist. So an incomplete sdist is an error.
     _run(_tool("uv"), "build", "--quiet", "--out-dir", str(arguments.folder), str(REPOSITORY))
     (wheel,), (sdist,) = arguments.folder.glob("*.whl"), arguments.folder.glob("*.tar.gz")
     problems = [*content_problems(wheel), *metadata_problems(read_metadata(wheel), project)]
@@ -83,7 +86,7 @@ def supported_pythons(project: dict[str, Any]) -> list[str]:
 
 
 def content_problems(wheel: Path) -> list[str]:
-    """Return how the files of a wheel differ from the package's files in git, with the links resolved."""
+    """Return how the files of a wheel differ from the package's files in git, with symbolic links resolved."""
     tracked = _run("git", "-C", str(REPOSITORY), "ls-files", _PACKAGE, "resources", "sensors").split()
     expected = {
         path if path.startswith(f"{_PACKAGE}/") else f"{_PACKAGE}/{path}"
@@ -107,7 +110,12 @@ def read_metadata(wheel: Path) -> email.message.Message:
 
 
 def metadata_problems(metadata: email.message.Message, project: dict[str, Any]) -> list[str]:
-    """Return which fields of a wheel's metadata are missing or differ from pyproject.toml."""
+    """Return problems of a wheel's metadata: fields that are missing or differ from pyproject.toml.
+
+    Args:
+        metadata: The core metadata of the wheel.
+        project: The table `project` of pyproject.toml.
+    """
     required = ("Summary", "Author", "License-Expression", "License-File", "Requires-Python", "Keywords", "Classifier")
     problems = [f"the metadata has no {field}" for field in required if not metadata.get_all(field)]
     if metadata["Version"] != project["version"]:
@@ -121,7 +129,10 @@ def metadata_problems(metadata: email.message.Message, project: dict[str, Any]) 
 
 
 def changelog_problems(changelog: str, version: str) -> list[str]:
-    """Return what the changelog lacks for a release: one heading of the version with an ISO date, the newest one."""
+    """Return problems of the changelog for a release of a version.
+
+    The first heading with a version must be of this version, and all versions must have ISO dates, newest first.
+    """
     headings = re.findall(r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\S+))?$", changelog, re.MULTILINE)
     released = [(name, day) for name, day in headings if name != "Unreleased"]
     if not released or released[0][0] != version:
@@ -138,7 +149,7 @@ def try_tutorial(wheel: Path, python: str) -> tuple[str, bool]:
     """Install a wheel with all extras into an empty environment, and run the tutorial in a folder outside of git.
 
     Returns:
-        What happened, and False if something failed. A Python version that this machine lacks is no failure.
+        A text about the result, and whether it is a success. A Python version that this machine lacks is a success.
     """
     with tempfile.TemporaryDirectory(prefix="metastore-dist-") as folder:
         home, work = Path(folder) / "environment", Path(folder) / "work"
@@ -167,7 +178,11 @@ def _tool(name: str) -> str:
 
 
 def _run(*command: str, folder: Path = REPOSITORY) -> str:
-    """Run a command without the Python settings of this shell. Returns its output; a failure has its stderr."""
+    """Run a command without Python's environment variables. Return its standard output.
+
+    Raises:
+        subprocess.CalledProcessError: If it fails. The error has its standard error.
+    """
     hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "METASTORE_CONFIG")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     return subprocess.run(

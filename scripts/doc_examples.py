@@ -1,6 +1,6 @@
-"""The examples of a documentation page. `python doc_examples.py PAGE` runs them in the working folder.
+"""Run the examples of a documentation page in the working folder: `python doc_examples.py PAGE`.
 
-Only the standard library is imported, so that an environment with nothing but the package runs this file.
+Only the standard library is imported, so that this file runs in an environment that has only the package.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BLOCK = re.compile(r"(?P<run><!-- run -->\n)?^```(?P<language>\w+)\n(?P<code>.*
 
 
 class CodeBlock(NamedTuple):
-    """A fenced block of a page."""
+    """A fenced code block of a page."""
 
     language: str
     code: str
@@ -26,16 +26,16 @@ class CodeBlock(NamedTuple):
 
 
 def code_blocks(page: Path) -> Iterator[CodeBlock]:
-    """Yield the fenced blocks of a page in their order."""
+    """Yield the fenced code blocks of a page in their order."""
     for match in _BLOCK.finditer(page.read_text(encoding="utf-8")):
         yield CodeBlock(match["language"], match["code"], match["run"] is not None)
 
 
 def run_shell(code: str, folder: Path) -> None:
-    """Run shell commands with the commands of this Python environment first on PATH.
+    """Run shell commands in a folder, with the programs of this Python environment first on PATH.
 
     Raises:
-        AssertionError: A command failed; the message has the code and its output.
+        AssertionError: If a command fails. The message has the code and its output.
     """
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
@@ -54,9 +54,16 @@ def run_shell(code: str, folder: Path) -> None:
 
 
 def run_page(page: Path, folder: Path) -> int:
-    """Run the marked examples of a page one after the other. Returns how many there are.
+    """Run the examples of a page that are marked with `<!-- run -->`, one after the other.
 
-    All Python examples share their names, like one Python session. They run in the working folder of this process.
+    All Python examples share their variables, like one Python session. They run in the working folder of this process.
+
+    Args:
+        page: The Markdown file.
+        folder: The folder in which shell examples run.
+
+    Returns:
+        The number of examples that ran.
     """
     names: dict[str, object] = {}
     count = 0

@@ -1,4 +1,4 @@
-"""An S3 server on the loopback address, in a process of its own, whose buckets live as long as it does."""
+"""An S3 server on the loopback address, in a separate process. Its buckets are in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from typing import Any
 
 @contextmanager
 def s3_server(module: str = "scripts.s3_server", *arguments: str) -> Iterator[str]:
-    """The endpoint of a new server, which ends with the block. `module` is one that prints its port, and ends with its
-    standard input."""
+    """Start a server in a new process, yield its endpoint URL, and stop it after the block.
+
+    Args:
+        module: The module to run. It prints its port on the first line, and ends when its standard input is closed.
+        arguments: Arguments of the module.
+    """
     command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
     with subprocess.Popen(
         command,
@@ -39,7 +43,7 @@ def _serve() -> None:
     application, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
 
     def one_at_a_time(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-        # S3 decides a conditional put at one moment; moto looks first and stores then.
+        # A conditional put is atomic in S3. In moto, checking and storing are two steps, so requests run one at a time.
         with turn:
             return list(application(environ, start_response))
 

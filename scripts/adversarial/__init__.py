@@ -1,1 +1,1 @@
-"""Tables that other libraries write and that readers are easily wrong about, and what has to be told of each."""
+"""Tables, written by other libraries, that readers easily get wrong, with the expected result of profiling each."""

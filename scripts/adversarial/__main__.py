@@ -1,4 +1,4 @@
-"""Write every case, profile it, and say what came out: `python -m scripts.adversarial [TEXT]`."""
+"""Write and profile every adversarial table, and print unexpected results: `python -m scripts.adversarial [TEXT]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.adversarial.judge import judge, selected
 
 
 def main() -> int:
-    """Exit status 0 when every case comes out as expected."""
+    """Judge the cases. Return the exit status: 1 if a case does not have its expected outcome."""
     parser = argparse.ArgumentParser(prog="python -m scripts.adversarial", description=__doc__)
     parser.add_argument("only", nargs="?", default="", metavar="TEXT", help="cases whose name has this in it")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""A case: a table that a foreign writer makes, and what has to be said of it."""
+"""A case: a table that another library writes, and the expected result of profiling it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from scripts.realtables.compare import is_about
 
 _TIME = re.compile(r"((?:.+T)?\d\d:\d\d:\d\d)(\.\d+)?(?:Z|\+00:00)?")
 _JSON_INTEGER = 2**53 - 1
-"""Integers beyond are told as texts: JSON readers would round them."""
+"""Larger integers are strings in the JSON output, because JSON readers would round them."""
 
 Columns = Mapping[str, Any]
-"""What a table holds: lists of Python values by column."""
+"""The rows of a table: a list of Python values for each column."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """No numbers are to be given, but an error that has all these words in it."""
+    """The expectation that profiling fails with an error that contains all these words."""
 
     words: tuple[str, ...]
 
@@ -35,46 +35,54 @@ class Refused:
 
 @dataclass(frozen=True)
 class Written:
-    """What a writer made."""
+    """A written table, and how to profile it."""
 
     expected: Columns | Refused
     path: str = ""
-    """The location to be profiled, relative to the case's folder."""
+    """The location to profile, relative to the case's folder."""
     options: tuple[str, ...] = ()
     """Options of `metastore profile`."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One table."""
+    """One table to write and profile."""
 
     name: str
-    """`group/name`, unique."""
+    """The unique name, such as `delta/checkpoint`."""
     writer: str
+    """The library or program that writes the table, such as `PyArrow`."""
     special: str
-    """What is special about it, for people."""
+    """What is special about the table. It is shown in the documentation."""
     write: Callable[[Path], Written | Columns | Refused] = field(repr=False)
+    """Write the table into an empty folder. Rows or `Refused` mean that the folder is profiled without options."""
 
     @property
     def group(self) -> str:
-        """Under which heading it is shown."""
+        """The first part of the name, such as `delta`."""
         return self.name.partition("/")[0]
 
-    def made(self, folder: Path) -> Written:
-        """Write the table into an empty folder."""
+    def write_into(self, folder: Path) -> Written:
+        """Create a folder, and write the table into it."""
         folder.mkdir(parents=True)
         written = self.write(folder)
         return written if isinstance(written, Written) else Written(written)
 
 
 CASES: dict[str, Case] = {}
-"""All cases by name, in the order in which they are declared."""
+"""All cases by name, in the order of their definition."""
 
 Write = Callable[[Path], Written | Columns | Refused]
 
 
 def case(name: str, writer: str, special: str) -> Callable[[Write], Write]:
-    """Register a function as the writer of a case."""
+    """Register the decorated function as the `write` of a new case.
+
+    Args:
+        name: The unique name of the case, such as `delta/checkpoint`.
+        writer: The library or program that writes the table.
+        special: What is special about the table.
+    """
 
     def register(write: Write) -> Write:
         if name in CASES:
@@ -86,40 +94,45 @@ def case(name: str, writer: str, special: str) -> Callable[[Write], Write]:
 
 
 def differences(answer: Mapping[str, Any], expected: Columns) -> list[str]:
-    """What `metastore profile --json` says otherwise than the values do; empty when nothing.
+    """Return how a profile differs from the rows of its table. An empty list means it is correct.
 
-    Compares row count, columns, nulls, NaNs, distinct values and bounds. Nested columns count by their nulls alone;
-    an estimate of distinct values, which says that it is one, is right within its error.
+    Row count, columns, nulls, NaNs, distinct values, minima and maxima are compared; of nested columns, only nulls. A
+    number of distinct values that is marked as an estimate may differ by its error.
+
+    Args:
+        answer: The profile, as `metastore profile --json` prints it.
+        expected: The rows of the table.
     """
-    told = {column["column"]: column for column in answer["columns"]}
+    profiled = {column["column"]: column for column in answer["columns"]}
     rows = max(map(len, expected.values()), default=0)
     found = [] if answer["row_count"] == rows else [f"{answer['row_count']} rows, not {rows}"]
-    found += [f"{name} is not there" for name in expected if name not in told]
-    # What is below a list or a struct has a row of its own.
-    found += [f"{name} should not be there" for name in told if name.partition(".")[0] not in expected]
-    for name in expected.keys() & told.keys():
-        for key, value in _known(list(expected[name])).items():
-            if key == "distinct_count" and is_about(told[name], value):
+    found += [f"{name} is not there" for name in expected if name not in profiled]
+    # The fields of lists and structs are columns of the profile, too, such as `s.x`.
+    found += [f"{name} should not be there" for name in profiled if name.partition(".")[0] not in expected]
+    for name in expected.keys() & profiled.keys():
+        for key, value in _statistics(list(expected[name])).items():
+            if key == "distinct_count" and is_about(profiled[name], value):
                 continue
-            if plain(told[name][key]) != value:
-                found.append(f"{name}: {key} is {told[name][key]!r}, not {value!r}")
+            if plain(profiled[name][key]) != value:
+                found.append(f"{name}: {key} is {profiled[name][key]!r}, not {value!r}")
     return found
 
 
-def _known(values: list[Any]) -> dict[str, Any]:
-    """What is to be told: plain Python that shares nothing with what it judges.
+def _statistics(values: list[Any]) -> dict[str, Any]:
+    """Compute the expected statistics of a column in plain Python, without code of the package.
 
-    NaN counts as one distinct value and is no minimum or maximum; −0.0 is 0.0; texts are ordered by their UTF-8 bytes.
+    All NaNs are one distinct value, and are neither minimum nor maximum. −0.0 equals 0.0. Texts are ordered by their
+    UTF-8 bytes.
     """
-    kept = [value for value in values if value is not None]
-    known: dict[str, Any] = {"null_count": len(values) - len(kept)}
-    if any(isinstance(value, dict | list) for value in kept):
-        return known
-    finite = sorted((value for value in kept if not _is_nan(value)), key=_order)
-    nans = len(kept) - len(finite)
-    if any(isinstance(value, float) for value in kept):
-        known["nan_count"] = nans
-    return known | {
+    not_null = [value for value in values if value is not None]
+    statistics: dict[str, Any] = {"null_count": len(values) - len(not_null)}
+    if any(isinstance(value, dict | list) for value in not_null):
+        return statistics
+    finite = sorted((value for value in not_null if not _is_nan(value)), key=_order)
+    nans = len(not_null) - len(finite)
+    if any(isinstance(value, float) for value in not_null):
+        statistics["nan_count"] = nans
+    return statistics | {
         "distinct_count": len({_order(value) for value in finite}) + bool(nans),
         "minimum": plain(finite[0]) if finite else None,
         "maximum": plain(finite[-1]) if finite else None,
@@ -137,7 +150,11 @@ def _order(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value of Python or of JSON in one form: times without zone, and without the zeros that end a fraction."""
+    """Return a value of Python or JSON in a form that can be compared.
+
+    Times have no UTC zone and no trailing zeros in their fraction. Infinities, bytes, decimals and large integers are
+    strings.
+    """
     if isinstance(value, float):
         return value + 0.0 if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}[value]
     if isinstance(value, bytes):

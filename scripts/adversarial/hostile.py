@@ -1,4 +1,4 @@
-"""Files that claim more than they hold, or hold more than they should."""
+"""Files that claim more than they contain, or contain more than a reader should accept."""
 
 from __future__ import annotations
 

@@ -220,8 +220,8 @@ def _(folder: Path) -> Written:
     after = table.schema().as_arrow()
     rows = {"id": [2], "s": [{"c": 2, "b": None, "d": 2.5}], "l": [[{"x": None, "y": "n"}]]}
     table.append(pa.table(rows, after))
-    told = {"id": [1, 2], "s": [{}, {}], "s.c": [1, 2], "s.b": ["x", None], "s.d": [None, 2.5], "l": [[], []]}
-    return Written(told, "t")
+    expected = {"id": [1, 2], "s": [{}, {}], "s.c": [1, 2], "s.b": ["x", None], "s.d": [None, 2.5], "l": [[], []]}
+    return Written(expected, "t")
 
 
 @case("iceberg/object-storage", "pyiceberg", "data files under hashed folders, metadata under a folder of another name")

@@ -1,4 +1,4 @@
-"""Profiles what the cases write, and judges what is told."""
+"""Profile the tables of the cases, and compare the results with the expected ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _GROUPS = ("text_files", "typed_files", "delta_tables", "iceberg_tables", "place
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one case."""
+    """The result of one case."""
 
     case: Case
     expected: str
     """`exact` or `refused`."""
     outcome: str
-    """`exact`, `refused`, `wrong`; or `refused otherwise`, by an error that does not say what it should."""
+    """`exact`, `refused`, `wrong`, or `refused otherwise`: the error does not contain the expected words."""
     detail: str
+    """The error, or the differences from the expected rows. It is empty if the outcome is `exact`."""
 
     @property
     def as_expected(self) -> bool:
@@ -35,15 +36,15 @@ class Verdict:
 
 
 def selected(text: str = "") -> list[Case]:
-    """The cases whose name has `text` in it."""
+    """Return the cases whose name contains a text."""
     for group in _GROUPS:
         import_module(f"scripts.adversarial.{group}")
     return [case for name, case in CASES.items() if text in name]
 
 
 def judge(cases: Sequence[Case], folder: Path) -> list[Verdict]:
-    """Write each case into a folder of its own below `folder`, profile it as users do, and compare."""
-    written = {case.name: case.made(folder / case.name) for case in cases}
+    """Write each case into a separate folder in `folder`, profile it with the command line, and compare."""
+    written = {case.name: case.write_into(folder / case.name) for case in cases}
     by_options: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:
         by_options.setdefault(written[case.name].options, []).append(case)
@@ -56,7 +57,7 @@ def judge(cases: Sequence[Case], folder: Path) -> list[Verdict]:
 
 
 def profiles(uris: Sequence[str], options: Sequence[str]) -> list[dict[str, Any]]:
-    """What one `metastore profile --json` says of each location."""
+    """Return the profile of each location, from one call of `metastore profile --json`."""
     command = [sys.executable, "-m", "metastore_assets", "profile", "--json", *options]
     done = subprocess.run([*command, *uris], capture_output=True, text=True, check=False)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -66,7 +67,14 @@ def profiles(uris: Sequence[str], options: Sequence[str]) -> list[dict[str, Any]
 
 
 def verdict(case: Case, written: Written, answer: dict[str, Any], uri: str) -> Verdict:
-    """Compare what was told with what was expected."""
+    """Compare a profile with the expectation.
+
+    Args:
+        case: The case.
+        written: The table of the case.
+        answer: The profile as JSON, with the key `error` if profiling failed.
+        uri: The location that was profiled. Errors show only its last part.
+    """
     expected = written.expected
     if isinstance(expected, Refused):
         if "error" not in answer:

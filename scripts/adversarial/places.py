@@ -1,4 +1,4 @@
-"""Folders that are part of a table, or that hold several, and files that are no data."""
+"""Locations that are only a part of a table, contain several tables, or contain files that are not data."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _TITLES = {
 
 
 def section(verdicts: Sequence[Verdict]) -> str:
-    """The section in Markdown: a table per group of cases."""
+    """Return the section in Markdown, with a table for each group of cases."""
     lines = [
         "## Adversarial tables",
         "",

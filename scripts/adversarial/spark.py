@@ -1,4 +1,4 @@
-"""A Spark session to write with."""
+"""The Spark session that writes tables of cases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def get_spark_session() -> SparkSession:
-    """The running session, or a new one, in UTC."""
+    """Return the running session or a new one, with UTC as its time zone."""
     from metastore_assets.spark.session import SparkLog
     from metastore_assets.spark.session import get_spark_session as running
 

@@ -1,4 +1,4 @@
-"""`make demo`: a lakehouse, commits to it, and what is recomputed after each; `make demo-s3`: the same in S3.
+"""`make demo`: a lakehouse, commits to it, and the statistics recomputed after each; `make demo-s3`: the same in S3.
 
 Everything is written to ./demo (./demo-s3), which is removed first. Ends with status 1 when a refresh recomputed anything but
 what its commit changed, or when the Metastore's numbers are not those of a scan.
@@ -27,14 +27,14 @@ from scripts.demo.instance import DemoInstance, demo_instance
 from scripts.demo.lakehouse import Lakehouse
 from scripts.demo.progress import working
 from scripts.demo.report import Reporter
-from scripts.demo.verify import kept, scanned_lineitem, scanned_orders
+from scripts.demo.verify import scanned_lineitem, scanned_orders, stored_facts
 
 _SCALE = 0.1
 _FACTS = {"lineitem": ("l_partkey", "l_extendedprice"), "orders": ("o_custkey", "o_totalprice")}
 
 
 _MEDIANS = {"lineitem": "l_shipdate", "orders": "o_orderdate"}
-"""Columns of which a quantile is shown before and after each commit."""
+"""The column of each table whose median is shown before and after each commit."""
 
 
 class Demo:
@@ -49,7 +49,7 @@ class Demo:
         self._agree = True
 
     def run(self, scale: float) -> bool:
-        """All of it; whether everything came out as it should."""
+        """Run all parts. Return whether all results are as expected."""
         started = time.monotonic()
         self._build(scale)
         with ExitStack() as stack:
@@ -112,19 +112,28 @@ class Demo:
             self._bucket.follow()
 
     def _search(self, bucket: Bucket) -> None:
-        """The credentials are in nothing that was written: events, logs, configuration, versions, profiles."""
+        """Check that nothing written contains the credentials: events, logs, configuration, versions, profiles."""
         self._report.heading("6. The secret key, looked for in everything that was written")
-        looked, found = bucket.told(self._folder)
+        looked, found = bucket.find_secret(self._folder)
         self._report.line(f"{looked:,} objects and files  {f'it is in {found}' if found else '✓'}")
         self._agree &= not found
 
     def _median(self, name: str) -> Quantile:
-        """The median of a column of a table, as its lists tell it now."""
+        """Return the median of the table's column in `_MEDIANS`, from the latest version."""
         metastore = Metastore(self._config.root, storage_options=self._config.storage_options)
         return metastore.table(name).quantile(_MEDIANS[name], 0.5)
 
     def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:
-        """Evaluate a sensor and execute what it asks for; what that changed, None when it asked for nothing."""
+        """Evaluate a table's sensor, and execute the runs that it requests.
+
+        Args:
+            instance: The Dagster instance.
+            table: The name of the table.
+            title: The name of the commit in the output.
+
+        Returns:
+            What the runs changed, or None if the sensor requested no run.
+        """
         versions = VersionStore(ObjectStore(self._config.root, self._config.storage_options), table)
         before = versions.latest()
         started = time.monotonic()
@@ -149,12 +158,12 @@ class Demo:
         self._report.heading("4. The same numbers as a full scan by other engines")
         scans = {"lineitem": scanned_lineitem, "orders": scanned_orders}
         for table, (distinct, total) in _FACTS.items():
-            found = kept(self._config, table, distinct, total)
+            found = stored_facts(self._config, table, distinct, total)
             with self._working(f"scanning {table}"):
                 scanned = scans[table](self._lakehouse, distinct, total)
             rows, values, summed = found
-            told = f"{rows:,} rows, {values:,} distinct {distinct}, sum of {total} {summed:,}"
-            self._report.line(f"{table:<8}  {told}  {'✓' if found == scanned else f'but a scan finds {scanned}'}")
+            text = f"{rows:,} rows, {values:,} distinct {distinct}, sum of {total} {summed:,}"
+            self._report.line(f"{table:<8}  {text}  {'✓' if found == scanned else f'but a scan finds {scanned}'}")
             self._agree &= found == scanned
 
     def _look(self) -> None:
@@ -170,7 +179,7 @@ class Demo:
 
 
 def main() -> int:
-    """Run the demo; the exit status."""
+    """Run the demo. Return the exit status: 1 if a result is not as expected."""
     parser = argparse.ArgumentParser(prog="make demo")
     parser.add_argument("--scale", type=float, default=_SCALE, help="TPC-H scale; 1 is 6 million line items")
     parser.add_argument("--s3", action="store_true", help="tables and root in a bucket of a server that is started")

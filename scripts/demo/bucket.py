@@ -1,4 +1,4 @@
-"""The demo's lakehouse in S3: a server on the loopback address, a bucket that follows the local tables, and one secret."""
+"""The demo's lakehouse in S3: a local server, a bucket with copies of the local tables, and a secret key."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from scripts.s3_server import s3_server
 _BUCKET = "lakehouse"
 _REGION = "us-east-1"
 _ENDPOINT, _ID, _SECRET = "DEMO_S3_ENDPOINT", "DEMO_S3_KEY_ID", "DEMO_S3_SECRET"
-"""Variables that the configuration refers to."""
+"""Names of environment variables that the configuration refers to."""
 
 
 class Bucket:
-    """Holds what a local folder holds, after each `follow`."""
+    """A bucket that has the same files as a local folder after each `follow`."""
 
     def __init__(self, folder: Path, endpoint: str) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class Bucket:
         self._client.create_bucket(Bucket=_BUCKET)
 
     def follow(self) -> None:
-        """Put what is new, a commit's log after its data, and delete what is gone."""
+        """Upload new and changed files, and delete the objects of deleted files. Delta logs follow their data files."""
         files = {str(path.relative_to(self._folder)): path for path in self._folder.rglob("*") if path.is_file()}
         now = {key: (path.stat().st_size, path.stat().st_mtime_ns) for key, path in files.items()}
         for key in sorted(now, key=lambda key: ("_delta_log" in key, key)):
@@ -47,8 +47,12 @@ class Bucket:
             self._client.delete_object(Bucket=_BUCKET, Key=f"lake/{key}")
         self._there = now
 
-    def told(self, folder: Path) -> tuple[int, list[str]]:
-        """How many objects and files below the folder there are, and which of them hold the secret."""
+    def find_secret(self, folder: Path) -> tuple[int, list[str]]:
+        """Search all objects of the bucket and all files in a folder for the secret key.
+
+        Returns:
+            The number of objects and files, and the names of those that contain it.
+        """
         secret = os.environ[_SECRET].encode()
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=_BUCKET)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
@@ -59,7 +63,7 @@ class Bucket:
 
 @contextmanager
 def demo_bucket(folder: Path) -> Iterator[Bucket]:
-    """A bucket for the tables in `folder`/lake, and a configuration for them there, which is that of this process."""
+    """Make a bucket for the tables in `folder`/lake, and make a configuration of them the one of this process."""
     with s3_server() as endpoint:
         os.environ |= {_ENDPOINT: endpoint, _ID: "demo", _SECRET: secrets.token_urlsafe(32)}
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What one refresh did, told from the two versions before and after it."""
+"""The changes of one refresh, computed from the versions before and after it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,31 @@ class Change:
     version: int
     row_count: int
     rows_more: int
-    """Rows more than before; negative when they became fewer."""
+    """By how much the number of rows increased; negative if it decreased."""
     added: int
-    """Fragments of the table that it did not have before."""
+    """Fragments (data files) that the table did not have before."""
     read: int
-    """Those of them whose rows had to be read; the others' profiles were still there from an earlier version."""
+    """Added fragments whose rows were read. The other ones still had profiles from an earlier version."""
     removed: int
     kept: int
     recomputed: frozenset[str]
     """Keys of the partitions whose profile was computed for this version."""
     dropped: frozenset[str]
-    """Keys of the partitions that are gone."""
+    """Keys of the removed partitions."""
     partitions: int
     """Number of partitions after the change."""
     lists: ValueCountChanges | None
-    """Values that are listed otherwise."""
+    """Changes of the value counts. None means they were rebuilt, so that the changes are unknown."""
 
 
 def change_between(store: ObjectStore, before: Version | None, after: Version) -> Change:
-    """What it took to get from one version (None: from nothing) to the next."""
+    """Return the difference between two versions of a table.
+
+    Args:
+        store: The folder of the table.
+        before: The earlier version, or None if `after` is the first one.
+        after: The later version.
+    """
     old = {fragment.id for fragment in before.fragments} if before else set()
     known = old | ({retired.fragment.id for retired in before.retired} if before else set())
     new = {fragment.id for fragment in after.fragments}

@@ -1,4 +1,4 @@
-"""The commits of the demo, one after the other, each with the partitions that it changes."""
+"""The commits of the demo in their order, with the partitions that each changes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Commit:
     table: str
     title: str
     changed: tuple[str, ...]
-    """Keys of the partitions that have other rows after it."""
+    """Keys of the partitions whose rows it changes."""
     apply: Callable[[Lakehouse], object]
     removed: tuple[str, ...] = ()
-    """Keys of the partitions that are gone after it."""
+    """Keys of the partitions that it removes."""
 
 
 def _month(month: str) -> str:

@@ -1,4 +1,4 @@
-"""A Dagster instance of the demo's own: the sensors are evaluated, and the runs that they ask for executed, in it."""
+"""The demo's separate Dagster instance, in which it evaluates sensors and executes the requested runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class DemoInstance:
-    """The instance with the definitions of `metastore.yaml`. It does when told what a daemon does every 30 seconds."""
+    """The instance with the definitions of `metastore.yaml`. Ticks and runs happen when its methods are called."""
 
     def __init__(self, instance: DagsterInstance, definitions: Definitions) -> None:
         self._instance = instance
@@ -35,7 +35,7 @@ class DemoInstance:
         self._cursors: dict[str, str | None] = {}
 
     def tick(self, table: str) -> list[RunRequest]:
-        """Evaluate the table's sensor once; the runs that it asks for."""
+        """Evaluate the table's sensor once. Return the runs that it requests."""
         name = f"{identifier(table)}_commits"
         sensor = self._definitions.resolve_sensor_def(name)
         context: SensorEvaluationContext = build_sensor_context(
@@ -51,21 +51,21 @@ class DemoInstance:
         return list(data.run_requests or ())
 
     def execute(self, table: str, request: RunRequest) -> None:
-        """Execute one run in this process. Raises what the run raises."""
+        """Execute one run in this process. Errors of the run are raised."""
         job = self._definitions.resolve_job_def(f"{identifier(table)}_refresh")
         tags = {**request.tags, "dagster/sensor_name": f"{identifier(table)}_commits", "dagster/run_key": request.run_key or ""}
         job.execute_in_process(run_config={**_QUIET, **request.run_config}, instance=self._instance, tags=tags)
 
     def runs(self) -> int:
-        """Number of runs that succeeded."""
+        """Return the number of runs that succeeded."""
         return sum(run.status == DagsterRunStatus.SUCCESS for run in self._instance.get_runs())
 
 
 @contextmanager
 def demo_instance(home: Path) -> Iterator[DemoInstance]:
-    """A new instance in the folder `home`, which becomes DAGSTER_HOME. What Spark writes goes to a file there.
+    """Make an instance in the new folder `home`, which becomes DAGSTER_HOME. Spark's log is a file there.
 
-    The runs share one Spark session, because they share a process. Those that a daemon launches start their own.
+    All runs share one Spark session, because they share a process. A run launched by a daemon starts a new session.
     """
     home.mkdir(parents=True)
     (home / "dagster.yaml").write_text(_QUIET_SETTINGS + _SETTINGS.read_text(encoding="utf-8"), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The picture in README.md, from what the demo printed:
+"""Make the picture in README.md from the output of the demo:
 
 FORCE_COLOR=1 make demo | .venv/bin/python -m scripts.demo.picture docs/demo.svg
 """
@@ -19,7 +19,7 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def picture(printed: str) -> str:
-    """An SVG of the first parts of the demo's output and of one of its tables. Loads no fonts from elsewhere."""
+    """Return an SVG of parts 1 to 3 of the demo's output, and of `metastore show`. It loads no fonts from the web."""
     parts = re.split(r"(?m)^(?=(?:\x1b\[1m)?[1-9]\. )", printed)
     shown = [part for part in parts if re.match(r"(?:\x1b\[1m)?[123]\. ", part)]
     table = next(part for part in re.split(r"(?m)^(?=.*\$ metastore)", parts[-1]) if "$ metastore show" in part)
@@ -29,7 +29,7 @@ def picture(printed: str) -> str:
 
 
 def main() -> None:
-    """Read what the demo printed from stdin, without the lines that say it goes on."""
+    """Write the picture of the output on stdin, without progress lines, to the file of the first argument."""
     lines = [line for line in sys.stdin if not re.search(r" … .*\d s$", line)]
     Path(sys.argv[1]).write_text(picture("".join(lines)), encoding="utf-8")
 

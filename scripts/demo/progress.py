@@ -1,4 +1,4 @@
-"""Says that long work goes on: a line with a spinner on a terminal, a line every few seconds elsewhere."""
+"""Progress of long work: a line with a spinner on a terminal, or else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ _SECONDS = 10.0
 
 @contextmanager
 def working(console: Console, text: str, measure: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Show `text`, how long it has taken, and what `measure` says, inside the block."""
+    """Show progress during the block.
+
+    Args:
+        console: Where it is shown.
+        text: The name of the work.
+        measure: Returns more text for each progress line.
+    """
     started = time.monotonic()
     done = threading.Event()
     status = console.status(f"{text} …") if sys.stdout.isatty() else None

@@ -1,4 +1,4 @@
-"""What the demo prints."""
+"""The output of the demo."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _HEAD = (
 
 
 class Reporter:
-    """Prints to stdout, with colours on a terminal."""
+    """Prints to stdout, with colors on a terminal."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
 
     def heading(self, text: str) -> None:
-        """The title of the next part."""
+        """Print the title of the next part."""
         self.console.print()
         self.console.print(Text(text, style="bold"))
 
     def line(self, text: str) -> None:
-        """One line of plain text."""
+        """Print one line of plain text."""
         self.console.print(Text(f"  {text}"))
 
     def table_head(self) -> None:
-        """The headings over the lines of `refreshed`."""
+        """Print the headings above the lines of `refreshed`."""
         for line in _HEAD:
             self.console.print(Text(line, style="dim"))
 
     def refreshed(self, table: str, title: str, change: Change, seconds: float) -> None:
-        """One line on what a refresh did."""
+        """Print one line about the changes of a refresh."""
         line = Text(f"  {table:<8}  {title:<24}  {change.rows_more:>+8,}  ")
         line.append(f"{change.added:>5} {change.removed:>5} {change.kept:>5} {change.read:>5}", style="cyan")
         line.append(f"  {f'{len(change.recomputed)} of {change.partitions}':>10}", style="green")
@@ -52,12 +52,12 @@ class Reporter:
         self.console.print(line)
 
     def median(self, table: str, column: str, before: Quantile, now: Quantile) -> None:
-        """One line on what a commit did to the median of a column."""
-        told = f"stays {now.value}" if now.value == before.value else f"{before.value} → {now.value}"
-        self.console.print(Text(f"  {'':<8}  median of {table}.{column}, {now.guarantee}: {told}", style="dim"))
+        """Print one line about the median of a column before and after a commit."""
+        change = f"stays {now.value}" if now.value == before.value else f"{before.value} → {now.value}"
+        self.console.print(Text(f"  {'':<8}  median of {table}.{column}, {now.guarantee}: {change}", style="dim"))
 
     def unexpected(self, commit: Commit, change: Change | None) -> None:
-        """The refresh did not recompute what the commit changed."""
+        """Print that a refresh did not recompute exactly the partitions that the commit changed."""
         recomputed, dropped = (change.recomputed, change.dropped) if change else ((), ())
         self.console.print(
             f"  expected: {', '.join(commit.changed) or 'none'} recomputed, {', '.join(commit.removed) or 'none'} gone; "
@@ -67,7 +67,7 @@ class Reporter:
         )
 
     def command(self, arguments: Sequence[str]) -> None:
-        """Run a `metastore` command, as a reader may do, under the line that does it."""
+        """Print a `metastore` command, then run it."""
         self.console.print()
         self.console.print(Text(f"  $ metastore {' '.join(arguments)}", style="bold cyan"))
         sys.stdout.flush()

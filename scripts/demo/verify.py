@@ -1,4 +1,4 @@
-"""The Metastore's numbers beside those of engines that read the tables from end to end."""
+"""Row counts, distinct counts and sums: from the Metastore, and from engines that scan the tables."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ Facts = tuple[int, int, Decimal]
 """Rows, distinct values of one column, sum of another."""
 
 
-def kept(config: MetastoreConfig, table: str, distinct: str, total: str) -> Facts:
-    """As the Metastore keeps them."""
+def stored_facts(config: MetastoreConfig, table: str, distinct: str, total: str) -> Facts:
+    """Return the facts of a table from its latest version.
+
+    Args:
+        config: The configuration.
+        table: The name of the table.
+        distinct: The column whose distinct values are counted.
+        total: The column whose values are summed.
+    """
     lookup = Metastore(config.root, storage_options=config.storage_options).table(table)
     first, second = lookup.statistics([distinct, total])
     if first.distinct_count is None or second.sum is None:
@@ -26,7 +33,7 @@ def kept(config: MetastoreConfig, table: str, distinct: str, total: str) -> Fact
 
 
 def scanned_lineitem(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
-    """As Delta's own query engine finds them, deletion vectors applied."""
+    """Return the facts of `lineitem`, as deltalake's query engine computes them. It applies deletion vectors."""
     query = f"select count(*), count(distinct {distinct}), sum({total}) from t"
     result = QueryBuilder().register("t", DeltaTable(lakehouse.lineitem)).execute(query).read_all()
     rows, values, summed = (column[0].as_py() for column in pa.table(result).columns)
@@ -34,7 +41,7 @@ def scanned_lineitem(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
 
 
 def scanned_orders(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
-    """As DuckDB finds them in the files."""
+    """Return the facts of `orders`, as DuckDB computes them from the files."""
     query = f"select count(*), count(distinct {distinct}), sum({total}) from read_parquet(?)"
     rows, values, summed = duckdb.execute(query, [f"{lakehouse.orders}/**/*.parquet"]).fetchall()[0]
     return rows, values, summed

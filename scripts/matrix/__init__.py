@@ -1,1 +1,1 @@
-"""Tries the package in environments with the lowest and the newest supported versions, and some between."""
+"""Checks of the package in environments with the lowest, newest and other supported versions of dependencies."""

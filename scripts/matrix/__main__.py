@@ -1,4 +1,4 @@
-"""`make test-matrix`: try every environment, and write the outcome into docs/reference/supported-versions.md."""
+"""`make test-matrix`: check every environment, and write the outcomes into docs/reference/supported-versions.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.matrix.environments import CACHE, ENVIRONMENTS, NAMED, REPOSITORY, Environment, made, versions
+from scripts.matrix.environments import (
+    CACHE,
+    ENVIRONMENTS,
+    NAMED,
+    REPOSITORY,
+    Environment,
+    temporary_environment,
+    versions,
+)
 
 _PAGE = REPOSITORY / "docs" / "reference" / "supported-versions.md"
 _BEGIN, _END = "<!-- written by make test-matrix -->", "<!-- end -->"
@@ -20,11 +28,16 @@ _CHECKS = ("imports", "Dagster", "lookups", "command line", "real tables", "Spar
 
 
 def main() -> int:
-    """Exit status 1 when a check fails in any environment. What is refused in a clear message does not fail."""
+    """Check the environments. Return the exit status: 1 if a check fails in any environment.
+
+    A feature that is refused with a clear message is not a failure.
+    """
     names = [environment.name for environment in ENVIRONMENTS]
     parser = argparse.ArgumentParser(prog="make test-matrix", description=__doc__)
     parser.add_argument("only", nargs="*", metavar="NAME", help=f"these environments only: {', '.join(names)}")
-    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".cache" / "matrix", help="where they are made")
+    parser.add_argument(
+        "--folder", type=Path, default=REPOSITORY / ".cache" / "matrix", help="folder of the environments"
+    )
     parser.add_argument("--write", action="store_true", help=f"write the outcome into {_PAGE.name}")
     arguments = parser.parse_args()
     if unknown := set(arguments.only) - set(names):
@@ -35,7 +48,7 @@ def main() -> int:
         if arguments.only and environment.name not in arguments.only:
             continue
         try:
-            with made(environment, arguments.folder) as python:
+            with temporary_environment(environment, arguments.folder) as python:
                 outcomes = _outcomes(python)
                 rows[environment.name] = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
         except LookupError as error:
@@ -55,7 +68,7 @@ def main() -> int:
 
 
 def _outcomes(python: Path) -> dict[str, tuple[str, str]]:
-    """Run the checks in an environment. Returns the outcome and the detail of each."""
+    """Run the checks in an environment. Return the outcome and the detail of each check, by its name."""
     outcomes = dict.fromkeys(_CHECKS, ("fails", "the checks ended before it"))
     environment = {
         **os.environ,
@@ -69,8 +82,8 @@ def _outcomes(python: Path) -> dict[str, tuple[str, str]]:
         )
     for line in ended.stdout.splitlines():
         if line.startswith('{"check"'):
-            told = json.loads(line)
-            outcomes[told["check"]] = (told["outcome"], told["detail"])
+            result = json.loads(line)
+            outcomes[result["check"]] = (result["outcome"], result["detail"])
     if any(outcome == "fails" for outcome, _ in outcomes.values()):
         print(ended.stderr[-4000:], file=sys.stderr)
     return outcomes
@@ -83,7 +96,7 @@ def _row(environment: Environment, python: Path, outcomes: dict[str, str]) -> st
 
 
 def _write(rows: Mapping[str, str]) -> None:
-    """Write the rows of the environments that were tried into the table of the page, and leave its other rows."""
+    """Write rows into the table of the page, by name of the environment. Rows of other environments stay."""
     header = f"| environment | Python | {' | '.join([*NAMED, *_CHECKS])} |"
     before, _, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
     written, _, after = rest.partition(_END)

@@ -1,6 +1,6 @@
 """The checks of one environment. `python -m scripts.matrix.checks FOLDER` prints a line of JSON for each.
 
-Nothing here needs pytest, so that only what users install is installed.
+They do not need pytest, so that the environment has only the packages that users install.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _ONLY_WITH = {
     "metastore_assets.scan.spark_source": "pyspark.sql.datasource",
     "metastore_assets.spark.local_channel": "pyspark.sql.connect.local_server",
 }
-"""Modules that need a module which older versions of a package lack."""
+"""Modules of the package that are imported only if another module exists: older versions of PySpark lack it."""
 _TABLES_PER_FORMAT = 8
 
 
 class Refused(Exception):
-    """Raised when a feature is refused in one clear message."""
+    """Raised if a feature is refused with a clear message."""
 
 
 def check_imports(folder: Path) -> None:
-    """Every module can be imported."""
+    """Check that every module can be imported."""
     import metastore_assets
 
     for module in pkgutil.walk_packages(metastore_assets.__path__, "metastore_assets."):
@@ -50,7 +50,7 @@ def check_imports(folder: Path) -> None:
 
 
 def check_dagster(folder: Path) -> None:
-    """Definitions load, a sensor requests a run, the run publishes and reports, and the next tick requests nothing."""
+    """Check that a sensor requests a run, that the run reports all partitions, and that no second run is requested."""
     from dagster import DagsterInstance, build_sensor_context
 
     _write_sales(folder, "auto")
@@ -72,7 +72,7 @@ def check_dagster(folder: Path) -> None:
 
 
 def check_lookups(folder: Path) -> None:
-    """The numbers are those of the rows."""
+    """Check lookups against the known rows."""
     from metastore_assets import open_table
 
     table = open_table(str(folder / "metastore"), "sales", table_locations=[str(folder / "sales")])
@@ -84,13 +84,13 @@ def check_lookups(folder: Path) -> None:
 
 
 def check_command_line(folder: Path) -> None:
-    """Commands answer."""
+    """Check that some commands succeed."""
     for arguments in (("show", "sales"), ("top", "sales", "shop"), ("sql", "select count(*) from sales.statistics")):
         _metastore(folder, *arguments, "--json")
 
 
 def check_real_tables(folder: Path) -> None:
-    """Some real tables of each format are profiled as they are known to be, or refused."""
+    """Check that no profile of some real tables of each format is wrong."""
     source = Path(os.environ["METASTORE_REALTABLES"])
     if not source.is_dir():
         raise Refused("the real tables are not there")
@@ -107,14 +107,14 @@ def check_real_tables(folder: Path) -> None:
 
 
 def check_spark(folder: Path) -> None:
-    """A local Spark profiles a table."""
+    """Check that a local Spark session profiles a table."""
     _write_sales(folder, "spark")
     _metastore(folder, "refresh", "sales", "--json")
     check_lookups(folder)
 
 
 def check_warm_spark(folder: Path) -> None:
-    """A Spark Connect server of this machine starts, profiles a table, and stops; or is refused."""
+    """Check that a local Spark Connect server starts, profiles a table, and stops, or is refused."""
     _metastore(folder, "spark-server", "start")
     try:
         _write_sales(folder, "spark", rows=5)
@@ -126,7 +126,7 @@ def check_warm_spark(folder: Path) -> None:
 
 
 def check_data_source(folder: Path) -> None:
-    """`spark.read.format("metastore")` reads the rows; or is refused."""
+    """Check that `spark.read.format("metastore")` reads the rows, or is refused."""
     program = (
         "from pyspark.sql import SparkSession; from metastore_assets.scan import register\n"
         "from metastore_assets.errors import MetastoreError\n"
@@ -195,7 +195,7 @@ def _expect(condition: bool, message: str) -> None:
 
 
 def main() -> None:
-    """Run all checks, each whatever became of the others."""
+    """Run all checks, even if some of them fail."""
     folder = Path(sys.argv[1])
     for name, check in CHECKS.items():
         outcome, detail = "works", ""
@@ -203,7 +203,7 @@ def main() -> None:
             check(folder)
         except Refused as error:
             outcome, detail = "refused", str(error)
-        except Exception as error:  # noqa: BLE001 (an outcome, whatever it is)
+        except Exception as error:  # noqa: BLE001 (any error is an outcome)
             outcome, detail = "fails", f"{type(error).__name__}: {error}"
             traceback.print_exc()
         print(json.dumps({"check": name, "outcome": outcome, "detail": " ".join(detail.split())[:600]}), flush=True)

@@ -1,4 +1,4 @@
-"""Which environments are tried, and how one is made."""
+"""The checked environments, and how one is installed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 NAMED = ("dagster", "pyspark", "pyarrow", "polars", "deltalake", "pyiceberg", "pydantic", "numpy", "duckdb")
-"""Packages whose versions the report names."""
+"""Packages whose versions are shown in the report."""
 CACHE = "uv"
-"""Name of the folder that has uv's cache, beside the environments."""
+"""Name of the folder with uv's cache, next to the environments."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What is installed, besides what follows from it."""
+    """A Python version, and the versions of the packages in pyproject.toml."""
 
     name: str
     python: str
+    """The Python version, such as `3.12`."""
     lowest: bool = False
-    """Whether each package of pyproject.toml has its lowest version, instead of its newest."""
+    """Whether each package of pyproject.toml has its lowest version instead of its newest."""
     pins: Mapping[str, str] = field(default_factory=dict)
-    """By package, the requirement that replaces the range of pyproject.toml."""
+    """Additional version constraints by package, such as `==1.12.*`."""
 
 
 ENVIRONMENTS = (
@@ -47,19 +48,19 @@ ENVIRONMENTS = (
 
 
 @contextmanager
-def made(environment: Environment, folder: Path) -> Iterator[Path]:
-    """Make an environment with `uv` in a folder of its own, and remove it afterwards. Yields its Python.
+def temporary_environment(environment: Environment, folder: Path) -> Iterator[Path]:
+    """Install an environment with `uv`, yield its Python interpreter, and remove the environment after the block.
 
-    An environment takes more than a gigabyte, and resolving one that needs an older PySpark several more.
-    Downloads are cached in `folder`; of those for earlier environments, only packages built from source stay there.
+    An environment takes more than a gigabyte, and resolving one with an older PySpark takes several more. Downloads are
+    cached in `folder`. Before the next environment, they are deleted, except packages that were built from source.
 
     Args:
         environment: The environment.
-        folder: The folder in which all environments and the cache are made.
+        folder: The folder of all environments and the cache.
 
     Raises:
-        LookupError: This machine has no such Python.
-        subprocess.CalledProcessError: The packages cannot be resolved or installed; its output says why.
+        LookupError: If this machine does not have the Python version.
+        subprocess.CalledProcessError: If the packages cannot be resolved or installed. Its output has the reason.
     """
     home = folder / environment.name
     interpreter = str(find_python(environment.python))
@@ -74,7 +75,7 @@ def made(environment: Environment, folder: Path) -> Iterator[Path]:
         _uv(
             folder,
             *("pip", "install", "--quiet", "--python", str(python), "--resolution", resolution),
-            # Sources of old releases often do not build any more. PySpark has no wheels.
+            # Old releases often cannot be built from source any more, so only wheels are used. PySpark has no wheels.
             *("--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "metastore-assets"),
             *("--constraint", str(pins), "--editable", f"{REPOSITORY}[all]"),
         )
@@ -84,12 +85,12 @@ def made(environment: Environment, folder: Path) -> Iterator[Path]:
 
 
 def find_python(version: str) -> Path:
-    """Return an interpreter of a Python version such as `3.12`, on PATH or among those that pyenv has installed.
+    """Return an interpreter of a Python version such as `3.12`, from PATH or from the versions that pyenv installed.
 
-    A shim of pyenv on PATH that selects no version is passed over.
+    Interpreters that do not run are ignored, such as shims of pyenv without a selected version.
 
     Raises:
-        LookupError: This machine has none.
+        LookupError: If this machine has no such interpreter.
     """
     folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
@@ -104,7 +105,7 @@ def find_python(version: str) -> Path:
 
 
 def versions(python: Path) -> dict[str, str]:
-    """Return the versions of `NAMED` in an environment."""
+    """Return the versions of the packages in `NAMED`, by package, from an environment's Python interpreter."""
     program = "import importlib.metadata as m, sys; print('\\n'.join(m.version(name) for name in sys.argv[1:]))"
     found = subprocess.run(
         [str(python), "-P", "-c", program, *NAMED], capture_output=True, text=True, check=True

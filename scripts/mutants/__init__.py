@@ -1,1 +1,1 @@
-"""Mistakes put into the produce/reduce layer on purpose, to see that the property of its tests finds each."""
+"""Mutation tests of the produce layer: known mistakes are put into its code, and its property test must find each."""

@@ -1,4 +1,4 @@
-"""`make mutants`: put each mistake into a copy of the code, and see that the property of tests/produce finds it."""
+"""`make mutants`: put each mistake into a copy of the code, and check that the property test in tests/produce fails."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ _REPOSITORY = Path(__file__).parents[2]
 
 
 def main() -> int:
-    """Exit status 0 when the code as it is passes, and every mutant is found."""
+    """Run the property test on all mutants.
+
+    Returns:
+        The exit status: 1 if the unchanged code fails, or if a mutant passes.
+    """
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--graphs", type=int, default=400, help="random graphs until a mutant counts as not found")
     parser.add_argument("--control", type=int, default=25, help="random graphs that the code as it is has to pass")
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name has this in it")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = hunted(Path(folder) / "control", None, arguments.control)
+        found = failing_graph(Path(folder) / "control", None, arguments.control)
         if found:
             print(f"the code as it is fails already: {found}", file=sys.stderr)
             return 1
@@ -35,33 +39,54 @@ def main() -> int:
 
 
 def judge(mutants: Sequence[Mutant], folder: Path, graphs: int) -> list[Mutant]:
-    """The mutants that were not found. Tells of each as it comes."""
+    """Test mutants, and print the result of each.
+
+    Args:
+        mutants: The mutants.
+        folder: A folder for copies of the code.
+        graphs: The number of random graphs after which a mutant counts as not found.
+
+    Returns:
+        The mutants that were not found.
+    """
     survivors = []
     for number, mutant in enumerate(mutants):
-        found = hunted(folder / str(number), mutant, graphs)
+        found = failing_graph(folder / str(number), mutant, graphs)
         if not found:
             survivors.append(mutant)
         print(f"{'found   ' if found else 'SURVIVES'} {mutant.name}{f' ({found})' if found else ''}", flush=True)
     return survivors
 
 
-def hunted(folder: Path, mutant: Mutant | None, graphs: int) -> str:
-    """What the property says of the code with a mistake; empty when all graphs pass."""
+def failing_graph(folder: Path, mutant: Mutant | None, graphs: int) -> str:
+    """Run the property test on a copy of the code.
+
+    Args:
+        folder: The new folder of the copy.
+        mutant: The mistake in the copy, or None for the unchanged code.
+        graphs: The number of random graphs.
+
+    Returns:
+        The message about the first graph that fails. It is empty if all graphs pass.
+
+    Raises:
+        RuntimeError: If the test cannot run.
+    """
     package = folder / "metastore_assets"
     shutil.copytree(_REPOSITORY / "metastore_assets", package, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "tests").symlink_to(_REPOSITORY / "tests")
     if mutant is not None:
         mutant.apply(package)
-    # The folder comes first in the path, before the package as it is installed.
+    # PYTHONPATH comes before the installed package.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "tests.produce.search_failing_graph", str(package), str(graphs)]
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    told = ended.stdout.strip()
-    if ended.returncode not in (0, 1) or (ended.returncode == 1) != told.startswith("graph "):
-        raise RuntimeError(f"the hunt itself failed with status {ended.returncode}:\n{ended.stderr}")
-    if "NameError" in told:
-        raise RuntimeError(f"the mistake uses a name that the code does not have: adapt the mutant\n{told}")
-    return told
+    message = ended.stdout.strip()
+    if ended.returncode not in (0, 1) or (ended.returncode == 1) != message.startswith("graph "):
+        raise RuntimeError(f"the test itself failed with status {ended.returncode}:\n{ended.stderr}")
+    if "NameError" in message:
+        raise RuntimeError(f"the mistake uses a name that the code does not have: adapt the mutant\n{message}")
+    return message
 
 
 if __name__ == "__main__":

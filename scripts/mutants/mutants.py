@@ -1,4 +1,4 @@
-"""The mistakes: exact pieces of the code, and what is put in their place."""
+"""The mistakes: snippets of the code, and their replacements."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 class SnippetNotFoundError(Exception):
-    """Raised when the code has changed, and a mutant has to be written anew."""
+    """Raised if the code does not contain a mutant's snippet exactly once. The mutant must be adapted."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake."""
+    """One mistake in the code."""
 
     name: str
     module: str
@@ -21,7 +21,11 @@ class Mutant:
     replacement: str
 
     def apply(self, package: Path) -> None:
-        """Make the mistake in a copy of the package. Raises SnippetNotFoundError."""
+        """Make the mistake in a copy of the package.
+
+        Raises:
+            SnippetNotFoundError: If the module does not contain the snippet exactly once.
+        """
         path = package / "produce" / f"{self.module}.py"
         text = path.read_text()
         if text.count(self.snippet) != 1:

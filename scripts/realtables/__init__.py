@@ -1,1 +1,1 @@
-"""Profiles tables that real engines wrote, and compares what comes out with what is known of them."""
+"""Profile tables that real engines wrote, and compare the results with the truth: statistics from other readers."""

@@ -20,11 +20,16 @@ from scripts.realtables.tables import RealTable, real_tables
 
 _REPOSITORY = Path(__file__).parents[2]
 _LEAST = 0.97
-"""Share of the tables that must be exact."""
+"""The least share of tables whose profile must be exact."""
 
 
 def main() -> int:
-    """Exit status 0 when no table is wrong, at most 3 % are refused, and adversarial ones come out as expected."""
+    """Judge all tables, and write the page.
+
+    Returns:
+        The exit status: 1 if a real table is wrong, more than 3 % are refused, or an adversarial table has not its
+        expected outcome. 2 if the folder of real tables does not exist.
+    """
     parser = argparse.ArgumentParser(prog="make formats", description=__doc__)
     parser.add_argument("--tables", type=Path, default=_REPOSITORY.parent / "shared" / "realtables", metavar="FOLDER")
     parser.add_argument("--only", default="", metavar="TEXT", help="tables whose name has this in it; writes no page")
@@ -53,7 +58,7 @@ def main() -> int:
 
 
 def judge(tables: Sequence[RealTable]) -> list[Result]:
-    """What comes out of each table: without any help at first, and where that fails, told where its files lie now."""
+    """Profile each table without options. Where that is not exact, try again with the path mapping, if there is one."""
     results = {table.name: _result(table, answer, False) for table, answer in _profiled(tables, {})}
     moved = [table for table in tables if table.path_mapping and results[table.name].outcome != "exact"]
     path_mapping = {recorded: now for table in moved for recorded, now in table.path_mapping}
@@ -62,7 +67,7 @@ def judge(tables: Sequence[RealTable]) -> list[Result]:
 
 
 def _profiled(tables: Sequence[RealTable], path_mapping: dict[str, str]) -> list[tuple[RealTable, dict[str, Any]]]:
-    """The answer of one `metastore profile` of all tables, in their order."""
+    """Return each table with its profile as JSON, from one call of `metastore profile`."""
     if not tables:
         return []
     options = [part for recorded, now in path_mapping.items() for part in ("--path-mapping", f"{recorded}={now}")]

@@ -1,4 +1,4 @@
-"""The page that says, table by table and feature by feature, what was read exactly and what was refused."""
+"""The page docs/reference/real-tables.md: the outcome of each real table and of each feature."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of one table."""
+    """The result of one table."""
 
     table: RealTable
     outcome: str
     """A key of `_NOTES`."""
     detail: str
-    """Why it was refused, or what differs."""
+    """The error, or the differences from the truth."""
     relocated: bool
-    """Whether it had to be told where the table's files lie now."""
+    """Whether the table was profiled with `--path-mapping`."""
 
 
 def page(results: Sequence[Result]) -> str:
-    """The page in Markdown."""
+    """Return the page in Markdown."""
     lines = [
         "# What is read exactly",
         "",
@@ -65,9 +65,9 @@ def _section(results: Sequence[Result]) -> list[str]:
     lines += ["", "| table | what is special | rows | result |", "|---|---|--:|---|"]
     for result in sorted(results, key=lambda result: result.table.name):
         rows = result.table.truth.get("row_count", "")
-        told = result.outcome if result.outcome == "exact" else f"**{result.outcome}**: {_cell(result.detail)}"
+        outcome = result.outcome if result.outcome == "exact" else f"**{result.outcome}**: {_cell(result.detail)}"
         moved = " (with `--path-mapping`)" if result.relocated else ""
-        lines.append(f"| `{_name(result)}` | {_cell(result.table.features)} | {rows} | {told}{moved} |")
+        lines.append(f"| `{_name(result)}` | {_cell(result.table.features)} | {rows} | {outcome}{moved} |")
     return lines
 
 

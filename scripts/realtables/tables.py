@@ -1,4 +1,4 @@
-"""The real tables: where each lies, what is special about it, and what it is known to hold."""
+"""The collection of real tables: location, features and true statistics of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 KINDS = {"listing": "files"}
-"""What the folder of real tables calls a format, where the Metastore's name is another."""
+"""The Metastore's name of a format, by its name in the collection, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -17,18 +17,25 @@ class RealTable:
     """One table of the collection."""
 
     name: str
-    """`format/name`, unique."""
+    """The unique name, `FORMAT/NAME`."""
     format: str
     features: str
+    """What is special about the table, separated by `;`."""
     uri: str
-    """Where it lies now, unpacked."""
+    """The folder with the unpacked table."""
     path_mapping: tuple[tuple[str, str], ...]
-    """Location prefixes that its metadata recorded, and the folders they are now."""
+    """Pairs of a location prefix in the table's metadata and the folder that now has these files."""
     truth: dict[str, Any]
+    """Statistics of the table from other readers. With the key `error`, no reader can read the table."""
 
 
 def real_tables(folder: Path, unpacked: Path) -> list[RealTable]:
-    """All tables of the collection in `folder`; those in archives are unpacked into `unpacked`."""
+    """Return all tables of a collection.
+
+    Args:
+        folder: The folder of the collection.
+        unpacked: A folder into which tables in archives are unpacked.
+    """
     return [_table(folder, unpacked, entry) for entry in json.loads((folder / "manifest.json").read_text())]
 
 

@@ -1,1 +1,1 @@
-"""Reference pages that are generated: the configuration from its models, the command line from its commands."""
+"""Generated reference pages: configuration, command line, JSON schemas and Python API."""
