@@ -65,7 +65,7 @@ def run() -> list[Row]:
 
 
 def measure(fragments: int) -> list[Row]:
-    """Build a table of so many fragments, and measure the lookups."""
+    """Build a table with a number of fragments, and measure the lookups."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
@@ -138,7 +138,7 @@ def _measure(
 
 
 def publish(store: ObjectStore, fragments: int) -> None:
-    """Publish a table with so many fragments, and with a profile for each partition."""
+    """Publish a table with a number of fragments, and with a profile for each partition."""
     objects = store.child(_TABLE)
     profiles = [partitions.write_profile(objects, _profiled_rows(seed)) for seed in range(_PROFILES)]
     entries = [
@@ -180,7 +180,7 @@ def _profiled_rows(seed: int) -> pa.Table:
 
 
 def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
-    """Write the index of so many fragments in lots."""
+    """Write the index of a number of fragments. Their rows are generated in batches."""
     lots = (index_rows(start, min(start + _LOT, fragments)) for start in range(0, fragments, _LOT))
     return update_index(store, None, lots, KeyChanges(range(fragments), (), fragments))
 
@@ -188,7 +188,7 @@ def write_index(store: ObjectStore, fragments: int) -> SegmentFiles:
 def index_rows(start: int, end: int) -> IndexRows:
     """Return the index rows of numbered fragments, in the order of their keys.
 
-    `part` is the number of the partition. `at` ascends, and `id` and `name` are drawn.
+    `part` is the number of the partition. `at` ascends, and `id` and `name` are random.
     """
     numbers = np.arange(start, end)
     draw = np.random.default_rng(start)

@@ -146,7 +146,7 @@ class SyntheticTable(ABC):
         COMMITS[kind](self)
 
     def append(self, days: Iterable[int]) -> None:
-        """Add a file to each of these partitions."""
+        """Commit a new file in each of some partitions, given by their numbers."""
         self._apply(Change([self._new_file(day) for day in days]), "append")
 
     def delete_partition(self, day: int) -> None:
@@ -154,7 +154,7 @@ class SyntheticTable(ABC):
         self._apply(Change([], list(self.files_of(day))), "delete")
 
     def compact(self, days: Iterable[int]) -> None:
-        """Replace the files of each of these partitions by one."""
+        """Commit one file in place of all files, in each of some partitions, given by their numbers."""
         change = Change()
         for day in days:
             removed = list(self.files_of(day))

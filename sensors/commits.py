@@ -131,7 +131,10 @@ def commit_sensor(
 
 
 def _fits_loaded_assets(version: Version, names: TableNames, repository: RepositoryDefinition | None) -> bool:
-    """Return whether the asset for partitions in the loaded definitions is partitioned exactly if the table is."""
+    """Return whether both the table and its asset for partitions are partitioned, or neither is.
+
+    The asset is that of the loaded definitions. Without them, the result is True.
+    """
     assets = repository.assets_defs_by_key.get(names.partitions) if repository else None
     has_partitions = assets is not None and assets.specs_by_key[names.partitions].partitions_def is not None
     return repository is None or has_partitions == is_partitioned(version)

@@ -237,7 +237,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return None if self.tables is None or (self.tables and not names) else names
 
     def _configuration(self, path: Path) -> Configuration:
-        """Return the configuration: that of the file, or that of `root`, with the tables under `tables` added.
+        """Return the configuration from the file, or with `root` a new one, and add the tables under `tables`.
 
         Args:
             path: The folder of the component, or its file `defs.yaml`.

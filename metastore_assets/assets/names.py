@@ -74,22 +74,22 @@ class TableNames:
 
     @property
     def op(self) -> str:
-        """The op that refreshes the table."""
+        """The name of the op that refreshes the table."""
         return f"{self.identifier}_profile"
 
     @property
     def pool(self) -> str:
-        """The pool of the op. A limit of the pool is the maximum number of concurrent runs of the table."""
+        """The name of the op's pool. A limit of the pool is the maximum number of concurrent runs of the table."""
         return f"metastore_{self.identifier}"
 
     @property
     def job(self) -> str:
-        """The job that refreshes the table to its current snapshot."""
+        """The name of the job that refreshes the table to its current snapshot."""
         return f"{self.identifier}_refresh"
 
     @property
     def sensor(self) -> str:
-        """The sensor that detects commits to the table."""
+        """The name of the sensor that detects commits to the table."""
         return f"{self.identifier}_commits"
 
     @property

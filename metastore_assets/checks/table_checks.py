@@ -226,7 +226,7 @@ def missing_table_reason(error: TableNotFoundError) -> str:
 
 
 def _read_metadata(read: Callable[[], T]) -> T | Finding:
-    """Call `read`, which reads the table's metadata, and return its result. If it raises, return a finding about that.
+    """Call `read`, which reads the table's metadata, and return its result. If it raises, return a finding.
 
     The finding is `failed` if the table no longer exists, and otherwise `unknown`.
     """

@@ -54,7 +54,7 @@ def draw_column_heading(page: Page, column: Answer) -> None:
 
 
 def draw_keys(page: Page, keys: Sequence[str], sign: str, style: str, *, verbose: bool) -> None:
-    """Draw a line for each partition key. Without `verbose`, of more than ten keys only the first and the last.
+    """Draw a line for each partition key. Without `verbose`, more than ten keys are reduced to the first and the last.
 
     Args:
         page: The page to draw on.

@@ -109,7 +109,7 @@ def raise_interrupt(error: Exception) -> None:
 
 
 def find_interrupt(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
-    """Return the KeyboardInterrupt or SystemExit that an error is or was caused by; None if there is none.
+    """Return the KeyboardInterrupt or SystemExit that caused an error, or the error if it is one; otherwise None.
 
     For example, an interrupted call to Spark raises another error, whose context is the interrupt.
     """

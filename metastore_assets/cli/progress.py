@@ -166,7 +166,7 @@ class ProgressLine:
         return grid
 
     def _show(self, stage: str, event: Event | None) -> None:
-        """Show a stage, with the counts of an event if there is one. Spark's earlier jobs no longer count."""
+        """Show a stage, with the counts of an event if there is one. Only Spark jobs that start later are counted."""
         is_new_stage = stage != self._stage_text
         if is_new_stage:
             self._counts_width = 0

@@ -130,7 +130,7 @@ class ExportedVersion:
 
     @cached_property
     def mark(self) -> ExportMark:
-        """The mark that the target stores beside the export."""
+        """The mark that identifies the exported version. The target stores it with the statistics."""
         version = self.version
         # The digest omits the number, so a version with the same content as the previous one is not exported again.
         # Otherwise, a catalog that reports each export as a commit would cause versions and exports without end.

@@ -291,7 +291,10 @@ class CatalogTarget(ExportTarget):
     def _remove_from_partitions(
         self, table: CatalogTable, names: Iterable[PartitionName], columns: Sequence[str]
     ) -> None:
-        """Remove our column statistics and properties from partitions. A changed `numRows` stays, with `totalSize`."""
+        """Remove our column statistics and properties from partitions.
+
+        If another program has changed `numRows` of a partition, its `numRows` and `totalSize` stay.
+        """
 
         def without_claims(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
             unclaimed = self._unclaimed(name, properties)

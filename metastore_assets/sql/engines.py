@@ -117,9 +117,11 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Load a view that a query names into DuckDB. A name of no view is ignored: DuckDB itself reports it as an error.
+    """Load a view that a query names into DuckDB.
 
-    Raises QueryError if the name is that of a view, and the schema is no published table.
+    If no view has the name, nothing is loaded, and DuckDB reports the error.
+
+    Raises QueryError if a view has the name, but no published table has the name of the schema.
 
     Args:
         connection: The connection.

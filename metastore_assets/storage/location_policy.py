@@ -245,7 +245,7 @@ def _path_mapping(table: TableConfig) -> PathMapping:
 def _table_address(table: Location) -> StorageAddress:
     """Return the address of a table's folder.
 
-    The account of an Azure URI that names none comes from the storage options, or else from the environment.
+    If an Azure URI does not name the account, it is taken from the storage options, or else from the environment.
     """
     options = {key.lower(): value for key, value in table.options}
     account = next((value for key, value in options.items() if key.endswith("account_name")), "")

@@ -63,7 +63,10 @@ class Bucket:
 
 @contextmanager
 def demo_bucket(folder: Path) -> Iterator[Bucket]:
-    """Make a bucket for the tables in `folder`/lake, and make a configuration of them the one of this process."""
+    """Start a server with a bucket for copies of the tables in `folder`/lake, and stop it after the block.
+
+    METASTORE_CONFIG of this process is set to a new configuration, whose tables and root are in the bucket.
+    """
     with s3_server() as endpoint:
         os.environ |= {_ENDPOINT: endpoint, _ID: "demo", _SECRET: secrets.token_urlsafe(32)}
         folder.mkdir(parents=True)

@@ -102,7 +102,7 @@ def init(
 
 
 def _parse_catalog(text: str) -> tuple[str, Any]:
-    """Parse `NAME=SETTINGS` to the name and the settings. Raises BadParameter if the settings are no YAML."""
+    """Parse `NAME=SETTINGS` to the name and the settings. Raises BadParameter if the settings are not valid YAML."""
     import yaml
 
     name, settings = parse_pair(text)
