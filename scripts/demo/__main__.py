@@ -1,7 +1,8 @@
-"""`make demo`: a lakehouse, commits to it, and the statistics recomputed after each; `make demo-s3`: the same in S3.
+"""The program of `make demo`, and of `make demo-s3`, which runs it in an S3 bucket.
 
-Everything is written to ./demo (./demo-s3), which is removed first. Ends with status 1 when a refresh recomputed anything but
-what its commit changed, or when the Metastore's numbers are not those of a scan.
+It builds a lakehouse, commits to it, and shows what each refresh recomputes. All files are in ./demo (./demo-s3), which
+is deleted first. The exit status is 1 if a refresh recomputed other partitions than its commit changed, or if the
+Metastore's numbers differ from those of a full scan.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pathlib import Path
 
 from metastore_assets.config import MetastoreConfig, config_path, load_config
 from metastore_assets.formats import open_table_format
-from metastore_assets.metastore import Metastore
 from metastore_assets.lookup.results import Quantile
+from metastore_assets.metastore import Metastore
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from scripts.demo.bucket import Bucket, demo_bucket
@@ -25,16 +26,16 @@ from scripts.demo.change import Change, change_between
 from scripts.demo.commits import COMMITS
 from scripts.demo.instance import DemoInstance, demo_instance
 from scripts.demo.lakehouse import Lakehouse
-from scripts.demo.progress import working
+from scripts.demo.progress import show_progress
 from scripts.demo.report import Reporter
-from scripts.demo.verify import scanned_lineitem, scanned_orders, stored_facts
+from scripts.demo.verify import scan_lineitem, scan_orders, stored_facts
 
 _SCALE = 0.1
 _FACTS = {"lineitem": ("l_partkey", "l_extendedprice"), "orders": ("o_custkey", "o_totalprice")}
-
+"""For each table, the columns whose distinct count and whose sum are compared with a full scan."""
 
 _MEDIANS = {"lineitem": "l_shipdate", "orders": "o_orderdate"}
-"""The column of each table whose median is shown before and after each commit."""
+"""For each table, the column whose median is shown before and after each commit."""
 
 
 class Demo:
@@ -49,7 +50,7 @@ class Demo:
         self._agree = True
 
     def run(self, scale: float) -> bool:
-        """Run all parts. Return whether all results are as expected."""
+        """Run all parts, and return whether all results were as expected."""
         started = time.monotonic()
         self._build(scale)
         with ExitStack() as stack:
@@ -58,18 +59,20 @@ class Demo:
             self._first_refresh(instance)
             self._commits(instance)
             self._report.line("")
-            self._report.line(f"{instance.runs()} runs, one per commit; each told Dagster of the partitions that changed.")
+            self._report.line(
+                f"{instance.run_count()} runs, one per commit. Each reported the changed partitions to Dagster."
+            )
         self._verify()
         self._look()
         if self._bucket is not None:
             self._search(self._bucket)
-        view = "" if self._bucket else " Dagster's view of it all:  make ui"
+        view = "" if self._bucket else " To see the result in Dagster's UI:  make ui"
         self._report.heading(f"Done in {time.monotonic() - started:.0f} s.{view}")
         return self._agree
 
     def _build(self, scale: float) -> None:
-        place = "a bucket" if self._bucket else "./demo/lake"
-        self._report.heading(f"1. A lakehouse in {place}, from TPC-H")
+        location = "a bucket" if self._bucket else "./demo/lake"
+        self._report.heading(f"1. Build a lakehouse from TPC-H in {location}")
         with self._working("generating"):
             self._lakehouse.generate(scale)
         with self._working("writing the tables"):
@@ -83,13 +86,15 @@ class Demo:
             self._report.line(f"{table.name:<8}  {kind}, {len(keys)} partitions, {size:.0f} MB")
 
     def _first_refresh(self, instance: DemoInstance) -> None:
-        self._report.heading("2. The sensors see two tables that nothing is known of; Dagster runs what they ask for")
+        self._report.heading(
+            "2. First refresh: the sensors find two new tables, and Dagster executes the requested runs"
+        )
         self._report.table_head()
         for table in self._config.tables:
-            self._sense(instance, table.name, "first look")
+            self._sense(instance, table.name, "first refresh")
 
     def _commits(self, instance: DemoInstance) -> None:
-        self._report.heading("3. Commits. After each one both sensors look again")
+        self._report.heading("3. Commits. After each one, both sensors are evaluated")
         self._report.table_head()
         for commit in COMMITS:
             before = self._median(commit.table)
@@ -100,40 +105,32 @@ class Demo:
             self._report.median(commit.table, _MEDIANS[commit.table], before, self._median(commit.table))
             change = changes.pop(commit.table)
             others = [name for name, other in changes.items() if other is not None]
-            if change is None or (change.recomputed, change.dropped) != (frozenset(commit.changed), frozenset(commit.removed)):
+            expected = (frozenset(commit.changed), frozenset(commit.removed))
+            if change is None or (change.recomputed, change.dropped) != expected:
                 self._report.unexpected(commit, change)
                 self._agree = False
             if others:
-                self._report.line(f"and a run of {', '.join(others)}, to which nothing was committed")
+                self._report.line(f"error: also a run of {', '.join(others)}, which had no commit")
                 self._agree = False
 
     def _committed(self) -> None:
         if self._bucket is not None:
-            self._bucket.follow()
+            self._bucket.synchronize()
 
     def _search(self, bucket: Bucket) -> None:
-        """Check that nothing written contains the credentials: events, logs, configuration, versions, profiles."""
-        self._report.heading("6. The secret key, looked for in everything that was written")
-        looked, found = bucket.find_secret(self._folder)
-        self._report.line(f"{looked:,} objects and files  {f'it is in {found}' if found else '✓'}")
-        self._agree &= not found
+        """Search events, logs, configuration, versions and profiles for the secret key."""
+        self._report.heading("6. Search all written objects and files for the secret key")
+        count, leaks = bucket.find_secret(self._folder)
+        self._report.line(f"{count:,} objects and files  {f'the key is in {leaks}' if leaks else '✓ none has the key'}")
+        self._agree &= not leaks
 
     def _median(self, name: str) -> Quantile:
-        """Return the median of the table's column in `_MEDIANS`, from the latest version."""
+        """Return the median of the table's column in `_MEDIANS`, from the newest version."""
         metastore = Metastore(self._config.root, storage_options=self._config.storage_options)
         return metastore.table(name).quantile(_MEDIANS[name], 0.5)
 
     def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:
-        """Evaluate a table's sensor, and execute the runs that it requests.
-
-        Args:
-            instance: The Dagster instance.
-            table: The name of the table.
-            title: The name of the commit in the output.
-
-        Returns:
-            What the runs changed, or None if the sensor requested no run.
-        """
+        """Evaluate a sensor and execute the requested runs. Return their effect; None if no run was requested."""
         versions = VersionStore(ObjectStore(self._config.root, self._config.storage_options), table)
         before = versions.latest()
         started = time.monotonic()
@@ -155,31 +152,35 @@ class Demo:
         return f"{done} fragments profiled"
 
     def _verify(self) -> None:
-        self._report.heading("4. The same numbers as a full scan by other engines")
-        scans = {"lineitem": scanned_lineitem, "orders": scanned_orders}
+        self._report.heading("4. Compare with a full scan by other engines")
+        scans = {"lineitem": scan_lineitem, "orders": scan_orders}
         for table, (distinct, total) in _FACTS.items():
-            found = stored_facts(self._config, table, distinct, total)
+            stored = stored_facts(self._config, table, distinct, total)
             with self._working(f"scanning {table}"):
                 scanned = scans[table](self._lakehouse, distinct, total)
-            rows, values, summed = found
-            text = f"{rows:,} rows, {values:,} distinct {distinct}, sum of {total} {summed:,}"
-            self._report.line(f"{table:<8}  {text}  {'✓' if found == scanned else f'but a scan finds {scanned}'}")
-            self._agree &= found == scanned
+            rows, values, summed = stored
+            facts = f"{rows:,} rows, {values:,} distinct {distinct}, sum of {total} {summed:,}"
+            self._report.line(
+                f"{table:<8}  {facts}  {'✓ equal' if stored == scanned else f'error: a scan has {scanned}'}"
+            )
+            self._agree &= stored == scanned
 
     def _look(self) -> None:
-        self._report.heading("5. What is known now, from the command line")
+        self._report.heading("5. Look at the statistics from the command line")
         self._report.command(["show", "lineitem"])
         self._report.command(["histogram", "lineitem", "l_extendedprice", "--bins", "20"])
         self._report.command(["top", "lineitem", "l_shipmode", "-n", "7"])
         self._report.command(["quantile", "lineitem", "l_quantity", "0.01", "0.5", "0.99"])
-        self._report.command(["top", "orders", "o_orderpriority", "--partition", "o_orderyear=1995/o_orderpriority=5-LOW"])
+        self._report.command(
+            ["top", "orders", "o_orderpriority", "--partition", "o_orderyear=1995/o_orderpriority=5-LOW"]
+        )
 
     def _working(self, text: str, measure: Callable[[], str] = lambda: "") -> AbstractContextManager[None]:
-        return working(self._report.console, text, measure)
+        return show_progress(self._report.console, text, measure)
 
 
 def main() -> int:
-    """Run the demo. Return the exit status: 1 if a result is not as expected."""
+    """Run the demo, and return the exit status."""
     parser = argparse.ArgumentParser(prog="make demo")
     parser.add_argument("--scale", type=float, default=_SCALE, help="TPC-H scale; 1 is 6 million line items")
     parser.add_argument("--s3", action="store_true", help="tables and root in a bucket of a server that is started")
@@ -192,7 +193,9 @@ def main() -> int:
     config = load_config()
     folder = config_path().parent / "demo"
     if Path(config.root) != folder / "metastore":
-        print(f"the demo removes and writes {folder}, but the root in {config_path()} is {config.root}", file=sys.stderr)
+        print(
+            f"the demo removes and writes {folder}, but the root in {config_path()} is {config.root}", file=sys.stderr
+        )
         return 1
     shutil.rmtree(folder, ignore_errors=True)
     return 0 if Demo(config, folder).run(arguments.scale) else 1

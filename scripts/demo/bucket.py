@@ -1,4 +1,4 @@
-"""The demo's lakehouse in S3: a local server, a bucket with copies of the local tables, and a secret key."""
+"""The demo's lakehouse in S3: a server on the loopback interface, with a bucket that mirrors the local tables."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from scripts.s3_server import s3_server
 _BUCKET = "lakehouse"
 _REGION = "us-east-1"
 _ENDPOINT, _ID, _SECRET = "DEMO_S3_ENDPOINT", "DEMO_S3_KEY_ID", "DEMO_S3_SECRET"
-"""Names of environment variables that the configuration refers to."""
+"""Environment variables that the configuration references."""
 
 
 class Bucket:
-    """A bucket that has the same files as a local folder after each `follow`."""
+    """A bucket with the files of a local folder, as of the last `synchronize`."""
 
     def __init__(self, folder: Path, endpoint: str) -> None:
         self._folder = folder
-        self._there: dict[str, tuple[int, int]] = {}
+        self._uploaded: dict[str, tuple[int, int]] = {}
         self._client: Any = boto3.client(
             "s3",
             endpoint_url=endpoint,
@@ -36,41 +36,41 @@ class Bucket:
         )
         self._client.create_bucket(Bucket=_BUCKET)
 
-    def follow(self) -> None:
-        """Upload new and changed files, and delete the objects of deleted files. Delta logs follow their data files."""
+    def synchronize(self) -> None:
+        """Upload new and changed files, logs of commits last, and delete the objects of deleted files."""
         files = {str(path.relative_to(self._folder)): path for path in self._folder.rglob("*") if path.is_file()}
-        now = {key: (path.stat().st_size, path.stat().st_mtime_ns) for key, path in files.items()}
-        for key in sorted(now, key=lambda key: ("_delta_log" in key, key)):
-            if self._there.get(key) != now[key]:
+        current = {key: (path.stat().st_size, path.stat().st_mtime_ns) for key, path in files.items()}
+        for key in sorted(current, key=lambda key: ("_delta_log" in key, key)):
+            if self._uploaded.get(key) != current[key]:
                 self._client.put_object(Bucket=_BUCKET, Key=f"lake/{key}", Body=files[key].read_bytes())
-        for key in self._there.keys() - now.keys():
+        for key in self._uploaded.keys() - current.keys():
             self._client.delete_object(Bucket=_BUCKET, Key=f"lake/{key}")
-        self._there = now
+        self._uploaded = current
 
     def find_secret(self, folder: Path) -> tuple[int, list[str]]:
-        """Search all objects of the bucket and all files in a folder for the secret key.
+        """Search all objects, and the files below a folder, for the secret key.
 
-        Returns:
-            The number of objects and files, and the names of those that contain it.
+        Returns (number of objects and files, those that contain the key).
         """
         secret = os.environ[_SECRET].encode()
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=_BUCKET)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
         files = [path for path in folder.rglob("*") if path.is_file()]
-        found = [key for key in keys if secret in self._client.get_object(Bucket=_BUCKET, Key=key)["Body"].read()]
-        return len(keys) + len(files), found + [str(path) for path in files if secret in path.read_bytes()]
+        leaks = [key for key in keys if secret in self._client.get_object(Bucket=_BUCKET, Key=key)["Body"].read()]
+        return len(keys) + len(files), leaks + [str(path) for path in files if secret in path.read_bytes()]
 
 
 @contextmanager
 def demo_bucket(folder: Path) -> Iterator[Bucket]:
-    """Start a server with a bucket for copies of the tables in `folder`/lake, and stop it after the block.
+    """Start the server, and make a configuration with the tables in the bucket the one of this process.
 
-    METASTORE_CONFIG of this process is set to a new configuration, whose tables and root are in the bucket.
+    Args:
+        folder: The new folder of the demo. Its folder `lake` is mirrored.
     """
     with s3_server() as endpoint:
         os.environ |= {_ENDPOINT: endpoint, _ID: "demo", _SECRET: secrets.token_urlsafe(32)}
         folder.mkdir(parents=True)
-        given = yaml.safe_load(config_path().read_text(encoding="utf-8"))
+        local = yaml.safe_load(config_path().read_text(encoding="utf-8"))
         access = {
             "aws_endpoint": f"${{{_ENDPOINT}}}",
             "aws_allow_http": "true",
@@ -80,9 +80,9 @@ def demo_bucket(folder: Path) -> Iterator[Bucket]:
         }
         tables = [
             {**table, "uri": f"s3://{_BUCKET}/lake/{table['name']}", "storage_options": access}
-            for table in given["tables"]
+            for table in local["tables"]
         ]
-        there = {**given, "root": f"s3://{_BUCKET}/metastore", "storage_options": access, "tables": tables}
-        (folder / "metastore.yaml").write_text(yaml.safe_dump(there, sort_keys=False), encoding="utf-8")
+        config = {**local, "root": f"s3://{_BUCKET}/metastore", "storage_options": access, "tables": tables}
+        (folder / "metastore.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
         os.environ[CONFIG_VARIABLE] = str(folder / "metastore.yaml")
         yield Bucket(folder / "lake", endpoint)

@@ -1,4 +1,4 @@
-"""The commits of the demo in their order, with the partitions that each changes."""
+"""The commits of the demo in their order, each with the partitions that it changes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Commit:
     table: str
     title: str
     changed: tuple[str, ...]
-    """Keys of the partitions whose rows it changes."""
+    """Keys of the partitions whose rows the commit changes."""
     apply: Callable[[Lakehouse], object]
     removed: tuple[str, ...] = ()
-    """Keys of the partitions that it removes."""
+    """Keys of the partitions that the commit removes."""
 
 
 def _month(month: str) -> str:

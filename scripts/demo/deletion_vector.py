@@ -1,7 +1,7 @@
-"""Delete rows of a Delta table by deletion vectors: the data files stay as they are.
+"""Deletion of rows of a Delta table by deletion vectors, without rewriting data files.
 
-The library deltalake reads and compacts deletion vectors but does not write them. Other engines do, so a lakehouse has
-them. This module writes the simplest form, a vector in the log itself.
+The Python package `deltalake` reads deletion vectors, but does not write them. The vectors written here are inline:
+stored in the log itself.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from deltalake import DeltaTable
 from pyroaring import BitMap64
 
 _MAGIC = 1681511377
-"""The first four bytes of a serialised set of row numbers, defined by the Delta protocol."""
+"""The magic number of a serialised set of row numbers in the Delta protocol."""
 _BASE85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
 def delete_rows(table: Path, partitions: Collection[dict[str, str]], condition: pc.Expression) -> int:
-    """Mark rows as deleted in one commit.
+    """Delete the rows of some partitions that match a condition, in one commit; return their number.
 
     Args:
-        table: The folder of the Delta table.
-        partitions: The partitions with the rows: values by partition column. Their files must have no deletion vector.
-        condition: The rows to delete.
-
-    Returns:
-        The number of deleted rows.
+        table: The folder of the table.
+        partitions: The values of each partition by column. Their files must not have a deletion vector.
+        condition: The condition.
     """
     delta = DeltaTable(table)
     actions: list[dict[str, object]] = []
@@ -49,14 +46,14 @@ def delete_rows(table: Path, partitions: Collection[dict[str, str]], condition: 
             actions += _replace(add, numbers)
     information = {"timestamp": _now(), "operation": "DELETE", "operationParameters": {"predicate": str(condition)}}
     lines = [json.dumps(action) for action in [{"commitInfo": information}, *actions]]
-    # Mode "x" fails if the file exists: the first writer of a version wins.
+    # "x": the protocol's rule that the first writer of a version wins.
     with open(table / "_delta_log" / f"{delta.version() + 1:020}.json", "x", encoding="utf-8") as log:
         log.write("\n".join(lines) + "\n")
     return deleted
 
 
 def _replace(add: dict[str, object], numbers: BitMap64) -> list[dict[str, object]]:
-    """Return the two log actions that replace a file by the same file with a deletion vector."""
+    """Return the two actions that replace a file by the same file with a deletion vector."""
     file = {"path": add["path"], "partitionValues": add["partition"], "size": add["size_bytes"]}
     serialised = struct.pack("<I", _MAGIC) + numbers.serialize()
     vector = {
@@ -65,7 +62,7 @@ def _replace(add: dict[str, object], numbers: BitMap64) -> list[dict[str, object
         "sizeInBytes": len(serialised),
         "cardinality": len(numbers),
     }
-    # numRecords includes the deleted rows. With tightBounds false, statistics need not be exact for the remaining rows.
+    # The count includes deleted rows. `tightBounds: false`: bounds may be those of deleted rows.
     stats = json.dumps({"numRecords": add["num_records"], "tightBounds": False})
     changed = {"modificationTime": _now(), "dataChange": True, "stats": stats, "deletionVector": vector}
     return [
@@ -75,7 +72,7 @@ def _replace(add: dict[str, object], numbers: BitMap64) -> list[dict[str, object
 
 
 def _base85(data: bytes) -> str:
-    """Encode data in ZeroMQ's base 85, as the protocol requires: five characters for each four bytes."""
+    """Return the data in base 85 as ZeroMQ defines it, which the protocol requires: 5 characters for 4 bytes."""
     text = ""
     for number in struct.unpack(f">{(len(data) + 3) // 4}I", data.ljust((len(data) + 3) // 4 * 4, b"\0")):
         text += "".join(_BASE85[number // 85**power % 85] for power in (4, 3, 2, 1, 0))

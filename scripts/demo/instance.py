@@ -1,4 +1,4 @@
-"""The demo's separate Dagster instance, in which it evaluates sensors and executes the requested runs."""
+"""The Dagster instance of the demo, which evaluates sensors and executes the requested runs in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class DemoInstance:
-    """The instance with the definitions of `metastore.yaml`. Ticks and runs happen when its methods are called."""
+    """The instance with the definitions of `metastore.yaml`. Its methods do what Dagster's daemon does periodically."""
 
     def __init__(self, instance: DagsterInstance, definitions: Definitions) -> None:
         self._instance = instance
@@ -35,7 +35,7 @@ class DemoInstance:
         self._cursors: dict[str, str | None] = {}
 
     def tick(self, table: str) -> list[RunRequest]:
-        """Evaluate the table's sensor once. Return the runs that it requests."""
+        """Evaluate the table's sensor once, and return the runs that it requests."""
         name = f"{identifier(table)}_commits"
         sensor = self._definitions.resolve_sensor_def(name)
         context: SensorEvaluationContext = build_sensor_context(
@@ -51,21 +51,25 @@ class DemoInstance:
         return list(data.run_requests or ())
 
     def execute(self, table: str, request: RunRequest) -> None:
-        """Execute one run in this process. Errors of the run are raised."""
+        """Execute one run in this process. An error of the run is raised."""
         job = self._definitions.resolve_job_def(f"{identifier(table)}_refresh")
-        tags = {**request.tags, "dagster/sensor_name": f"{identifier(table)}_commits", "dagster/run_key": request.run_key or ""}
+        tags = {
+            **request.tags,
+            "dagster/sensor_name": f"{identifier(table)}_commits",
+            "dagster/run_key": request.run_key or "",
+        }
         job.execute_in_process(run_config={**_QUIET, **request.run_config}, instance=self._instance, tags=tags)
 
-    def runs(self) -> int:
+    def run_count(self) -> int:
         """Return the number of runs that succeeded."""
         return sum(run.status == DagsterRunStatus.SUCCESS for run in self._instance.get_runs())
 
 
 @contextmanager
 def demo_instance(home: Path) -> Iterator[DemoInstance]:
-    """Make an instance in the new folder `home`, which becomes DAGSTER_HOME. Spark's log is a file there.
+    """Create an instance in the folder `home`, which becomes DAGSTER_HOME. Spark's log is a file there.
 
-    All runs share one Spark session, because they share a process. A run launched by a daemon starts a new session.
+    All runs share the Spark session of this process.
     """
     home.mkdir(parents=True)
     (home / "dagster.yaml").write_text(_QUIET_SETTINGS + _SETTINGS.read_text(encoding="utf-8"), encoding="utf-8")

@@ -19,11 +19,11 @@ LATE_YEAR = 1998
 """The year of `orders` whose urgent orders a later commit adds."""
 URGENT = "1-URGENT"
 APPENDED_MONTH = "1995-03"
-"""The month of `lineitem` in which a later commit adds the items of every tenth order."""
+"""The month of `lineitem` to which a later commit adds the items of each tenth order."""
 
 
 class Lakehouse:
-    """A folder with the source files of TPC-H and the two tables written from them."""
+    """A folder with the source files of TPC-H, and two tables with their rows."""
 
     def __init__(self, folder: Path) -> None:
         self.lineitem = folder / "lake" / "lineitem"
@@ -31,7 +31,7 @@ class Lakehouse:
         self._source = folder / "tpch"
 
     def generate(self, scale: float) -> None:
-        """Generate the source files. Scale 1 is 6 million rows of `lineitem`."""
+        """Write the source files; scale 1 is 6 million rows of `lineitem`."""
         program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
         arguments = ["parquet", "--quiet", "-s", str(scale), "-T", "lineitem,orders", "-o", str(self._source)]
         subprocess.run([program, *arguments], check=True, stdin=subprocess.DEVNULL)
@@ -51,27 +51,27 @@ class Lakehouse:
         self.write_orders(orders.filter(pc.invert(late)), "part")
 
     def items(self) -> pa.Table:
-        """Return all source rows of `lineitem`, with the month of shipment (`1995-03`) in the column `l_shipmonth`."""
+        """Return all source rows of `lineitem`, with the month of shipment as `l_shipmonth` (`1995-03`)."""
         rows = _without_views(pq.read_table(self._source / "lineitem.parquet"))
         return rows.append_column("l_shipmonth", pc.strftime(rows["l_shipdate"], format="%Y-%m"))
 
     def late_month(self) -> pa.Table:
-        """Return the source rows of LATE_MONTH."""
+        """Return the rows of LATE_MONTH."""
         items = self.items()
         return items.filter(pc.equal(items["l_shipmonth"], LATE_MONTH))
 
     def late_items(self) -> pa.Table:
-        """Return the rows of APPENDED_MONTH that `build` does not write."""
+        """Return the rows of APPENDED_MONTH that `build` omits."""
         items = self.items()
         return items.filter(_is_tenth_order_of_appended_month(items))
 
     def order_rows(self) -> pa.Table:
-        """Return all source rows of `orders`, with the year of the order (an integer) in the column `o_orderyear`."""
+        """Return all source rows of `orders`, with the year of order as `o_orderyear` (an integer)."""
         rows = _without_views(pq.read_table(self._source / "orders.parquet"))
         return rows.append_column("o_orderyear", pc.year(rows["o_orderdate"]).cast(pa.int32()))
 
     def write_orders(self, rows: pa.Table, name: str) -> None:
-        """Write rows into the file `name`-0.parquet of their partition's folder. Existing files are replaced."""
+        """Write or replace the file `<name>-0.parquet` in the folder of each partition of `rows`."""
         partitioning = ds.partitioning(
             pa.schema([rows.schema.field(column) for column in ("o_orderyear", "o_orderpriority")]), flavor="hive"
         )
@@ -95,6 +95,6 @@ def _is_tenth_order_of_appended_month(items: pa.Table) -> pa.ChunkedArray:
 
 
 def _without_views(rows: pa.Table) -> pa.Table:
-    """Return rows with `string` instead of `string_view`, which the generator uses and Arrow cannot filter."""
+    """Return the rows with `string` instead of `string_view`, which Arrow cannot filter."""
     plain = [f.with_type(pa.string()) if f.type == pa.string_view() else f for f in rows.schema]
     return rows.cast(pa.schema(plain))

@@ -1,4 +1,4 @@
-"""Make the picture in README.md from the output of the demo:
+"""The picture in README.md, from the output of the demo:
 
 FORCE_COLOR=1 make demo | .venv/bin/python -m scripts.demo.picture docs/demo.svg
 """
@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
-_WIDTH = 118
+_WIDTH = 122
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
-def picture(printed: str) -> str:
-    """Return an SVG of parts 1 to 3 of the demo's output, and of `metastore show`. It loads no fonts from the web."""
-    parts = re.split(r"(?m)^(?=(?:\x1b\[1m)?[1-9]\. )", printed)
+def picture(output: str) -> str:
+    """Return an SVG of the first parts of the demo's output and one of its tables. It loads no fonts."""
+    parts = re.split(r"(?m)^(?=(?:\x1b\[1m)?[1-9]\. )", output)
     shown = [part for part in parts if re.match(r"(?:\x1b\[1m)?[123]\. ", part)]
     table = next(part for part in re.split(r"(?m)^(?=.*\$ metastore)", parts[-1]) if "$ metastore show" in part)
     console = Console(record=True, width=_WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
@@ -29,7 +29,7 @@ def picture(printed: str) -> str:
 
 
 def main() -> None:
-    """Write the picture of the output on stdin, without progress lines, to the file of the first argument."""
+    """Read the demo's output from stdin, without lines about progress, and write the picture."""
     lines = [line for line in sys.stdin if not re.search(r" … .*\d s$", line)]
     Path(sys.argv[1]).write_text(picture("".join(lines)), encoding="utf-8")
 

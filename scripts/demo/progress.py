@@ -1,4 +1,4 @@
-"""Progress of long work: a line with a spinner on a terminal, or else a line every ten seconds."""
+"""Progress of long work: a line with a spinner on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,8 @@ _SECONDS = 10.0
 
 
 @contextmanager
-def working(console: Console, text: str, measure: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Show progress during the block.
-
-    Args:
-        console: Where it is shown.
-        text: The name of the work.
-        measure: Returns more text for each progress line.
-    """
+def show_progress(console: Console, text: str, measure: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Show `text`, the result of `measure` and the elapsed seconds while the `with` block runs."""
     started = time.monotonic()
     done = threading.Event()
     status = console.status(f"{text} …") if sys.stdout.isatty() else None

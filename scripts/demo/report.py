@@ -1,4 +1,4 @@
-"""The output of the demo."""
+"""What the demo prints."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from metastore_assets.startup import python_command
 from scripts.demo.change import Change
 from scripts.demo.commits import Commit
 
+_FRAGMENT_COLUMNS = "added removed unchanged read"
+_VALUE_COLUMNS = "  added removed changed"
 _HEAD = (
-    f"  {'':8}  {'':24}  {'':8}  {'fragments':^23}  partitions  {'listed values':^23}",
-    f"  {'table':8}  {'commit':24}  {'rows':>8}  {'came':>5} {'went':>5} {'kept':>5} {'read':>5}  recomputed  {'new':>7} {'gone':>7} {'other':>7}  seconds",
+    f"  {'':8}  {'':24}  {'':8}  {'fragments':^28}  partitions  {'values':^23}",
+    f"  {'table':8}  {'commit':24}  {'rows':>8}  {_FRAGMENT_COLUMNS}  recomputed  {_VALUE_COLUMNS}  seconds",
 )
 
 
 class Reporter:
-    """Prints to stdout, with colors on a terminal."""
+    """Prints to stdout, with colours on a terminal."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
@@ -36,38 +38,40 @@ class Reporter:
         self.console.print(Text(f"  {text}"))
 
     def table_head(self) -> None:
-        """Print the headings above the lines of `refreshed`."""
+        """Print the column headings for the lines of `refreshed`."""
         for line in _HEAD:
             self.console.print(Text(line, style="dim"))
 
     def refreshed(self, table: str, title: str, change: Change, seconds: float) -> None:
-        """Print one line about the changes of a refresh."""
-        line = Text(f"  {table:<8}  {title:<24}  {change.rows_more:>+8,}  ")
-        line.append(f"{change.added:>5} {change.removed:>5} {change.kept:>5} {change.read:>5}", style="cyan")
+        """Print one line about what a refresh read and recomputed."""
+        line = Text(f"  {table:<8}  {title:<24}  {change.row_difference:>+8,}  ")
+        fragments = f"{change.added:>5} {change.removed:>7} {change.unchanged:>9} {change.read:>4}"
+        line.append(fragments, style="cyan")
         line.append(f"  {f'{len(change.recomputed)} of {change.partitions}':>10}", style="green")
-        lists = change.lists
-        numbers = [f"{n:,}" for n in (lists.added, lists.removed, lists.changed)] if lists else ["–"] * 3
+        values = change.value_counts
+        numbers = [f"{n:,}" for n in (values.added, values.removed, values.changed)] if values else ["–"] * 3
         line.append("  " + " ".join(f"{number:>7}" for number in numbers), style="magenta")
         line.append(f"  {seconds:>7.1f}")
         self.console.print(line)
 
-    def median(self, table: str, column: str, before: Quantile, now: Quantile) -> None:
-        """Print one line about the median of a column before and after a commit."""
-        change = f"stays {now.value}" if now.value == before.value else f"{before.value} → {now.value}"
-        self.console.print(Text(f"  {'':<8}  median of {table}.{column}, {now.guarantee}: {change}", style="dim"))
+    def median(self, table: str, column: str, before: Quantile, after: Quantile) -> None:
+        """Print the median of a column before and after a commit."""
+        values = f"still {after.value}" if after.value == before.value else f"{before.value} → {after.value}"
+        self.console.print(Text(f"  {'':<8}  median of {table}.{column}, {after.guarantee}: {values}", style="dim"))
 
     def unexpected(self, commit: Commit, change: Change | None) -> None:
-        """Print that a refresh did not recompute exactly the partitions that the commit changed."""
+        """Print that a refresh did not recompute exactly the partitions that its commit changed."""
         recomputed, dropped = (change.recomputed, change.dropped) if change else ((), ())
         self.console.print(
-            f"  expected: {', '.join(commit.changed) or 'none'} recomputed, {', '.join(commit.removed) or 'none'} gone; "
-            f"found: {', '.join(sorted(recomputed)) or 'none'} and {', '.join(sorted(dropped)) or 'none'}",
+            f"  error: expected partitions: {', '.join(commit.changed) or 'none'} recomputed, "
+            f"{', '.join(commit.removed) or 'none'} removed; actual: {', '.join(sorted(recomputed)) or 'none'} "
+            f"recomputed, {', '.join(sorted(dropped)) or 'none'} removed",
             style="red",
             markup=False,
         )
 
     def command(self, arguments: Sequence[str]) -> None:
-        """Print a `metastore` command, then run it."""
+        """Print a `metastore` command, and run it."""
         self.console.print()
         self.console.print(Text(f"  $ metastore {' '.join(arguments)}", style="bold cyan"))
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Row counts, distinct counts and sums: from the Metastore, and from engines that scan the tables."""
+"""Numbers of the Metastore, and of other engines that scan the tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ Facts = tuple[int, int, Decimal]
 
 
 def stored_facts(config: MetastoreConfig, table: str, distinct: str, total: str) -> Facts:
-    """Return the facts of a table from its latest version.
-
-    Args:
-        config: The configuration.
-        table: The name of the table.
-        distinct: The column whose distinct values are counted.
-        total: The column whose values are summed.
-    """
+    """Return the facts from the stored statistics."""
     lookup = Metastore(config.root, storage_options=config.storage_options).table(table)
     first, second = lookup.statistics([distinct, total])
     if first.distinct_count is None or second.sum is None:
@@ -32,16 +25,16 @@ def stored_facts(config: MetastoreConfig, table: str, distinct: str, total: str)
     return lookup.count().value, first.distinct_count, Decimal(second.sum)
 
 
-def scanned_lineitem(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
-    """Return the facts of `lineitem`, as deltalake's query engine computes them. It applies deletion vectors."""
+def scan_lineitem(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
+    """Return the facts from a scan by delta-rs, which applies deletion vectors."""
     query = f"select count(*), count(distinct {distinct}), sum({total}) from t"
     result = QueryBuilder().register("t", DeltaTable(lakehouse.lineitem)).execute(query).read_all()
     rows, values, summed = (column[0].as_py() for column in pa.table(result).columns)
     return rows, values, summed
 
 
-def scanned_orders(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
-    """Return the facts of `orders`, as DuckDB computes them from the files."""
+def scan_orders(lakehouse: Lakehouse, distinct: str, total: str) -> Facts:
+    """Return the facts from a scan by DuckDB."""
     query = f"select count(*), count(distinct {distinct}), sum({total}) from read_parquet(?)"
     rows, values, summed = duckdb.execute(query, [f"{lakehouse.orders}/**/*.parquet"]).fetchall()[0]
     return rows, values, summed
