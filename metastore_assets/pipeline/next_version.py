@@ -15,7 +15,7 @@ from metastore_assets.formats.schema_casting import withhold_default_values
 from metastore_assets.pipeline.auto_policies import record_decisions
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.fragment_index import update_fragment_index
-from metastore_assets.pipeline.merging.compaction import SegmentChanges, compact_changes
+from metastore_assets.pipeline.merging.compaction import SegmentChanges, compact_changes, table_node_window
 from metastore_assets.pipeline.merging.groups import (
     TABLE,
     Child,
@@ -65,10 +65,6 @@ from metastore_assets.store.manifest import (
     repeated_fragment_error,
 )
 from metastore_assets.store.segments import SegmentFiles
-
-_CHILDREN_PER_COMPACTION = 2000
-"""In a table with N times as many partitions, only each Nth commit compacts the nodes of the table's tree. Until then,
-commits waste at most about 1 % of the tree's nodes, since a commit replaces about ten of them."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +191,9 @@ class VersionBuilder:
         """Replace files in which most profiles are unused: copy the used profiles to new files."""
         changes = SegmentChanges(self._fragments, self._nodes, self._retired)
         counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
-        spared = frozenset() if self._compacts_table_nodes() else frozenset([TABLE])
-        compacted = compact_changes(self._context, columns, changes, counted, spared)
+        root = self._nodes.find(node_key(TABLE, ROOT))
+        window = table_node_window(TABLE, 0 if root is None else root.count, self._target.number)
+        compacted = compact_changes(self._context, columns, changes, counted, {TABLE: window})
         self._fragments, self._nodes, self._retired = compacted.fragments, compacted.nodes, compacted.retired
 
     def write_indexes(self) -> None:
@@ -295,15 +292,6 @@ class VersionBuilder:
     def _change_nodes(self, reduction: Reduction) -> None:
         self._put_nodes |= {node.key: node for node in reduction.nodes}
         self._dropped_nodes |= reduction.dropped_nodes
-
-    def _compacts_table_nodes(self) -> bool:
-        """Return whether the nodes of the table's tree may be compacted.
-
-        A compaction reads all nodes. In a large tree, each commit changes few nodes, so nodes are compacted only
-        every few commits.
-        """
-        root = self._nodes.find(node_key(TABLE, ROOT))
-        return root is None or self._target.number % (1 + root.count // _CHILDREN_PER_COMPACTION) == 0
 
     def _previous_result(self, entry: PartitionEntry, children: GroupChildren) -> PreviousResult | None:
         """Return the published profile of a partition and its changed children, to compute the next profile from.

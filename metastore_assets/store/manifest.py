@@ -122,7 +122,7 @@ class ValueFilterFiles:
 
 
 _KEY_SEPARATOR = "\0"
-_UPPER_LEVELS = 4
+UPPER_LEVELS = 4
 """Maximum number of digits in the name of a node of the upper levels, which have at most 341 nodes."""
 
 
@@ -292,7 +292,7 @@ def node_key(group_key: str, name: str) -> str:
         group_key: The key of the partition, or `*` for the tree of the partitions.
         name: The name of the node's branch.
     """
-    level = "0" if len(name) <= _UPPER_LEVELS else "1"
+    level = "0" if len(name) <= UPPER_LEVELS else "1"
     return f"{node_key_prefix(group_key)}{level}{name}"
 
 

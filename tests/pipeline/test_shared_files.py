@@ -29,6 +29,7 @@ from metastore_assets.pipeline.merging.compaction import (
     SegmentChanges,
     _sparse_files,
     plan_compaction,
+    table_node_window,
 )
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.profiling import bundle_fragments
@@ -261,7 +262,7 @@ def test_groups_with_many_unused_profiles_are_compacted(
         EntryChanges(NODES, None, {}, {}),
         EntryChanges.between(RETIRED, stored_retired, retired),
     )
-    tasks, _ = plan_compaction("orders", changes, counted)
+    tasks, _ = plan_compaction("orders", changes, counted, {})
     copied: dict[str, set[str]] = {}
     for task in tasks:
         for files in task.files:
@@ -269,6 +270,46 @@ def test_groups_with_many_unused_profiles_are_compacted(
     expected = wasteful(after)
     assert copied.keys() >= expected.keys() - wasteful(before).keys()
     assert copied == {group: sections for group, sections in expected.items() if group in copied}
+
+
+@pytest.mark.parametrize("count", [1, 2_000, 2_001, 10_000, 100_000, 10**9])
+def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
+    """Successive versions look at all nodes, and each one looks at those of about 2,000 children."""
+    draw = random.Random(count)
+    names = ["".join(draw.choices("0123", k=draw.randint(0, 14))) for _ in range(3_000)]
+    windows = [window for number in range(10_000) if (window := table_node_window("*", count, number))]
+    cycle = list(dict.fromkeys(windows))
+    assert windows[: 2 * len(cycle)] == (2 * cycle)[: len(windows)]
+    assert len(cycle) == 1 or count / len(cycle) <= max(2_000, count / 1_000)
+    for name in names:
+        assert sum(node_key("*", name).startswith(window) for window in cycle) == 1
+
+
+def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
+    """Files that have used profiles in several windows are compacted in parts."""
+    versions = VersionStore(ObjectStore(str(tmp_path)), "orders")
+
+    def node(name: str, file: int) -> NodeEntry:
+        return NodeEntry(node_key("*", name), ProfileFiles("", "", (), f"{file}", f"{name}-{file}", 16))
+
+    names = [f"{first}0000{second}" for first in "0123" for second in "0123"]
+    versions.publish(replace(version(1), fragments=[], retired=[], nodes=[node(name, 0) for name in names]))
+    base = versions.read(1)
+    stored, counted = base.nodes, base.shared_files
+    assert isinstance(stored, StoredEntries)
+    assert isinstance(counted, StoredEntries)
+    # Of each window, three profiles of the first file are replaced by those of another file, and one stays.
+    replaced = [node(name, 1) for name in names if not name.endswith("0")]
+    changes = SegmentChanges(
+        EntryChanges(FRAGMENTS, None, {}, {}),
+        EntryChanges.changed(NODES, stored, replaced),
+        EntryChanges(RETIRED, None, {}, {}),
+    )
+    for first in "0123":
+        tasks, entries = plan_compaction("orders", changes, counted, {"*": [node_key("*", f"{first}0000")]})
+        assert {entry.key for entry in entries} == {node_key("*", f"{first}0000{second}") for second in "0123"}
+        assert [files.section for task in tasks for files in task.files] == [f"{first}00000-0"]
+    assert plan_compaction("orders", changes, counted, {"*": []}) == ([], [])
 
 
 def near_unique(lake: SmallFiles, files: int) -> None:

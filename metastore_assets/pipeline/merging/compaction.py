@@ -7,17 +7,19 @@ in the new file, so profiles that were merged from it stay valid.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.config import ResolvedPolicy
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.merging.merge_plan import FAN_IN
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader, corruption_guard, value_counts_at
 from metastore_assets.pipeline.profiles.states_writer import (
@@ -46,6 +48,7 @@ from metastore_assets.statistics.value_filter import build_filter_of_frequencies
 from metastore_assets.store.entries import Entries, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.manifest import (
+    UPPER_LEVELS,
     FragmentEntry,
     NodeEntry,
     ProfileFiles,
@@ -63,6 +66,10 @@ Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
 
 _MAX_SECTIONS = 128
 """Maximum number of profiles in a file that compaction writes."""
+_WINDOW_CHILDREN = 2000
+"""About this many children of the table's tree have their nodes in one window (see `table_node_window`)."""
+_WINDOW_INTERVAL = 2
+"""In a table with several windows, one in this number of versions looks at a window."""
 _FEW_VALUES = 32
 """Value counts with at most this many values are not dropped: the sketches that replace them would be larger."""
 
@@ -172,7 +179,7 @@ def compact_changes(
     columns: int,
     changes: SegmentChanges,
     counted: StoredEntries[SharedFileEntry] | None,
-    spared_nodes: Collection[str] = (),
+    windows: Mapping[str, Sequence[str]],
 ) -> SegmentChanges:
     """Replace files in which most profiles are unused, in the groups that a commit changes.
 
@@ -185,7 +192,8 @@ def compact_changes(
         columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
         counted: The reference counts of the version before; None if there is none.
-        spared_nodes: Keys of groups whose nodes are not compacted now.
+        windows: For some groups of nodes, prefixes of the keys of the nodes that may be compacted now. All nodes of
+            other groups may be.
 
     Returns:
         The changes. Entries of copied profiles have new files.
@@ -193,7 +201,7 @@ def compact_changes(
     Raises:
         CorruptionError: A file with several profiles is corrupt.
     """
-    tasks, entries = plan_compaction(context.table.name, changes, counted, spared_nodes)
+    tasks, entries = plan_compaction(context.table.name, changes, counted, windows)
     if not tasks:
         return changes
     weights = [columns * len(task.files) for task in tasks]
@@ -221,7 +229,7 @@ def plan_compaction(
     table: str,
     changes: SegmentChanges,
     counted: StoredEntries[SharedFileEntry] | None,
-    spared_nodes: Collection[str] = (),
+    windows: Mapping[str, Sequence[str]],
 ) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
     """Plan the compaction of files in which most profiles are unused, for the groups that a commit changes.
 
@@ -231,7 +239,8 @@ def plan_compaction(
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
         counted: The reference counts of the version before; None if there is none.
-        spared_nodes: Keys of groups whose nodes are not compacted now.
+        windows: For some groups of nodes, prefixes of the keys of the nodes that may be compacted now. All nodes of
+            other groups may be.
     """
     limits = DEFAULT_LIMITS
     counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), counted)
@@ -250,11 +259,10 @@ def plan_compaction(
             count = counts.put.get(path)
             if count is not None and count.references < limits.min_used_share * count.sections:
                 groups.update(count.groups)
-        if folder == "nodes":
-            groups -= set(spared_nodes)
-        # All profiles of these groups that are in files with several profiles.
+        # The profiles of these groups that are in files with several profiles.
         prefix = node_key_prefix if folder == "nodes" else partial(fragment_key, path="")
-        prefixes = [prefix(group) for group in sorted(groups)]
+        selected = windows if folder == "nodes" else {}
+        prefixes = [each for group in sorted(groups) for each in selected.get(group, (prefix(group),))]
         retired = changes.retired if groups and folder == "fragments" else ()
         shared = [
             entry
@@ -265,6 +273,36 @@ def plan_compaction(
         tasks += _copy_tasks(folder, shared, {path: entry.references for path, entry in used.items()}, limits)
         entries += shared
     return tasks, entries
+
+
+def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
+    """Return prefixes of the keys of the nodes that a version may compact, of the nodes of a tree.
+
+    A compaction reads all of these nodes. A large tree is divided into windows by the names of branches, and successive
+    versions look at one after the other: a commit changes few of the nodes, so little is wasted in the meantime.
+
+    Args:
+        group: The key of the tree's group.
+        count: Number of children of the tree.
+        number: Number of the version.
+
+    Returns:
+        The prefixes; one prefix of all keys for a small tree, and none if the version looks at no window.
+    """
+    prefix, digit_bits = node_key_prefix(group), FAN_IN.bit_length() - 1
+    length = 0
+    while length <= UPPER_LEVELS and count > _WINDOW_CHILDREN << (length * digit_bits):
+        length += 1
+    if not length:
+        return (prefix,)
+    turn, remainder = divmod(number, _WINDOW_INTERVAL)
+    if remainder:
+        return ()
+    # The nodes of the upper levels are the last window. The names of other nodes have more digits than `length`.
+    window = turn % ((1 << length * digit_bits) + 1)
+    if window == 1 << length * digit_bits:
+        return (f"{prefix}0",)
+    return (f"{prefix}1{np.base_repr(window, 1 << digit_bits).lower().zfill(length)}",)
 
 
 def drop_value_counts(
