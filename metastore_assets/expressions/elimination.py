@@ -26,7 +26,7 @@ def eliminating_statistics(
     limits: UpperLimits,
     filters: Mapping[Leaf, Mask] = _NO_FILTERS,
 ) -> StatisticNames:
-    """Return the statistics that prove that no row of a set matches, for each set of rows: `minimum, null_count`.
+    """Return for each set of rows the names of the statistics that prove that none of its rows matches.
 
     Args:
         predicate: The predicate.
@@ -37,8 +37,8 @@ def eliminating_statistics(
         filters: For some leaves, a mask of the sets whose value filter may contain a matching value.
 
     Returns:
-        One text per set: names of statistics, separated by commas. It has no meaning for a set that may have matching
-        rows.
+        One text per set: names of statistics, separated by commas, such as `minimum, null_count`. It has no meaning for
+        a set that may have matching rows.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:
@@ -52,7 +52,7 @@ def eliminating_statistics(
 def eliminating_value(
     predicate: Predicate, columns: Mapping[str, ColumnBounds], statistic: str, position: int
 ) -> str | None:
-    """Return the value of the statistic that proves that no row of a set matches, as SQL text.
+    """Return, as SQL text, the value in a set of rows of the statistic that proves that none of these rows matches.
 
     Args:
         predicate: The predicate that no row matches.
@@ -78,7 +78,7 @@ def eliminating_value(
 def _leaf_statistics(
     leaf: Leaf, column: ColumnBounds, limits: UpperLimits, filters: Mapping[Leaf, Mask]
 ) -> StatisticNames:
-    """Return the name of the statistic that proves that no row of a set matches a leaf, for each set.
+    """Return for each set of rows the name of the statistic that proves that none of its rows matches a leaf.
 
     Minimum, maximum and counts are considered first, then value counts by partition, then the value filter.
     """

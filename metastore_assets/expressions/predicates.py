@@ -84,7 +84,7 @@ class BoundColumn:
 
     @property
     def type_class(self) -> TypeClass:
-        """The type class, of a column whose values compare."""
+        """The type class. The values of the column must compare."""
         assert self.cls is not None
         return self.cls
 
@@ -243,7 +243,7 @@ class Leaf(Predicate, abstract=True):
 
     @abstractmethod
     def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
-        """Return the name of the statistic that proves that no row of a set matches, for each set.
+        """Return for each set of rows the name of the statistic that proves that none of its rows matches.
 
         A name has a meaning only if `bound_column_rows` allows no matching row in the set.
         """
@@ -320,7 +320,9 @@ class _ValueLeaf(Leaf, abstract=True):
 
     @abstractmethod
     def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return (whether a value in a range may match, whether all match), both for each range; null if unknown.
+        """Return two arrays, each with an item per range: whether any value in it may match, and whether all match.
+
+        An item is null if it is unknown.
 
         Args:
             minimum: The lower end of each range, inclusive, of the canonical type; null if unknown.
@@ -349,7 +351,7 @@ class _ValueLeaf(Leaf, abstract=True):
         return np.where(names == "", self._eliminating_bound(column), names)
 
     def _eliminating_bound(self, column: ColumnBounds) -> StatisticNames:
-        """Return the bound that proves that no value of a set matches, for each set: `minimum`, `maximum`, or both."""
+        """Return for each set of rows which bound proves that no value matches: `minimum`, `maximum`, or both."""
         if self.matching_range is None:
             return np.full(len(column.rows), _MINIMUM_AND_MAXIMUM)
         cls = self.column.type_class

@@ -90,7 +90,9 @@ class Profile(Protocol):
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return (digest of finite values, (number of -inf, number of +inf)); None if they do not describe all values.
+    """Return (digest of the finite values, (number of -inf, number of +inf)); None if the digest is not stored.
+
+    If all values are infinite, there is no digest to store. The first item of the result is then None.
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.

@@ -150,10 +150,10 @@ class Pruner:
         return IndexReader(self._objects, self.version.index)
 
     def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
-        """Return the number of rows that match a leaf in each partition that has such rows, by the partition's key.
+        """Return {partition key: number of rows that match a leaf}, from value counts by partition.
 
-        The result is None if the leaf is not `=` or `in` with few values, or if its column has no value counts by
-        partition.
+        Partitions without such rows are missing. The result is None unless the leaf is `=` or an `in` with few values,
+        and its column has value counts by partition.
         """
         values = leaf.equal_values()
         if not values or leaf.column.field_id not in self._columns_by_partition:
@@ -307,7 +307,9 @@ class Pruning:
         *,
         selects_all: bool = False,
     ) -> None:
-        """Prune the fragments. Only zones of the index that may match are read, and only the predicate's columns.
+        """Prune the fragments.
+
+        Of the index, only the predicate's columns are read, and only zones (groups of fragments) that may match.
 
         Args:
             pruner: The version with its index, value counts and value filters.
@@ -444,7 +446,10 @@ class Pruning:
         return ResultSet(explanation, AsOf.of(self.version), _ELIMINATION_SCHEMA)
 
     def eliminated_fragments(self) -> ResultSet[EliminatedFragment]:
-        """Return the fragments that need not be read: those that conjuncts eliminate, then those beyond the limit."""
+        """Return the fragments that need not be read.
+
+        First come the fragments that conjuncts eliminate, then those that are not needed because of the limit.
+        """
         if self._complete is not self:
             return self._complete.eliminated_fragments()
         eliminated = []
@@ -490,7 +495,10 @@ class Pruning:
         return Pruning(self._pruner, self.predicate, self._unknown_columns, self.limit, selects_all=True)
 
     def _bound_rows(self, rows: BoundedRows) -> RowBounds:
-        """Return bounds on the number of matching rows of fragments or zones, from the bounds of columns in them."""
+        """Return bounds on the number of matching rows in each item of `rows`.
+
+        An item is a fragment, or a zone of the index, which is a group of fragments with common bounds.
+        """
         return self.predicate.bound_rows(rows.row_counts, self._with_unknown_columns(rows))
 
     def _with_unknown_columns(self, rows: BoundedRows) -> dict[str, ColumnBounds]:
@@ -509,8 +517,7 @@ class Pruning:
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
         """Yield (conjunct, positions of fragments, names of the statistics that eliminate them).
 
-        The fragments are those that the conjunct eliminates and no earlier conjunct does. Conjuncts without such
-        fragments are omitted.
+        A fragment belongs to the first conjunct that eliminates it. Conjuncts without fragments are omitted.
         """
         remaining = self._row_counts >= 0
         for conjunct, bounds in zip(self.predicate.conjuncts(), self._conjunct_bounds, strict=True):
@@ -521,10 +528,10 @@ class Pruning:
                 yield conjunct, positions, statistics[positions]
 
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
-        """Return an upper bound on the rows of each fragment that match a leaf, from the fragment's partition.
+        """Return for each fragment the greatest possible number of rows that match a leaf, given its partition.
 
-        Value counts by partition and bucket numbers give the bounds. The result is None if there are none. It is also
-        None if fewer than two fragments may match by minimum and maximum: a lookup would cost more than it saves.
+        It comes from value counts by partition and from bucket numbers. The result is None if there are neither, or if
+        minimum and maximum leave fewer than two fragments that may match: a lookup would cost more than it saves.
         """
         if not leaf.equal_values():
             return None
@@ -543,8 +550,8 @@ class Pruning:
     def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
         """Return for each fragment whether its value filter may contain a value that matches a leaf.
 
-        The result is None, and no filter is read, if there are no value filters, or if fewer than two fragments may
-        match by other statistics.
+        The result is None if there are no value filters, or if other statistics leave fewer than two fragments that may
+        match. No filter is read then.
         """
         if not pruner.has_value_filter(leaf):
             return None
@@ -554,7 +561,10 @@ class Pruning:
         return pruner.fragment_mask(leaf, self._selection) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
-        """Return upper bounds on the rows of each fragment that match, by leaf, from partitions and value filters."""
+        """Return {leaf: greatest possible number of matching rows of each fragment}, from partitions and value filters.
+
+        Leaves that neither of them limits are missing.
+        """
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():
             caps[leaf] = np.where(mask, caps.get(leaf, self._row_counts), 0)

@@ -154,8 +154,8 @@ def quantile(values: RankedValues, fraction: Fraction, method: Method) -> pa.Sca
         fraction: From 0 to 1, both inclusive.
         method: `discrete` returns the least value v for which at least this fraction of the values is at most v, as
             SQL's `percentile_disc`. `continuous` interpolates between the two nearest values, as SQL's
-            `percentile_cont`. Then the result is a float64 for numbers, a timestamp of milliseconds for dates, and
-            the nearest unit for other temporal values.
+            `percentile_cont`. Then the result is a float64 for numbers, and a timestamp of milliseconds for dates. For
+            other temporal values, it has their type, and is rounded to its unit.
     """
     n = values.ranked
     if not n:
@@ -185,7 +185,7 @@ def _interpolate(low: pa.Scalar, high: pa.Scalar, share: Fraction) -> pa.Scalar:
 
 
 def _interpolate_infinities(first: float, last: float, share: Fraction) -> float:
-    """Interpolate between two values that are equal, or of which one or both are infinite."""
+    """Interpolate between two floats that are equal, or at least one of which is infinite."""
     if first == last or share == 0:
         return first
     return last if math.isinf(last) else first

@@ -178,7 +178,10 @@ def _split_comparisons(children: Sequence[Predicate]) -> tuple[dict[BoundColumn,
 
 
 def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows that match all of several comparisons of one column, such as `x > 1` and `x <= 5`; no `!=`."""
+    """Estimate the rows for which several comparisons of one column are true, such as `x > 1` and `x <= 5`.
+
+    None of the comparisons is `!=`.
+    """
     lows = [
         (order_key(comparison.value), comparison.operator == ">", comparison)
         for comparison in comparisons

@@ -259,9 +259,10 @@ def _save_chunk_profiles(
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
-    """Return the backfill plan without the fragments that an interrupted attempt has already profiled.
+    """Return the backfill plan. Its first chunk no longer counts the fragments that an interrupted attempt has read.
 
-    Only the counts of the first chunk change.
+    An attempt that is interrupted has saved profiles of the first unfinished chunk only. So the other chunks are the
+    same.
     """
     first = backfill_plan.chunks[0]
     attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))

@@ -171,7 +171,7 @@ class BackfillPlan:
     missing: int
     """Number of partitions to process that the newest version does not have."""
     stale: int
-    """Number of partitions to process that the newest version has, but that have changed since."""
+    """Number of partitions to process that are in the newest version, and whose fragments or policies have changed."""
     chunks: tuple[Chunk, ...]
     unselected: PartitionTotals
     """Totals of the missing and stale partitions that are not selected."""

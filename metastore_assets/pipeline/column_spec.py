@@ -34,7 +34,7 @@ HISTOGRAMS_VERSION = HISTOGRAM.version
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
 _NOT_ENUMERATED = {"auto": "estimated", "enumerated": "estimated", "repeated": "fingerprinted"}
-"""How a fragment stores a leaf that it did not enumerate because its values hardly repeat, by the state in the spec."""
+"""{state of a leaf in the spec: its state in a fragment that did not enumerate it, because values hardly repeat}."""
 _ENUMERATING = ("enumerated", "auto", "repeated")
 """States of leaves that have value counts, except in fragments that did not enumerate them."""
 DERIVED = "="

@@ -28,7 +28,7 @@ class RefreshContext:
     engine: Engine
     versions: VersionStore
     table: TableConfig
-    """The configuration of the table, with the key of its hidden values."""
+    """The configuration of the table, with the key that hashes its hidden values."""
     progress: Callable[[Progress], None] = ignore_progress
     keep_versions: int = 1
     """Number of versions to retain. The profiles of fragments that these versions removed are retained as well."""

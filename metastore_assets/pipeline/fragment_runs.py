@@ -218,7 +218,10 @@ def stream_lots(
 def _differences(
     fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None
 ) -> Iterator[tuple[Fragment | None, str | None]]:
-    """Yield (added fragment, key of the removed entry) of each key that differs, by ascending key."""
+    """Yield (fragment to add, key of the entry to remove) for each key that differs, by ascending key.
+
+    If only the snapshot has the key, the second item is None. If only the stored entries have it, the first is None.
+    """
     current, published = fragments.rows(), stream_ids(stored) if stored is not None else iter(())
     new, old = next(current, None), next(published, None)
     while new is not None or old is not None:

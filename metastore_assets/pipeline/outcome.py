@@ -69,7 +69,7 @@ class RefreshResult:
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and the table no longer has."""
     type_changes: tuple[TypeChange, ...] = ()
-    """Columns whose type changed since the version before."""
+    """Columns whose type differs from their type in the version before."""
     value_count_changes: ValueCountChanges | None = field(default_factory=ValueCountChanges)
     """Changes of the table's value counts; None if the value counts were rebuilt, because changes are then unknown."""
     refresh_stats: RefreshStats | None = None

@@ -471,7 +471,7 @@ def _reuse_partitions(
     profiles: Mapping[str, FragmentEntry],
     merged_again: Collection[str],
 ) -> Target:
-    """Return the target in which each partition that needs no merge reuses its published entry.
+    """Return the target in which `reused` is set for each partition that needs no merge: to its published entry.
 
     Args:
         target: The target.

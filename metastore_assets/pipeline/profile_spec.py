@@ -49,7 +49,7 @@ class ProfileSpec:
     defaulted_columns: frozenset[str] = frozenset()
     """Identities of the top-level columns that have a default value in files written before the column was added."""
     auto_leaves: frozenset[str] = frozenset()
-    """Field ids of the leaves whose configured policy leaves open whether their values are enumerated."""
+    """Field ids of the leaves with a configured policy, such as `auto`, that lets the data decide about enumeration."""
 
     @property
     def typed_leaves(self) -> frozenset[str]:
@@ -124,7 +124,7 @@ class SpecCompatibility:
         ]
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:
-        """Return whether any of the columns with some identities has user-defined statistics."""
+        """Return whether the wanted spec has user-defined statistics of any of the given columns (identities)."""
         return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:
@@ -249,9 +249,9 @@ def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str,
 
 
 def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Sequence[ExportEntry]) -> ResolvedPolicy:
-    """Return the policy with the statistics that export targets need of a column.
+    """Return a column's policy with the statistics added that export targets need.
 
-    None are added to an enumerated column, because they follow from its value counts, nor to a hidden column.
+    None are added to a hidden column, nor to an enumerated column, because its value counts are sufficient.
     """
     if policy.has_all_values or policy.values == "hidden":
         return policy
@@ -262,9 +262,10 @@ def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Se
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError if the policy of this very column requests a statistic without the value counts that it needs.
+    """Raise ConfigError if a column's own policy requests a statistic, and stores no value counts to compute it from.
 
-    If a policy for many columns requests it, there is no error, and the column does not get the statistic.
+    Only the entry under `columns` for exactly this column is checked. If a policy for many columns requests the
+    statistic, the column just does not get it.
     """
     column_policy = table.columns.get(leaf.path)
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":

@@ -23,9 +23,11 @@ from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 
 _BUNDLES_PER_SLOT = 8
-"""Number of bundles per slot in one Spark job. Between jobs, finished profiles are saved and progress is reported."""
+"""Maximum number of bundles per slot in one Spark job; more bundles need more jobs. Between jobs, finished profiles are
+saved and progress is reported."""
 _TASKS_PER_SLOT = 4
-"""Minimum number of bundles per slot, if there are enough fragments."""
+"""Fragments are divided into at least about this many bundles per slot, over all jobs, if there are so many fragments.
+"""
 _MAX_BUNDLE_COST = 32 << 20
 _MIN_BUNDLE_COST = 4 << 20
 """Bounds (minimum here, maximum above) of the read cost in bytes at which a bundle is full. Within these bounds,
@@ -51,7 +53,9 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the entries of the last job, whose files have been rewritten, and delete the replaced files.
+        """Save the entries of the last job as they are now, and delete the files that they no longer reference.
+
+        After profiling, `drop_value_counts` may have copied profiles to new files.
 
         Args:
             versions: The store of the table.

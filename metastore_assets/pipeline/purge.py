@@ -152,7 +152,7 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
 
 
 def _count_outdated_profiles(version: Version) -> int:
-    """Return the number of profiles that contain columns which the version's schema does not have."""
+    """Return the number of profiles with columns that the version's schema no longer has."""
     leaves = {leaf.field_id for column_leaves in schema_leaves(version.schema) for leaf in column_leaves}
     outdated_specs = set()
     for id_, columns in version.specs.items():
@@ -177,10 +177,10 @@ def _count_outdated_profiles(version: Version) -> int:
 
 @dataclass(frozen=True)
 class _StoredFiles:
-    """The stored files of a table at one time, without those of the history and the documents of versions."""
+    """A listing of a table's stored files, without the files of the history and the documents of versions."""
 
     begun: datetime
-    """The time before the listing."""
+    """Time at which the listing began."""
     files: SortedRuns
     """Path and size of each file."""
     pending: Sequence[ObjectInfo]
@@ -292,8 +292,8 @@ class _Lot:
 def _lots(version: Version) -> Iterator[_Lot]:
     """Yield the entries of a version in lots of bounded size: fragments, then partitions, then nodes.
 
-    The partition of a table with one partition is in the first lot. The table uses the files of this partition, and
-    references to shared files are counted correctly only if both references are added in the same lot.
+    If the table has only one partition, this partition is in the first lot. The table then uses the partition's files,
+    and references to shared files are counted correctly only if both references are added in the same lot.
     """
     fragments, partitions, nodes = _chunks(version.fragments), _chunks(version.partitions), _chunks(version.nodes)
     if len(version.partitions) == 1:

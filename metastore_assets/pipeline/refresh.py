@@ -51,7 +51,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
     The plan of a table that is up to date has no stages, except one for the targets under `exports` that do not have
-    the version. To find these targets, the mark of each target is read.
+    the version. To find these targets, each target is asked which version was exported to it last.
 
     Args:
         config: The configuration.
@@ -68,7 +68,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 
 
 def plan_version(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
-    """Return the plan of `plan_refresh`, but without stages for exports if no version would be published."""
+    """Return the plan of `plan_refresh`, but without any stages if no version would be published."""
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
     plan = current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
@@ -77,7 +77,7 @@ def plan_version(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 
 
 def _export_stages(exports: Sequence[ExportResult]) -> tuple[PlanStage, ...]:
-    """Return the stage that writes a published version to the targets that do not have it; nothing if all have it."""
+    """Return a tuple with the stage that writes a published version to the targets without it; () if all have it."""
     targets = tuple(export.target for export in exports if export.state != "current")
     return (WriteExports(targets),) if targets else ()
 

@@ -10,11 +10,11 @@ from metastore_assets.store.manifest import RetiredFragment, Version, retired_pr
 
 
 def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment]:
-    """Return those retired fragments of a version whose ids are in `ids`.
+    """Return the retired fragments in a version that have one of the given ids.
 
     Args:
         version: The version.
-        ids: Ids of fragments.
+        ids: Ids of fragments. Ids of other fragments are ignored.
     """
     numbers = _retiring_versions(version)
     if len(numbers) * len(ids) > len(version.retired):
@@ -25,13 +25,13 @@ def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment
 
 
 def expired_fragments(version: Version, last_expired: int) -> list[RetiredFragment]:
-    """Return the retired fragments that were removed in the version `last_expired` or earlier."""
+    """Return the retired fragments in `version` that version number `last_expired`, or an earlier one, removed."""
     prefixes = [retired_prefix(number) for number in _retiring_versions(version) if number <= last_expired]
     return entries_of(version, RETIRED).find_prefixes(prefixes)
 
 
 def _retiring_versions(version: Version) -> range:
-    """Return the numbers of the versions that may have removed the retired fragments of a version."""
+    """Return a range of version numbers: the retired fragments in `version` were removed by versions in this range."""
     if not len(version.retired):
         return range(0)
     least_key = entries_of(version, RETIRED).least_key()

@@ -48,9 +48,9 @@ class _Rewrite:
 def skip_rewrites(
     context: RefreshContext, stage: SkipRewrites, target: Target, fragments: Mapping[str, FragmentEntry]
 ) -> Target:
-    """Return a target that reuses the profiles of partitions whose rows only moved between files.
+    """Return a target in which a partition keeps its published profile if its rows only moved between files.
 
-    Reads only profiles of added and removed fragments, and only if both have the same number of rows.
+    For each partition, the profiles of added and removed fragments are read only if these have equally many rows.
 
     Args:
         context: The table, its store and engine.
@@ -85,10 +85,9 @@ def skip_rewrites(
 
 
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
-    """Return a list with the added and removed fragments of a partition, as one possible rewrite.
+    """Return [the added and removed fragments of a partition] if the change may be a rewrite, else [].
 
-    The list is empty if the change cannot be a rewrite: no fragment was added, none was removed, or the number of rows
-    changed.
+    The change is no rewrite if no fragment was added, if none was removed, or if the number of rows changed.
     """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]
@@ -117,7 +116,7 @@ def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> 
 
 
 def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[str, FragmentEntry]) -> PartitionPlan:
-    """Return the partition with its published entry, updated for its fragments in the next version.
+    """Return the plan of a partition that reuses the published entry, with the new fragments' number, bytes and ids.
 
     Args:
         partition: The partition in the next version.

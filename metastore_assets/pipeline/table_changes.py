@@ -1,4 +1,4 @@
-"""The differences between the fragments of a table and those of a published version.
+"""The differences between the fragments of a table's snapshot and the fragments of a published version.
 
 Some formats report the difference from the commits of the table. Otherwise all fragments of the snapshot are compared
 with all fragments of the version.
@@ -23,12 +23,14 @@ class SnapshotChanges:
 
     snapshot: SnapshotMetadata
     added: tuple[Fragment, ...]
-    """Fragments that the version does not have, or has with another partition key or path, sorted by (partition_key,
-    id)."""
+    """Fragments of the snapshot that the version does not have with the same id, partition key and path; sorted by
+    (partition_key, id)."""
     removed: Mapping[str, FragmentEntry]
-    """Fragments of the version that the snapshot does not have with the same id, partition key and path, by key."""
+    """Fragments of the version that the snapshot does not have with the same id, partition key and path; by
+    `FragmentEntry.key`."""
     unchanged: tuple[Fragment, ...] = ()
-    """Fragments that both the version and the snapshot have, in partitions that are read again on request."""
+    """Fragments that both the version and the snapshot have. Only those in partitions that the user requests to read
+    again."""
     comparison: str = ""
     """Why all fragments were compared, for people; empty if the format reported the difference."""
 

@@ -92,7 +92,7 @@ class Dataset:
         Args:
             keys: The keys, sorted and distinct.
             key_range: Keys outside this range are ignored.
-            columns: Columns to return, including those that identify a unit. By default all.
+            columns: Columns to return. They must include the columns that identify a unit. None for all.
         """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns

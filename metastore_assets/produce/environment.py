@@ -38,8 +38,8 @@ class Settings:
     bulk_share: float = 0.2
     """Share of a dataset's rows above which an update rewrites the dataset; below it the update adds a run.
 
-    At one fifth, rewriting takes 1.1 to 1.3 times as long. It saves that time in the next few full reads, or in the
-    first compaction (measured by `benchmarks/produce_share.py`).
+    If the update has one fifth of the rows, rewriting the dataset takes 1.1 to 1.3 times as long as adding a run. It
+    saves that time in the next few full reads, or in the first compaction (measured by `benchmarks/produce_share.py`).
     """
     single_run_rows: int = 20_000
     """A dataset of at most this size is one run, a plain file for any tool. Every change rewrites the file."""

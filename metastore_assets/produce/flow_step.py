@@ -58,7 +58,7 @@ class StepInput:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no input to apply or record."""
+        """Whether the input is empty: no update, no deltas, no version of a source to record, no loaded content."""
         return not (self.updates or self.deltas or self.sources or self.loaded)
 
 

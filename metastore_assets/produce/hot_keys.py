@@ -127,7 +127,7 @@ class _Comparison:
 
 
 def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return the first row of all frames, or an empty frame."""
+    """Return the first row of the first non-empty frame, as a frame; an empty frame if there is no row."""
     empty = task.dataset.run_schema.empty
     return next((with_nulls(frame[:1], empty) for frame in frames if frame.height), empty)
 

@@ -103,12 +103,11 @@ class _Search:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return the sorted numbers to search for in the tables' first key column; None if the column has no numbers.
+        """Return the sorted values of one key column of the searched keys, as numbers; None if they are no numbers.
 
         Args:
-            lead: The value of the first key column, if tables lack that column. The numbers then come from the second
-                key column of the searched keys that begin with `lead`. With None, they come from the first key column
-                of all searched keys.
+            lead: None for the first key column of all searched keys. Otherwise a value of the first key column, for the
+                second key column of the searched keys that begin with it.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
@@ -124,9 +123,9 @@ def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
 def _positions_of(
     order: Order, column: pa.ChunkedArray, numbers: npt.NDArray[Any] | None
 ) -> npt.NDArray[np.int64] | None:
-    """Return the positions in a sorted key column whose value is in `numbers`, which are sorted and distinct.
+    """Return the numbers of the rows in which a sorted key column has one of the `numbers` (sorted and distinct).
 
-    Return None if the column or the searched keys (`numbers` is None) cannot be compared as numbers.
+    Return None if the column has nulls or no numeric type, or if `numbers` is None: the searched keys are no numbers.
     """
     if numbers is None or column.null_count:
         return None

@@ -65,10 +65,7 @@ class Order:
         return self.sort(keys[:, list(self.columns)]).head(1)
 
     def changes(self) -> pl.Expr:
-        """Return an expression that is true for rows whose key differs from the key of the row before.
-
-        The expression is true for the first row. The frame must be sorted.
-        """
+        """Return an expression on a sorted frame that is true for the first row of each key."""
         index = pl.int_range(pl.len()) == 0
         for column in self.columns:
             index = index | pl.col(column).ne_missing(pl.col(column).shift(1))

@@ -109,7 +109,10 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
-        """Return the index of the first output that does not have the declared types; 0 if there is none."""
+        """Return the index of the first output that does not have the declared types.
+
+        Return 0 if each output alone has them, and only the conversion of all outputs together fails.
+        """
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
                 _columns([target], self.rows.key)

@@ -14,7 +14,7 @@ _NOVEL = "_novel"
 
 
 def novel_keys(rows: Rows, written: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the new target keys: those of `written` rows that have no `previous` rows. All frames are sorted."""
+    """Return the target keys that have rows in `written` and none in `previous`. All frames are sorted."""
     return rows.order.distinct(rows.order.anti(written, previous))
 
 

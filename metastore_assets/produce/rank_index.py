@@ -82,9 +82,9 @@ class RankIndex:
         """At index n, the sum of all row groups that end within the first n edges."""
 
     def estimate_sums(self, edges: slice) -> npt.NDArray[np.int64]:
-        """Return an estimate of the sum before each edge of a slice.
+        """Return an estimate of the sum of all rows before each edge of a slice.
 
-        The estimate is the sum of all row groups that end before the edge.
+        It is the sum of the row groups that end before the edge. Row groups that contain the edge are ignored.
         """
         return self._cumulative[edges]
 

@@ -43,12 +43,12 @@ class RunSchema:
 
     @cached_property
     def group(self) -> Order:
-        """The order by the columns that lookups use, which are the first columns of the sort order."""
+        """The order by the key of lookups: the first `group_columns` columns of `order`."""
         return self.order.first(self.group_columns)
 
     @cached_property
     def unit(self) -> Order:
-        """The order of the units."""
+        """The order by the columns that identify a unit: the first `unit_columns` columns of `order`."""
         return self.order.first(self.unit_columns)
 
     @cached_property

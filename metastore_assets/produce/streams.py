@@ -55,10 +55,12 @@ class Piece:
 
 
 def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int) -> Iterator[Piece]:
-    """Regroup the steps of `align_streams` so that each ends where the key of an order with fewer columns changes.
+    """Regroup the lists that `align_streams` yields into pieces, such that only keys with many rows are split.
+
+    Keys are those of an order with fewer columns than that of `align_streams`, which may split them between lists.
 
     Args:
-        steps: One frame per stream in each step.
+        steps: Lists with one frame per stream.
         order: The order whose keys must not be split.
         limit: A key with more rows than this is split into several pieces, which contain no other key.
     """
@@ -92,9 +94,9 @@ def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int)
 def _cut(
     frames: list[pl.DataFrame], order: Order, bound: pl.DataFrame, *, inclusive: bool = False
 ) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
-    """Split each frame at a key, `bound`. Return the parts before the key, then the other parts.
+    """Split each frame at a key, `bound`. Return (rows before the key, remaining rows), each with a frame per stream.
 
-    Rows with the key itself are in the parts before it if `inclusive`.
+    Rows with the key itself belong to the first part if `inclusive` is true, otherwise to the second.
     """
     counts = [frame.select(order.before(bound, inclusive=inclusive).sum()).item() for frame in frames]
     pairs = list(zip(frames, counts, strict=True))

@@ -19,7 +19,8 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 """Which of a column's values are stored with their frequencies.
 
 - `enumerated`: every value.
-- `repeated`: of the table, every value that occurs at least twice, and the number of the others; of partitions, none.
+- `repeated`: in the table, every value that occurs at least twice, and how many other values there are. In a partition,
+  none.
 - `estimated`: none, because the policy `auto` decided so. The distinct count and the percentiles are estimates.
 - `off`: none, because the policy is `off`. The distinct count and the percentiles are estimates.
 - `absent`: none, because values of the type are not profiled, or the policy hides them.

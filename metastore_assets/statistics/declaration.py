@@ -61,7 +61,8 @@ class StatisticColumn:
     """The name in texts for users."""
     merge: MergeRule
     is_reported: bool
-    """Whether the JSON of statistics contains the column. It omits columns that only merge or identify rows."""
+    """Whether the JSON of statistics contains the column. It omits columns that serve only for merging, and columns
+    that only identify the row."""
 
     @property
     def is_state(self) -> bool:

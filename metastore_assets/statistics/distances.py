@@ -161,7 +161,10 @@ def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
-    """Return counts as shares that add up to 1. Raises ValueError for invalid counts; `which` is for the message."""
+    """Return counts as shares that add up to 1.
+
+    Raises ValueError for invalid counts. Its message names them by the text `which`.
+    """
     values = np.asarray(counts, np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"the {which} counts have no bin")

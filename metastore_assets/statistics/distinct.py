@@ -146,7 +146,7 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
     state_schema = pa.schema([("distinct_sketch", pa.binary())])
 
     def initial(self, context: ColumnContext) -> DistinctState:
-        """Return exact zeros."""
+        """Return an empty sketch, and counts of 0, which are exact."""
         return DistinctState()
 
     def update(self, state: DistinctState, block: ValueBlock) -> DistinctState:
@@ -217,7 +217,10 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return the result of `derive_counts` for each column: two frequencies, or None if it may have other values."""
+    """Return for each column the frequencies of its only two possible values; None if there may be other values.
+
+    See `derive_counts`.
+    """
     counts = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
     is_constant = [exact and value_range == 0 for exact, value_range in zip(bounds.both_exact, ranges, strict=True)]
     return [

@@ -200,8 +200,8 @@ def derive_counts(
         is_constant: Whether minimum and maximum are exact and equal, or there is neither.
 
     Returns:
-        (count of false, count of true), or (count of the only value, count of NaN). A count may be 0. None if the
-        column may have other values.
+        (count of false, count of true), or (count of the only value, count of NaN). A count may be 0. None if these
+        numbers are not known, or if the column may have more than two distinct values.
     """
     if cls.kind == "boolean" and true_count is not None:
         return value_count - true_count, true_count

@@ -157,11 +157,11 @@ def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
 def _choose_representatives(
     tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """Return for each column the index of the table whose row is used if the column needs no merging.
+    """Return for each column the index of the table whose row is used if at most one table has values of the column.
 
-    That is the table with values of the column. If no table has values, it is the one with the most specific row: the
-    first by type class, then by the field `frequencies`. For columns with values in several tables, the index has no
-    meaning.
+    If one table has values, it is that table. If none has, it is the table with the most specific row: the row that is
+    first in alphabetical order of type class (`null` and none come last), then of `frequencies`. If several tables have
+    values, the index has no meaning.
     """
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
     ranks = np.array([*(rank[name] for name in class_names), len(class_names) + 1])  # the last is that of _NO_CLASS

@@ -64,9 +64,9 @@ def profile_field(
     Whether values are enumerated (sorted, and stored with their counts) depends on the policy's `frequencies`:
 
     - `auto`: values are enumerated unless they hardly repeat, or too many are distinct.
-    - `enumerated`, a decision of an earlier profile under `auto`: values are enumerated unless too many are distinct.
+    - `enumerated`, to which an earlier refresh resolved `auto`: values are enumerated unless too many are distinct.
     - `repeated`: values are enumerated unless they hardly repeat; then fingerprints, which are hashes of the values,
-      are stored. The policy's `algorithm` may prescribe one of the two.
+      are stored. The policy's `algorithm` may prescribe that values are always enumerated, or always fingerprinted.
 
     No content of a column raises an error. In three cases, a column has only counts, lengths and a reason: its type is
     not profiled, a value is out of range of its type class, or its values are hidden. Hidden values also have an
@@ -235,9 +235,9 @@ class _LeafProfiler:
     def _add_unsorted(self, run: ValueRun) -> bool:
         """Pass values to the profiler of unsorted values and return True, or return False if they are to be counted.
 
-        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. The next batch is tested, and no
-        later one: if its values are mostly distinct, by a sample and then by an estimate, they and all later values
-        are profiled unsorted.
+        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. Then one batch is tested. If its
+        values hardly repeat, or if too many are distinct (see `profile_field`), this batch and all later ones are
+        profiled unsorted. Otherwise all are counted.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)

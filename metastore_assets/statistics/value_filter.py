@@ -1,4 +1,4 @@
-"""Value filters: compact sets of hashes by which most values that a column does not contain are excluded.
+"""Value filters: compact sets of hashes that show of most values, but not of all, that a column does not contain them.
 
 A filter has a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits. A value
 that occurs always matches. A value that does not occur matches with a probability of n / 2^bits, which is at most

@@ -57,7 +57,7 @@ class Documents:
 
     @property
     def oldest_path(self) -> str:
-        """The path of the file that names the oldest document, which `store.garbage` deletes next."""
+        """The path of the record `oldest`: the number of the document that `store.garbage` deletes next."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:

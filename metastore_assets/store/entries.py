@@ -86,8 +86,8 @@ class EntryKind(Generic[Entry]):
     """Prefix of the attributes that columns store. With `fragment.`, the column `bytes` stores `entry.fragment.bytes`.
     The key has no prefix."""
     decode: Callable[[dict[str, list[Any]]], Iterable[Entry]] | None = None
-    """Returns the entries, given {column name: values}; `files` has `ProfileFiles`. None if the columns are the fields
-    of the class."""
+    """Returns the entries, given {column name: values}. Instead of file columns, the mapping has the key `files` with
+    `ProfileFiles`. None if the columns are the fields of the class."""
     entry_size: int = 1
     """Relative size of an entry. With 2, a file has half as many entries as a file of most other kinds."""
 
@@ -238,7 +238,7 @@ def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
-    """Return the entries of one kind in a version, as entry objects even if the version has a mapping."""
+    """Return the entries of one kind in a version. If the version has a mapping instead, its items become entries."""
     if kind is METADATA_CACHE:
         if isinstance(version.metadata_cache, StoredMetadataCache | ChangedMetadataCache):
             return version.metadata_cache.entries
@@ -409,9 +409,9 @@ def _stored(name: str, objects: ObjectStore, files: SegmentFiles) -> StoredEntri
 
 
 class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
-    """The profile specs of a published version: {spec id: {field id: fingerprint of the column's spec}}.
+    """The profile specs of a published version: {spec id: {identity of a top-level column: text of its column spec}}.
 
-    A fingerprint is a digest of the statistics that the spec requests of the column. Specs are read on first use.
+    The text says what is stored of the column (see `pipeline.column_spec`). Specs are read on first use.
     """
 
     def __init__(self, entries: StoredEntries[ProfileSpecEntry]) -> None:

@@ -1,4 +1,4 @@
-"""Deletion of old documents and unreferenced files, safe beside readers and publishers.
+"""Deletion of old documents and unreferenced files. Other processes may read and publish at the same time.
 
 Old documents are deleted first, then unreferenced files. Nothing younger than the grace period is deleted, because a
 running publisher may still reference it. The grace period must therefore be longer than the longest run. Readers of a

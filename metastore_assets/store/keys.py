@@ -79,7 +79,7 @@ class KeyPrefixes:
 
     def __init__(self, prefixes: Collection[Any]) -> None:
         self._prefixes: list[Any] = []
-        """The prefixes, sorted, without those that begin with another one."""
+        """The prefixes, sorted. A prefix that begins with another prefix is redundant, and omitted."""
         for prefix in sorted(prefixes):
             if not self._prefixes or not prefix.startswith(self._prefixes[-1]):
                 self._prefixes.append(prefix)

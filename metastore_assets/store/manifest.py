@@ -102,7 +102,7 @@ class UnindexedPartition:
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """The partition index that a version uses, and the partitions that have changed since the index was written."""
+    """The files of the partition index that a version uses, and the partitions that changed after they were written."""
 
     files: SegmentFiles
     """The files of the index, with the statistics of all partitions by column."""
@@ -309,9 +309,10 @@ def split_node_key(key: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class SharedFileEntry:
-    """The number of references to a file that contains several profiles, or that several entries reference.
+    """The number of entries that reference one shared file.
 
-    A file without a `SharedFileEntry` is referenced by one entry.
+    A file is shared if it contains several profiles, or if several entries reference it. Any other file has no
+    `SharedFileEntry`, and exactly one reference.
     """
 
     path: str
@@ -349,13 +350,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class ProfileSpecEntry:
-    """One profile spec that profiles were written with: for each column, a digest of the requested statistics."""
+    """One profile spec that profiles were written with: what they contain of each column."""
 
     spec_id: str
     field_ids: tuple[str, ...]
-    """The profiled top-level columns, by field id."""
+    """The identities of the profiled top-level columns: field ids, or names of columns without field id."""
     column_specs: tuple[str, ...]
-    """The column spec fingerprint of each of these columns, in the same order."""
+    """The column spec of each of these columns as text (see `pipeline.column_spec`), in the same order."""
 
 
 @dataclass(frozen=True)
@@ -382,8 +383,8 @@ class Version:
     """One published state of the Metastore for one table, tied to one snapshot of it.
 
     When a version is read from a store, `specs`, `fragments`, `partitions`, `nodes`, `retired` and `metadata_cache` are
-    read on first use (`store.entries.StoredEntries`). In a version that is being built, they may be the changes of
-    those of the version before (`store.entry_changes.EntryChanges`).
+    read on first use (`store.entries.StoredEntries`). In a version that is being built, each of them may be given as
+    changes relative to the version before (`store.entry_changes.EntryChanges`).
     """
 
     number: int
@@ -408,7 +409,7 @@ class Version:
     spec_id: str
     """Key into `specs`: the profile spec with which the partitions and the table were merged."""
     specs: Mapping[str, Mapping[str, str]]
-    """The profile specs: {spec id: {field id of a profiled top-level column: fingerprint of its column spec}}."""
+    """The profile specs: {spec id: {identity of a profiled top-level column: text of its column spec}}."""
     fragments: Sequence[FragmentEntry]
     """The fragments of the snapshot."""
     partitions: Sequence[PartitionEntry]

@@ -53,7 +53,7 @@ class PendingFiles:
         return [info.path for info in (*self.files, *self.markers.values())]
 
     def cleared_before(self, time: datetime) -> list[str]:
-        """Return the paths of files that were cleared before a time, some of which may be deleted already."""
+        """Return the paths of files that were cleared before a time. Some of these files may be deleted already."""
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:

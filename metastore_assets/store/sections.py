@@ -433,7 +433,10 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Read the keys of large row groups, and return `groups` without those that contain no selected key."""
+        """Return `groups` without the large row groups that contain none of the selected single keys.
+
+        The keys of large row groups are read. For a range or prefixes of keys, `groups` is returned unchanged.
+        """
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):
             return list(groups)

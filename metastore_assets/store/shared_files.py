@@ -72,7 +72,9 @@ def count_references(
 def count_profiles(
     table: str, changes: Iterable[EntryChanges[Any]], counted: StoredEntries[SharedFileEntry] | None
 ) -> EntryChanges[SharedFileEntry]:
-    """Count the references to files with several profiles, before the other files of the new version are written.
+    """Count the references to files with several profiles, and ignore all other files.
+
+    Compaction calls it before the other files of the new version exist.
 
     Args:
         table: Name of the table, for messages.

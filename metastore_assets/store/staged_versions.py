@@ -70,7 +70,7 @@ class StagedVersions(VersionStore):
         self.objects.delete_folder(self._folder)
 
     def remove(self) -> None:
-        """Remove all staged versions, and their files except those of the newest one.
+        """Remove the documents of all staged versions, and all of their files that the newest one does not use.
 
         The published version may reference the files of the newest staged version. If not, `expire` removes them.
         `expire` also removes the files of staged versions that cannot be read.

@@ -41,8 +41,8 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 
 _MAX_DECOMPRESSED_BYTES = 128 << 20
-"""Maximum size of a decompressed schema in bytes, enough for hundreds of thousands of columns, and of a list of files.
-A small compressed text may expand to gigabytes."""
+"""Maximum size in bytes of a decompressed schema or list of files: enough for hundreds of thousands of columns. A limit
+is necessary, because a small compressed text may expand to gigabytes."""
 _MAX_LISTED_FILES = 16
 """Maximum number of files of a segment set that the document lists one by one. More files are compressed."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"

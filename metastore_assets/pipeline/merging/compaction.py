@@ -76,7 +76,7 @@ _FEW_VALUES = 32
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """The entries of a version that may share files: fragments, nodes of merge trees, and removed fragments."""
+    """The entries of a version whose profiles may share files: of fragments, tree nodes and retired fragments."""
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
@@ -85,7 +85,7 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class SegmentChanges:
-    """The changes of a new version to the entries whose files may be shared."""
+    """`SegmentEntries` of a new version, as changes of those of the version before."""
 
     fragments: EntryChanges[FragmentEntry]
     nodes: EntryChanges[NodeEntry]
@@ -337,8 +337,8 @@ def drop_value_counts(
     }
     files_by_path: dict[str, list[ProfileFiles]] = {}
     other_specs: set[str] = set()
-    """Paths of files with a profile that was made under another spec. Its value counts are not replaced by
-    fingerprints."""
+    """Paths of files with at least one profile that was made under another spec than `before`. No value counts in these
+    files are replaced by fingerprints."""
     for entry in fragments.values() if dropped else ():
         if entry.files.is_states_only and not dropped.keys() <= set(entry.not_enumerated):
             files_by_path.setdefault(entry.files.states, []).append(entry.files)
@@ -385,7 +385,7 @@ def _copy_tasks(
     used_sections: Mapping[str, int],
     limits: CompactionLimits,
 ) -> Iterable[_CopyTask]:
-    """Yield the tasks that copy used profiles out of sparse files, in which few profiles are still used.
+    """Yield the tasks that copy profiles out of sparse files: files in which few profiles are still used.
 
     Groups whose sparse files waste little space are skipped.
 

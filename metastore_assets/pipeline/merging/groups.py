@@ -133,7 +133,8 @@ class MergeGroup:
     is_input: bool = True
     """Whether the merged profile will be merged again, so that its states are stored."""
     has_value_counts: bool = True
-    """Whether value counts are stored with the merged profile. If not, they are those of the table."""
+    """Whether value counts are stored with the merged profile. False for the table, and for its only partition: all of
+    their value counts are in the table's value count files."""
 
     def without_children(self) -> MergeGroup:
         """Return the group without its changed and stored children. It is smaller to send to a task."""

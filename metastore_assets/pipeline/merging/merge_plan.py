@@ -38,9 +38,10 @@ class TreeMerge:
     """The branch of the tree whose parts are merged."""
     inputs: tuple[ProfileFiles | TreeMerge, ...]
     group: MergeGroup | None = None
-    """The group, if this merge is the root of its tree; else None. It has children only if it stores value counts."""
+    """The group, if this merge is the root of its tree; else None. If the group stores no value counts, it is stripped
+    of its children, which only the sum of value counts needs."""
     child_files: tuple[str, ...] = ()
-    """See `NodeEntry.child_files`."""
+    """Encoded files of each of the branch's children, for `NodeEntry.child_files`; empty for a partition's tree."""
     number: int = 0
     """Number of the task that runs the merge. Tasks are numbered from 0 in each round."""
 
@@ -74,8 +75,8 @@ class MergePlan:
     root: TreeMerge
     """The merge of the whole group. The results of the merges below it are nodes."""
     put: tuple[NodeEntry, ...]
-    """Nodes that are added or replaced without a merge: the root, and reused nodes that turned out valid for the spec.
-    """
+    """Node entries to store without waiting for a merge. They are the root, whose entry has no files, and reused nodes
+    of an older profile spec, which are marked as valid for the wanted spec."""
     dropped: frozenset[str]
     """Keys of the stored nodes that the tree no longer has."""
 
@@ -223,7 +224,7 @@ def _is_rebuilt(group: MergeGroup) -> bool:
 
 
 def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
-    """Plan the merges of a group from its changed children.
+    """Plan the merges of a group from its changed children and the stored nodes.
 
     Raises:
         StoredTreeError: The stored nodes are not sufficient; all children are needed.
@@ -287,7 +288,10 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
-    """Return those branch names in `names` that are above a changed or removed child."""
+    """Return the names of branches that are above a changed or removed child.
+
+    Names that are longer or shorter than all of `names` are omitted. The result may have names that `names` lacks.
+    """
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}
     keys = (*children.changed, *children.removed) if lengths else ()

@@ -76,7 +76,8 @@ class _TaskResult:
     sums: tuple[FrequencySum, ...] = ()
     """The value counts to sum next, if the group stores value counts."""
     distinct_counts: Mapping[int, int] = field(default_factory=dict)
-    """For each column whose value counts are those of the table: {position: approximate number of distinct values}."""
+    """{position of a column: approximate number of distinct values}, of columns with value counts. Empty if the group
+    stores its own value counts. Otherwise the columns are summarized from the table's value counts."""
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,8 @@ class _Node:
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
-    """The nodes and the keys of the children below; None for a stored branch that has not changed. Empty for a stored
-    branch that only has another name."""
+    """The parts directly below: nodes, and keys of children. None for an unchanged stored branch, whose parts need not
+    be visited. Empty for an unchanged stored branch that becomes the root and only gets the name `ROOT`."""
 
 
 def _count(part: _Node | str) -> int:

@@ -194,6 +194,6 @@ def value_count_rows(column: str, values: pa.Array, counts: pa.Array, schema: pa
         column: Field id of the column.
         values: The values.
         counts: The frequency of each value.
-        schema: The schema of the rows, as `rows_of` returns it.
+        schema: The Arrow schema of the three columns, which has the type of the values.
     """
     return pa.Table.from_arrays([pa.repeat(pa.scalar(column), len(values)), values, counts], schema=schema)

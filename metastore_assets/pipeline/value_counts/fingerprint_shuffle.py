@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 WriteRange: TypeAlias = "Callable[[int, FingerprintCounts], R]"
-"""A function of the number of a range, and of the number of rows of each fingerprint in this range."""
+"""A function that receives (number of a range, fingerprints in this range with their numbers of rows)."""
 _ROWS_PER_RANGE = 4_000_000
 """The number of values whose fingerprints one reducer sums."""
 _MAX_RANGES = 4096

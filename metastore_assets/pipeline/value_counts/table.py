@@ -122,9 +122,10 @@ class ValueCountUpdate:
         return summaries
 
     def files(self, profiles: AllProfiles) -> ValueCountFiles | None:
-        """Return the value count files of the next version. They are written only if counts changed.
+        """Return the value count files of the next version; None if no column has value counts.
 
-        If nothing changed, the published files are returned. Plain files are omitted if columns were renamed.
+        If no count changed, the published files are returned, without plain files if columns were renamed. Otherwise
+        new files are written.
 
         Args:
             profiles: The profiles of the partitions.
@@ -144,7 +145,7 @@ class ValueCountUpdate:
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files, without plain files if columns were renamed, because these contain the names."""
+        """Return the published files. If columns were renamed, omit the plain files, which contain the old names."""
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
             return files
@@ -176,7 +177,7 @@ class ValueCountUpdate:
         return self._state
 
     def _retained_builds(self) -> dict[str, Built]:
-        """Return the algorithms of columns that remain enumerated with the same type class, by field id."""
+        """Return {field id: published `Built`} of the columns that remain enumerated with the same type class."""
         return {
             field_id: built
             for field_id, built in self._base.built.items()
@@ -334,7 +335,7 @@ def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments added to and removed from partitions, without those of reused partitions."""
+    """Return the fragments added to or removed from partitions. Partitions with a reused profile are skipped."""
     changed = [partition for partition in target.partitions if partition.reused is None]
     removed = [*target.removed_fragments, *(entry for partition in changed for entry in partition.before)]
     before = {(entry.files.name, entry.partition_key): entry for entry in removed}
