@@ -91,7 +91,7 @@ def measure(folder: Path, kind: str) -> dict[str, float]:
         **steps.numbers,
         "added": result.fragments_added,
         "removed": result.fragments_removed,
-        "kept": result.fragments_unchanged,
+        "unchanged": result.fragments_unchanged,
         "partitions": len(result.partitions_changed),
         "profiles": sum(profiles.reads.values()),
     }

@@ -122,7 +122,7 @@ def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 2_000)
     scale_run.build(tmp_path, kind, count)
     numbers = scale_run.measure(tmp_path, "one file")
-    assert (numbers["added"], numbers["removed"], numbers["kept"], numbers["partitions"]) == (1, 0, count, 1)
+    assert (numbers["added"], numbers["removed"], numbers["unchanged"], numbers["partitions"]) == (1, 0, count, 1)
     for step in ("tick", "plan", "publish"):
         assert numbers[f"{step} cpu"] > 0
         assert numbers[f"{step} root requests"] > 0
@@ -130,7 +130,7 @@ def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count
     assert numbers["plan table read"] > 0
     assert numbers["publish written"] > 0
     numbers = scale_run.measure(tmp_path, "delete a partition")
-    assert (numbers["added"], numbers["removed"], numbers["kept"]) == (0, 100, count - 99)
+    assert (numbers["added"], numbers["removed"], numbers["unchanged"]) == (0, 100, count - 99)
 
 
 def test_quantile_errors(monkeypatch: pytest.MonkeyPatch) -> None:

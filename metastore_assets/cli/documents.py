@@ -654,7 +654,7 @@ class FragmentCounts(Document):
 
     added: int
     removed: int
-    kept: int
+    unchanged: int
     profiled: int
 
 

@@ -266,9 +266,10 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write the statistics and the mark of a version to the target, in place of an earlier export.
+        """Write the statistics of a version to the target, and a mark that names the version.
 
-        The mark is written last, or together with the statistics, so that an interrupted export is repeated.
+        Both replace those of an earlier export. The mark is written last, or together with the statistics, so that an
+        interrupted export does not have the mark of its version and is repeated.
 
         Raises:
             ExportError: The table cannot be exported, or the target has statistics that something else wrote and

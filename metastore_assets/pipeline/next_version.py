@@ -259,7 +259,8 @@ class VersionBuilder:
     def new_paths(self, version: Version) -> set[str]:
         """Return the paths of the files that this version references and the previous version's document does not.
 
-        Some of them are not new: for example, the profile of a fragment that moved to another partition.
+        Some of these files are older than this version. For example, a fragment that moves to another partition gets a
+        new entry, which references the profile that the fragment had before.
         """
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}

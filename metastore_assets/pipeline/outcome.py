@@ -96,7 +96,7 @@ class RefreshResult:
             "fragments": {
                 "added": self.fragments_added,
                 "removed": self.fragments_removed,
-                "kept": self.fragments_unchanged,
+                "unchanged": self.fragments_unchanged,
                 "profiled": self.fragments_profiled,
             },
             "partitions": {
@@ -161,7 +161,8 @@ def format_result(result: RefreshResult) -> str:
         return f"version {result.version} is current: snapshot {result.snapshot}"
     return (
         f"version {result.version} of snapshot {result.snapshot}: {result.fragments_added} fragments added, "
-        f"{result.fragments_removed} removed, {result.fragments_unchanged} kept; {len(result.partitions_changed)} of "
-        f"{result.partitions_total} partitions computed, {len(result.partitions_removed)} removed; "
+        f"{result.fragments_removed} removed, {result.fragments_unchanged} unchanged; "
+        f"{len(result.partitions_changed)} of {result.partitions_total} partitions computed, "
+        f"{len(result.partitions_removed)} removed; "
         f"{result.seconds:.1f} s"
     )

@@ -308,7 +308,7 @@ class Plan:
             "fragments": {
                 "added": len(self.added),
                 "removed": len(self.removed),
-                "kept": self.unchanged,
+                "unchanged": self.unchanged,
                 "profiled": len(self.to_profile),
             },
             "partitions": {

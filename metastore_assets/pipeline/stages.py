@@ -91,7 +91,7 @@ class DropValueCounts(PlanStage):
 
     def summary(self) -> str:
         """Return the number of columns whose value counts may be dropped, and their first names."""
-        return _names("column", self.columns)
+        return f"in new profiles, if not enumerated: {_names('column', self.columns)}"
 
 
 @dataclass(frozen=True)

@@ -131,19 +131,22 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Handle a gap: the version after the oldest is missing. Return the progress at the next existing version.
+    """Handle a gap: the version after the oldest one is missing. Return the progress after it.
 
-    The oldest version is deleted first. If the next existing version was published after `before`, nothing is done.
+    Delete the oldest version, and return the progress at the next existing one. If that one was published after
+    `before`, delete nothing. If the oldest version no longer exists, or is the only one, delete nothing, and return
+    the progress at the oldest existing version.
     """
-    numbers = documents.numbers()
-    if numbers[0] != state.oldest or len(numbers) == 1:
-        return _Progress(numbers[0])
-    following = documents.objects.info(documents.path(numbers[1]))
-    if following is None or following.modified >= before:
+    oldest, *newer = documents.numbers()
+    if oldest != state.oldest or not newer:
+        return _Progress(oldest)
+    next_existing = newer[0]
+    info = documents.objects.info(documents.path(next_existing))
+    if info is None or info.modified >= before:
         return state
-    # Which files only the missing version referenced is unknown; `expire` deletes them.
-    documents.objects.delete([documents.path(state.oldest)])
-    return _Progress(numbers[1])
+    # It is unknown which files only the missing versions between both referenced; `expire` deletes them.
+    documents.objects.delete([documents.path(oldest)])
+    return _Progress(next_existing)
 
 
 def _read_state(documents: Documents) -> _Progress:

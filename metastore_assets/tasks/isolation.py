@@ -29,8 +29,8 @@ MAX_IDLE_CRASHES = 3
 class IsolatedRunner(TaskRunner):
     """A runner of tasks in a child process. A crash of the child fails only the task that caused it.
 
-    A task that ran alone when the child crashed is the cause. Its outcome is a FatalFileError, which names the path of
-    its file, or the number of the task without paths. If several tasks ran, each of them runs again alone. If another
+    A task that ran alone when the child crashed is the cause. Its outcome is a FatalFileError, which names its file,
+    or its number if tasks have no files. If several tasks ran, each of them runs again alone. If another
     process killed the child, perhaps the kernel for lack of memory, the task is run again alone before it is blamed.
     """
 
@@ -49,7 +49,11 @@ class IsolatedRunner(TaskRunner):
         return self._threads
 
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run the tasks in a child. After a crash, run each task that was in flight alone, then the others again."""
+        """Run the tasks in a child process.
+
+        After a crash, run each task that was in flight again, one at a time. Then run all other tasks without an
+        outcome.
+        """
         tasks = batch.tasks
         paths = batch.paths if batch.paths is not None else [f"task {number}" for number in range(len(tasks))]
         outcomes: dict[int, Any] = {}

@@ -55,7 +55,12 @@ def test_a_corrupt_parquet_file(lake: Path) -> None:
     assert str(broken) in message
     assert_last_version_is_readable(config)
     broken.unlink()
-    assert answer("refresh", "t", config=config)["fragments"] == {"added": 1, "removed": 0, "kept": 2, "profiled": 0}
+    assert answer("refresh", "t", config=config)["fragments"] == {
+        "added": 1,
+        "removed": 0,
+        "unchanged": 2,
+        "profiled": 0,
+    }
 
 
 def test_a_file_that_is_no_parquet(lake: Path) -> None:

@@ -178,7 +178,7 @@ def test_percentiles(published: Path) -> None:
 
 def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.CaptureFixture[str]) -> None:
     """As a backfill's does: all of few, or with `-v`."""
-    counts = {"added": 60, "removed": 0, "kept": 0, "profiled": 60}
+    counts = {"added": 60, "removed": 0, "unchanged": 0, "profiled": 60}
     plan = {
         "table": "t", "version": 1, "snapshot": "1", "dry_run": True, "published": True, "bytes_to_read": 60,
         "fragments": counts, "partitions": {"changed": 60, "removed": 1, "total": 60},
@@ -241,7 +241,7 @@ def test_a_histogram_counts_infinities_and_its_last_bin_may_include_the_edge(
 def test_a_refresh_says_that_value_counts_were_built(capsys: pytest.CaptureFixture[str]) -> None:
     result = {
         "table": "t", "version": 2, "snapshot": "2", "published": True, "seconds": 1.0, "value_counts": None,
-        "fragments": {"added": 1, "removed": 0, "kept": 0, "profiled": 1},
+        "fragments": {"added": 1, "removed": 0, "unchanged": 0, "profiled": 1},
         "partitions": {"changed": 1, "removed": 0, "total": 1},
     }  # fmt: skip
     draw_refresh(Page(), result)

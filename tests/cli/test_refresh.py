@@ -27,7 +27,7 @@ def test_a_commit(tmp_path: Path) -> None:
     assert {key: done[key] for key in ("version", "fragments", "partitions")} == {
         key: plan[key] for key in ("version", "fragments", "partitions")
     }
-    assert done["fragments"] == {"added": 1, "removed": 0, "kept": 3, "profiled": 1}
+    assert done["fragments"] == {"added": 1, "removed": 0, "unchanged": 3, "profiled": 1}
     assert done["partitions"] == {"changed": 1, "removed": 0, "total": 3}
     assert answer("show", "events", config=config)["row_count"] == 811
     assert answer("show", "events", "--version", "1", config=config)["row_count"] == 810
@@ -57,8 +57,8 @@ def test_only_live_fragments_are_counted(tmp_path: Path) -> None:
         commit(DeltaTable(uri))
         counts.append(len(DeltaTable(uri).file_uris()))
         done = answer("refresh", "events", config=config)
-        assert (done["version"], done["fragments"]["added"] + done["fragments"]["kept"]) == (number, counts[-1])
-        assert answer("refresh", "events", config=config)["fragments"]["kept"] == counts[-1]
+        assert (done["version"], done["fragments"]["added"] + done["fragments"]["unchanged"]) == (number, counts[-1])
+        assert answer("refresh", "events", config=config)["fragments"]["unchanged"] == counts[-1]
         [listed] = [row for row in answer("tables", config=config) if row["table"] == "events"]
         assert (listed["version"], listed["fragments"]) == (number, counts[-1])
         partitions = answer("show", "events", "--partitions", config=config)

@@ -184,7 +184,7 @@ def test_without_utf_8_something_is_shown(published: Path) -> None:
 def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
     """With what is in which file."""
     fragments, partitions = (
-        {"added": 1, "removed": 0, "kept": 0, "profiled": 1},
+        {"added": 1, "removed": 0, "unchanged": 0, "profiled": 1},
         {"changed": 1, "removed": 0, "total": 1},
     )
     plan = {

@@ -203,7 +203,7 @@ def _draw_type_changes(page: Page, result: Answer) -> None:
 def _format_counts(result: Answer) -> str:
     """Format the numbers of fragments, partitions and values that a refresh changed or would change."""
     fragments, partitions = result["fragments"], result["partitions"]
-    counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "kept"))
+    counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "unchanged"))
     read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
     removed = f", {partitions['removed']:,} removed" if partitions["removed"] else ""
     value_changes = result.get("value_counts") or {}

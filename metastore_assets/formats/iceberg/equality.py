@@ -197,8 +197,8 @@ class _Rows:
     ) -> None:
         """Compute a code for each row, column by column, so that equal rows have equal codes.
 
-        Rows that are not in the set become false in `present`. After each column, `compress` replaces the codes by
-        small ones, so that they do not overflow.
+        A row becomes false in `present` if no deleted row has its value in one of the columns. After each column,
+        `compress` replaces the codes by small ones, so that they do not overflow.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):

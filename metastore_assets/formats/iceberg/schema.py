@@ -99,9 +99,9 @@ def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field)
 
 
 def _type(table: str, path: str, type_: Any) -> pa.DataType:
-    """Return a type of a metadata file in Arrow.
+    """Return the Arrow type of a column, from its type in the JSON of a metadata file.
 
-    Raises TableFormatError for an unsupported type at the dotted path `path`.
+    Raises TableFormatError if the type is not supported. `path` is the column's dotted path, for the message.
     """
     if isinstance(type_, str):
         return primitive_type(table, path, type_)

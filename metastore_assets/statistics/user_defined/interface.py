@@ -104,7 +104,10 @@ class MergeableStatistic(UserStatistic):
 
     @abstractmethod
     def finalize(self, state: Any) -> Any:
-        """Return the value of the type `result`, or None if it is not defined."""
+        """Return the statistic of the rows of a state, as a value of the Arrow type `result`.
+
+        Return None if the statistic is not defined for these rows, such as a mean without values.
+        """
 
     @property
     def route(self) -> Route:
@@ -120,7 +123,7 @@ class FrequencyStatistic(UserStatistic):
 
     @abstractmethod
     def compute(self, values: pa.Array, counts: pa.Int64Array) -> Any:
-        """Return the value of the type `result`, or None if it is not defined.
+        """Return the statistic, as a value of the Arrow type `result`; None if it is not defined for these values.
 
         Args:
             values: Distinct values in ascending order, of the canonical Arrow type of their class. No value is null;
