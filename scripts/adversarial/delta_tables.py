@@ -30,7 +30,7 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 3, 4], "s": ["a", "z", "a"], "x": [1.5, None, 4.5]}
 
 
-@case("delta/checkpoint", "deltalake", "a log of which only the checkpoint is left")
+@case("delta/checkpoint", "deltalake", "a log with only a checkpoint")
 def _(folder: Path) -> Columns:
     table = _delta(folder)
     for number in range(5, 8):
@@ -85,7 +85,7 @@ def _(folder: Path) -> Written:
     return Written(COLUMNS, "a b+c é")
 
 
-@case("delta/log-leftovers", "deltalake", "folders and temporary files beside the log's")
+@case("delta/log-leftovers", "deltalake", "folders and temporary files in the log's folder")
 def _(folder: Path) -> Columns:
     _delta(folder)
     log = folder / "_delta_log"
@@ -97,7 +97,7 @@ def _(folder: Path) -> Columns:
     return COLUMNS
 
 
-@case("delta/commit-data", "deltalake", "texts of every kind in what a commit says of itself")
+@case("delta/commit-data", "deltalake", "all kinds of texts in `commitInfo`")
 def _(folder: Path) -> Columns:
     _delta(folder, commit_properties=CommitProperties(custom_metadata={"é\n": '"{}[]\u2028', "x" * 1000: "y"}))
     return COLUMNS
@@ -110,7 +110,7 @@ def _(folder: Path) -> Columns:
     return columns
 
 
-@case("delta/cut-commit", "Python", "a commit that is cut off")
+@case("delta/cut-commit", "Python", "a truncated commit")
 def _(folder: Path) -> Refused:
     _delta(folder)
     log = folder / "_delta_log" / "00000000000000000000.json"
@@ -118,7 +118,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("00000000000000000000.json")
 
 
-@case("delta/file-gone", "Python", "a data file that is gone")
+@case("delta/file-gone", "Python", "a missing data file")
 def _(folder: Path) -> Refused:
     table = _delta(folder)
     path = folder / next(iter(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()))
@@ -126,7 +126,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words(path.name)
 
 
-@case("delta/leaves-the-store", "Python", "a data file at an address in the web")
+@case("delta/leaves-the-store", "Python", "a data file with an HTTP URL")
 def _(folder: Path) -> Refused:
     _delta(folder)
     log = folder / "_delta_log" / "00000000000000000000.json"

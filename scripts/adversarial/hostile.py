@@ -16,7 +16,7 @@ from scripts.adversarial.delta_tables import COLUMNS
 from scripts.adversarial.iceberg_tables import PLAIN, created
 
 
-@case("hostile/metadata-bomb", "Python", "gzip metadata of a megabyte that unpack to a gigabyte")
+@case("hostile/metadata-bomb", "Python", "1 MB of gzip metadata that decompress to 1 GB")
 def _(folder: Path) -> Written:
     created(folder, PLAIN).append(pa.table(COLUMNS))
     newest = max((folder / "t" / "metadata").glob("*.metadata.json"))
@@ -26,7 +26,7 @@ def _(folder: Path) -> Written:
     return Written(Refused.with_words(".gz.metadata.json"), "t")
 
 
-@case("hostile/deep-metadata", "Python", "metadata with a hundred thousand arrays inside of each other")
+@case("hostile/deep-metadata", "Python", "metadata with 100,000 nested arrays")
 def _(folder: Path) -> Written:
     created(folder, PLAIN).append(pa.table(COLUMNS))
     newest = max((folder / "t" / "metadata").glob("*.metadata.json"))
@@ -35,7 +35,7 @@ def _(folder: Path) -> Written:
     return Written(Refused.with_words(newest.name), "t")
 
 
-@case("hostile/deep-commit", "Python", "a Delta commit with a hundred thousand arrays inside of each other")
+@case("hostile/deep-commit", "Python", "a Delta commit with 100,000 nested arrays")
 def _(folder: Path) -> Refused:
     write_deltalake(folder, pa.table(COLUMNS))
     log = folder / "_delta_log" / "00000000000000000000.json"
@@ -43,7 +43,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words(log.name)
 
 
-@case("hostile/manifest-length", "fastavro", "a manifest list with a block that claims an exabyte")
+@case("hostile/manifest-length", "fastavro", "a manifest list whose block size is an exabyte")
 def _(folder: Path) -> Written:
     created(folder, PLAIN).append(pa.table(COLUMNS))
     (manifests,) = (folder / "t" / "metadata").glob("snap-*.avro")
@@ -71,7 +71,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("damaged-")
 
 
-@case("hostile/footer-length", "Python", "a Parquet footer that claims more bytes than its file has")
+@case("hostile/footer-length", "Python", "a Parquet footer whose size exceeds that of its file")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table({"n": [1]}), folder / "a.parquet")
     data = (folder / "a.parquet").read_bytes()
@@ -104,14 +104,14 @@ def _(folder: Path) -> Columns:
     return columns
 
 
-@case("hostile/checkpoint-pointer", "Python", "a pointer to a checkpoint that there is not")
+@case("hostile/checkpoint-pointer", "Python", "a pointer to a missing checkpoint")
 def _(folder: Path) -> Columns:
     write_deltalake(folder, pa.table(COLUMNS))
     (folder / "_delta_log" / "_last_checkpoint").write_text(json.dumps({"version": 10**18, "size": 1}))
     return COLUMNS
 
 
-@case("hostile/avro-schema", "fastavro", "a schema nested a thousand records deep")
+@case("hostile/avro-schema", "fastavro", "a schema with 1,000 nested records")
 def _(folder: Path) -> Refused:
     with (folder / "a.avro").open("wb") as file:
         fastavro.writer(file, {"type": "record", "name": "r", "fields": [{"name": "n", "type": "int"}]}, [{"n": 1}])

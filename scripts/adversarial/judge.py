@@ -78,7 +78,7 @@ def verdict(case: Case, written: Written, answer: dict[str, Any], uri: str) -> V
     expected = written.expected
     if isinstance(expected, Refused):
         if "error" not in answer:
-            return Verdict(case, "refused", "wrong", f"{answer['row_count']} rows are told")
+            return Verdict(case, "refused", "wrong", f"{answer['row_count']} rows were reported")
         missing = [word for word in expected.words if word not in answer["error"]]
         outcome = "refused otherwise" if missing else "refused"
         said = answer["error"].replace(uri, Path(uri).name)

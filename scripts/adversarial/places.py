@@ -41,13 +41,13 @@ def _(folder: Path) -> Written:
     return Written(Refused.with_words("Iceberg", str(folder / "t")), "t/data")
 
 
-@case("places/above-iceberg", "pyiceberg", "a folder far above an Iceberg table")
+@case("places/above-iceberg", "pyiceberg", "a folder several levels above an Iceberg table")
 def _(folder: Path) -> Refused:
     created(folder / "a" / "b", PLAIN).append(pa.table(COLUMNS))
     return Refused.with_words("Iceberg", "a/b/t")
 
 
-@case("places/beside-a-delta", "deltalake", "plain files with a Delta table in a folder among them")
+@case("places/beside-a-delta", "deltalake", "plain files, and a Delta table in a subfolder")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     write_deltalake(folder / "copy", pa.table(_REST))
@@ -67,7 +67,7 @@ def _(folder: Path) -> Columns:
     return _REST
 
 
-@case("places/unknown-file", "Python", "a file of which nothing tells whether it is data")
+@case("places/unknown-file", "Python", "a file of an unknown type")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     (folder / "notes.docx").write_bytes(b"PK\x03\x04")
@@ -93,7 +93,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words(str(folder), "no data files")
 
 
-@case("places/other-metadata", "Python", "a folder metadata/ that is no Iceberg table's")
+@case("places/other-metadata", "Python", "a folder metadata/ without an Iceberg table")
 def _(folder: Path) -> Columns:
     pq.write_table(pa.table(_REST), folder / "a.parquet")
     (folder / "_metadata").write_bytes(b"summary")

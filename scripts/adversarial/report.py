@@ -24,11 +24,11 @@ def section(verdicts: Sequence[Verdict]) -> str:
     lines = [
         "## Adversarial tables",
         "",
-        "Tables that other libraries write, or that were damaged on purpose, each in a way that readers are easily",
-        "wrong about. `refused` is expected where no answer would be right without being told more, or where a file is",
-        "broken: the error names the file and says what to do. `python -m scripts.adversarial` writes and judges them.",
+        "Tables with features that readers often get wrong, and damaged tables. `refused` is expected if a correct",
+        "answer needs an option, or if a file is damaged. The error names the file and says what to do. The command",
+        "`python -m scripts.adversarial` writes and checks the tables.",
         "",
-        f"{sum(verdict.as_expected for verdict in verdicts)} of {len(verdicts)} come out as expected.",
+        f"{sum(verdict.as_expected for verdict in verdicts)} of {len(verdicts)} have the expected result.",
     ]
     for group, title in _TITLES.items():
         own = [verdict for verdict in verdicts if verdict.case.group == group]

@@ -26,14 +26,14 @@ def _rows(path: Path, rows: list[list[Any]], **settings: Any) -> None:
         csv.writer(file, **settings).writerows(rows)
 
 
-@case("csv/one-line-files", "Python", "three files of one row each, the last line not ended")
+@case("csv/one-line-files", "Python", "three files of one row each, without a line end")
 def _(folder: Path) -> Written:
     for number in range(3):
         (folder / f"{number}.csv").write_text(f"{number},x{number}")
     return Written({"f0": [0, 1, 2], "f1": ["x0", "x1", "x2"]}, options=("--option", "header=false"))
 
 
-@case("csv/header-only", "Python", "a file that holds nothing but names, not ended, beside one with rows")
+@case("csv/header-only", "Python", "a file with only a header and no line end, and one with rows")
 def _(folder: Path) -> Written:
     (folder / "a.csv").write_text("id,name")
     (folder / "b.csv").write_text("id,name\n1,x\n2,y")
@@ -52,7 +52,7 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2], "price": [2.5, 3.5]}
 
 
-@case("csv/gzip-members", "Python", "two gzip members in one file, as of files that were put together")
+@case("csv/gzip-members", "Python", "two gzip members in one file, as after concatenation")
 def _(folder: Path) -> Columns:
     (folder / "a.csv.gz").write_bytes(gzip.compress(b"id,price\n1,2.5\n") + gzip.compress(b"2,3.5\n"))
     return {"id": [1, 2], "price": [2.5, 3.5]}
@@ -71,7 +71,7 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2], "price": [2.5, 3.5]}
 
 
-@case("csv/cut-gzip", "Python", "a gzip file that is cut off")
+@case("csv/cut-gzip", "Python", "a truncated gzip file")
 def _(folder: Path) -> Refused:
     data = gzip.compress(b"id,price\n" + b"".join(b"%d,%d.5\n" % (n, n * 7919 % 1000) for n in range(5000)))
     (folder / "a.csv.gz").write_bytes(data[: len(data) // 2])
@@ -98,7 +98,7 @@ def _(folder: Path) -> Columns:
     return {"a": [0, 7], "b": [0.5, 0.0], "c": ["00", "01"]}
 
 
-@case("csv/null-makes-float", "pandas", "a column of integers, in one file with a null, which pandas writes as floats")
+@case("csv/null-makes-float", "pandas", "integers, which pandas writes as floats in a file with a null")
 def _(folder: Path) -> Columns:
     pd.DataFrame({"id": [1, 2], "n": [10, 20]}).to_csv(folder / "a.csv", index=False)
     pd.DataFrame({"id": [3, 4], "n": [30, None]}).to_csv(folder / "b.csv", index=False)
@@ -112,7 +112,7 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2], "n": [str(2**53 + 1), "1.5"]}
 
 
-@case("csv/spaces", "Python", "spaces behind the delimiters")
+@case("csv/spaces", "Python", "spaces after the delimiters")
 def _(folder: Path) -> Columns:
     (folder / "a.csv").write_text("id, ok, name\n1, true, ann\n2, false, bob\n")
     return {"id": [1, 2], " ok": [True, False], " name": [" ann", " bob"]}
@@ -124,19 +124,19 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2], "t": ['say "hi"', "a,b\nc"]}
 
 
-@case("csv/empty-texts", "Python", "an empty text in quotes, and a field without anything, which is null")
+@case("csv/empty-texts", "Python", "an empty text in quotes, and an empty field, which is null")
 def _(folder: Path) -> Columns:
     (folder / "a.csv").write_text('id,t\n1,""\n2,\n3,x\n')
     return {"id": [1, 2, 3], "t": ["", None, "x"]}
 
 
-@case("csv/spark-escapes", "Spark", "quotes inside of values, which Spark escapes by a backslash")
+@case("csv/spark-escapes", "Spark", "quotes in values, which Spark escapes with a backslash")
 def _(folder: Path) -> Refused:
     _spark_quotes(folder)
     return Refused.with_words("escape")
 
 
-@case("csv/spark-escapes-told", "Spark", "the same, with the option that decides")
+@case("csv/spark-escapes-option", "Spark", "the same, with the option `escape`")
 def _(folder: Path) -> Written:
     columns = _spark_quotes(folder)
     return Written(columns, options=("--option", "escape=\\", "--option", "header=true"))
@@ -208,32 +208,32 @@ def _(folder: Path) -> Columns:
     return columns
 
 
-@case("csv/utf-16", "pandas", "UTF-16 with a byte order mark, told by options.encoding")
+@case("csv/utf-16", "pandas", "UTF-16 with a byte order mark, with options.encoding")
 def _(folder: Path) -> Written:
     columns = {"id": [1, 2], "name": ["é", "ü"]}
     pd.DataFrame(columns).to_csv(folder / "a.csv", index=False, encoding="utf-16")
     return Written(columns, options=("--option", "encoding=utf-16"))
 
 
-@case("csv/latin-1", "pandas", "ISO 8859-1 that nothing tells")
+@case("csv/latin-1", "pandas", "ISO 8859-1 without options.encoding")
 def _(folder: Path) -> Refused:
     pd.DataFrame({"id": [1, 2], "name": ["é", "ü"]}).to_csv(folder / "a.csv", index=False, encoding="latin-1")
     return Refused.with_words("a.csv", "encoding")
 
 
-@case("csv/carriage-returns", "Python", "lines that end with a carriage return alone")
+@case("csv/carriage-returns", "Python", "lines that end with only a carriage return")
 def _(folder: Path) -> Columns:
     _rows(folder / "a.csv", [["id", "x"], [1, 2.5], [2, 3.5]], lineterminator="\r")
     return {"id": [1, 2], "x": [2.5, 3.5]}
 
 
-@case("csv/ragged", "Python", "a row with a value too few")
+@case("csv/ragged", "Python", "a row with too few values")
 def _(folder: Path) -> Refused:
     (folder / "a.csv").write_text("id,x,y\n1,2,3\n4,5\n")
     return Refused.with_words("a.csv", "line 3")
 
 
-@case("csv/twice-named", "Python", "two columns of one name")
+@case("csv/twice-named", "Python", "two columns with the same name")
 def _(folder: Path) -> Refused:
     (folder / "a.csv").write_text("id,x,x\n1,2,3\n")
     return Refused.with_words("a.csv", "'x'")
@@ -245,7 +245,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("a.csv", "line 2")
 
 
-@case("csv/not-available", "pandas", "NA for null: a column of text, unless told")
+@case("csv/not-available", "pandas", "NA for null: a column of text without options.null_values")
 def _(folder: Path) -> Written:
     pd.DataFrame({"id": [1, 2], "x": [1.5, None]}).to_csv(folder / "a.csv", index=False, na_rep="NA")
     return Written({"id": [1, 2], "x": [1.5, None]}, options=("--option", 'null_values=["NA"]'))
@@ -258,7 +258,7 @@ def _(folder: Path) -> Columns:
     return {"order_id": [*(str(n) for n in range(300_000)), "n/a"]}
 
 
-@case("csv/open-quote", "Python", "a quote that nothing closes")
+@case("csv/open-quote", "Python", "an unclosed quote")
 def _(folder: Path) -> Refused:
     (folder / "a.csv").write_text('id,t\n1,"never closed\n2,x\n3,y\n')
     return Refused.with_words("a.csv", "quote")
@@ -270,7 +270,7 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2], "n": [2**64 - 1, 2**63]}
 
 
-@case("csv/empty-file", "Python", "a file of no bytes beside one with rows")
+@case("csv/empty-file", "Python", "a file of 0 bytes, and one with rows")
 def _(folder: Path) -> Columns:
     (folder / "a.csv").write_text("id,x\n1,2.5\n")
     (folder / "b.csv").write_text("")
@@ -284,7 +284,7 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2], "x": ["10", "ten"]}
 
 
-@case("csv/lines-in-values", "pandas", "line breaks of all kinds inside of values")
+@case("csv/lines-in-values", "pandas", "all kinds of line breaks in values")
 def _(folder: Path) -> Columns:
     columns = {"id": [1, 2, 3], "t": ["a\nb", "c\r\nd", "plain"]}
     pd.DataFrame(columns).to_csv(folder / "a.csv", index=False)
@@ -313,7 +313,7 @@ def _(folder: Path) -> Columns:
     return columns
 
 
-@case("json/one-line", "Python", "one line that is not ended, compressed, without a name that says so")
+@case("json/one-line", "Python", "one line without a line end, compressed, without a suffix for that")
 def _(folder: Path) -> Columns:
     (folder / "a.json").write_bytes(gzip.compress(b'{"id": 1, "x": 2.5}'))
     return {"id": [1], "x": [2.5]}
@@ -338,13 +338,13 @@ def _(folder: Path) -> Columns:
     return {"n": [2**64, -(2**63)]}
 
 
-@case("json/key-twice", "Python", "a key that stands twice in one object")
+@case("json/key-twice", "Python", "a repeated key in one object")
 def _(folder: Path) -> Refused:
     (folder / "a.json").write_text('{"id": 1}\n{"id": 2, "id": 3}\n')
     return Refused.with_words("a.json", "line 2")
 
 
-@case("json/array", "pandas", "an array in place of lines")
+@case("json/array", "pandas", "an array instead of lines")
 def _(folder: Path) -> Refused:
     pd.DataFrame({"id": [1, 2]}).to_json(folder / "a.json", orient="records")
     return Refused.with_words("a.json", "array")
@@ -356,19 +356,19 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("a.json", "line 1")
 
 
-@case("json/not-a-number", "Python", "NaN, which is no JSON but which Spark reads")
+@case("json/not-a-number", "Python", "NaN, which is not JSON, but which Spark reads")
 def _(folder: Path) -> Columns:
     (folder / "a.json").write_text(json.dumps({"x": math.nan}) + "\n" + json.dumps({"x": 1.5}) + "\n")
     return {"x": [math.nan, 1.5]}
 
 
-@case("json/deep", "Python", "ten thousand arrays inside of each other")
+@case("json/deep", "Python", "10,000 nested arrays")
 def _(folder: Path) -> Refused:
     (folder / "a.json").write_text('{"x": ' + "[" * 10_000 + "]" * 10_000 + "}\n")
     return Refused.with_words("a.json")
 
 
-@case("csv/backslash-n", "Python", "\\\\N for null, as MySQL and Hive write it, told by options.null_values")
+@case("csv/backslash-n", "Python", "\\\\N for null, as MySQL and Hive write it, with options.null_values")
 def _(folder: Path) -> Written:
     (folder / "a.csv").write_text("id,x,t\n1,2.5,a\n2,\\N,\\N\n")
     return Written({"id": [1, 2], "x": [2.5, None], "t": ["a", None]}, options=("--option", 'null_values=["\\\\N"]'))
@@ -400,7 +400,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("a.csv")
 
 
-@case("csv/escaped-by-python", "Python", "backslashes before delimiters, without quotes, told by options.escape")
+@case("csv/escaped-by-python", "Python", "backslashes before delimiters, without quotes, with options.escape")
 def _(folder: Path) -> Written:
     columns = {"id": [1, 2], "t": ["a,b", "c\\d"]}
     rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
@@ -425,7 +425,7 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2], "ts": ["2024-01-31 12:00:00", None], "l": [[[1], [2, 3]], []], "s": ['é"\\', None]}
 
 
-@case("json/late-key", "Python", "a key that only the last of many lines has")
+@case("json/late-key", "Python", "a key that only the last line has")
 def _(folder: Path) -> Columns:
     lines = [json.dumps({"id": number}) for number in range(50_000)]
     (folder / "a.json").write_text("\n".join([*lines, '{"id": -1, "late": "x"}']))

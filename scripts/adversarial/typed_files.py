@@ -84,7 +84,7 @@ def _(folder: Path) -> Columns:
     return columns
 
 
-@case("parquet/duckdb", "DuckDB", "huge integers, UUIDs, enums, maps, blobs, times with zones, intervals apart")
+@case("parquet/duckdb", "DuckDB", "huge integers, UUIDs, enums, maps, blobs and times with zones, but no intervals")
 def _(folder: Path) -> Columns:
     query = """
         select * from (values
@@ -134,21 +134,21 @@ def _(folder: Path) -> Columns:
     return {"t": ["2024-01-31T12:30:00+00:00", "1969-07-20T00:00:00+00:00"]}
 
 
-@case("parquet/upper-case-suffix", "PyArrow", "a name in upper case, and one without a suffix")
+@case("parquet/upper-case-suffix", "PyArrow", "a suffix in upper case, and a name without a suffix")
 def _(folder: Path) -> Columns:
     pq.write_table(pa.table({"n": [1]}), folder / "A.PARQUET")
     pq.write_table(pa.table({"n": [2]}), folder / "part-0")
     return {"n": [1, 2]}
 
 
-@case("parquet/no-bytes", "Python", "a data file of no bytes, left by a writer that died")
+@case("parquet/no-bytes", "Python", "a data file of 0 bytes, from a killed writer")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table({"n": [1]}), folder / "a.parquet")
     (folder / "b.parquet").write_bytes(b"")
     return Refused.with_words("b.parquet")
 
 
-@case("parquet/cut-off", "Python", "a data file that is cut off")
+@case("parquet/cut-off", "Python", "a truncated data file")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table({"n": [1]}), folder / "a.parquet")
     pq.write_table(pa.table({"n": list(range(1000))}), folder / "b.parquet")
@@ -156,14 +156,14 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("b.parquet")
 
 
-@case("parquet/evolved", "PyArrow", "columns that come, go, change their order and widen")
+@case("parquet/evolved", "PyArrow", "columns that are added, dropped, reordered and widened")
 def _(folder: Path) -> Columns:
     pq.write_table(pa.table({"a": pa.array([1], pa.int8()), "b": ["x"]}), folder / "1.parquet")
     pq.write_table(pa.table({"b": ["y"], "c": [True], "a": pa.array([2**40])}), folder / "2.parquet")
     return {"a": [1, 2**40], "b": ["x", "y"], "c": [None, True]}
 
 
-@case("parquet/names-by-case", "PyArrow", "two columns whose names differ in case only")
+@case("parquet/names-by-case", "PyArrow", "two columns whose names differ only in case")
 def _(folder: Path) -> Columns:
     pq.write_table(pa.table({"id": [1, 2], "ID": ["x", None]}), folder / "a.parquet")
     return {"id": [1, 2], "ID": ["x", None]}
@@ -192,7 +192,7 @@ def _(folder: Path) -> Columns:
     return {"a": [small, Decimal("0.01")], "b": [large, least]}
 
 
-@case("parquet/nothing-but-nulls", "pandas", "a column without a value in one file, and with some in another")
+@case("parquet/nothing-but-nulls", "pandas", "a column with only nulls in one file, and with values in another")
 def _(folder: Path) -> Columns:
     pd.DataFrame({"id": [1], "t": [None]}).to_parquet(folder / "a.parquet")
     pd.DataFrame({"id": [2], "t": ["x"]}).to_parquet(folder / "b.parquet")
@@ -283,7 +283,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("a.avro", "contain")
 
 
-@case("avro/bomb", "fastavro", "a block of a kilobyte that unpacks to a gigabyte")
+@case("avro/bomb", "fastavro", "a block of 1 KB that decompresses to 1 GB")
 def _(folder: Path) -> Refused:
     schema = fastavro.parse_schema({"type": "record", "name": "r", "fields": [{"name": "b", "type": "bytes"}]})
     buffer = io.BytesIO()
@@ -292,7 +292,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("a.avro")
 
 
-@case("parquet/durations", "Polars", "durations, which have no class of their own")
+@case("parquet/durations", "Polars", "durations, which have no type class")
 def _(folder: Path) -> Columns:
     pl.DataFrame({"id": [1], "d": [timedelta(microseconds=5)]}).write_parquet(folder / "a.parquet")
     return {"id": [1], "d": [{}]}
@@ -352,7 +352,7 @@ def _(folder: Path) -> Columns:
     return columns
 
 
-@case("parquet/written-partitions", "DuckDB", "partition columns that are in the files as well")
+@case("parquet/written-partitions", "DuckDB", "partition columns that the files contain, too")
 def _(folder: Path) -> Columns:
     query = "select * from (values (1, 'a', 7), (2, 'b', 8)) t(id, p, n)"
     settings = "format parquet, partition_by (p, n), write_partition_columns, overwrite_or_ignore"
@@ -381,7 +381,7 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2, 3], "t": [{}]}
 
 
-@case("parquet/not-unicode", "PyArrow", "a text column with bytes that are no UTF-8: counted, and the reason told")
+@case("parquet/not-unicode", "PyArrow", "a text column with invalid UTF-8: counted, with a reason")
 def _(folder: Path) -> Columns:
     data = pa.array([b"ok", b"\xff\xfe"], pa.binary())
     text = pa.Array.from_buffers(pa.string(), len(data), data.buffers())
@@ -411,7 +411,7 @@ def _(folder: Path) -> Refused:
     return Refused.with_words("b.parquet")
 
 
-@case("parquet/encrypted", "PyArrow", "a file whose footer is not what its end says: PARE, as of encrypted files")
+@case("parquet/encrypted", "PyArrow", "a file that ends with PARE, like encrypted ones, without an encrypted footer")
 def _(folder: Path) -> Refused:
     pq.write_table(pa.table({"n": [1]}), folder / "a.parquet")
     data = (folder / "a.parquet").read_bytes()
