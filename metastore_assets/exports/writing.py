@@ -5,6 +5,7 @@ A target that fails changes neither the version nor the other targets: its resul
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import Any
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.exports.base import ExportMark, exported_version
+from metastore_assets.exports.catalog_table import TableChangedError
 from metastore_assets.exports.entries import ExportEntry, select_export_entries
 from metastore_assets.exports.results import ExportResult, ExportState
 from metastore_assets.lookup.table import Scanner, Table
@@ -21,17 +23,28 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
 _MAX_MESSAGE = 500
+_ATTEMPTS = 4
+_WAIT_SECONDS = 0.5
+"""Two processes that export a table at the same time wait for random times before they try again."""
 
 
 def write_exports(
-    table: TableConfig, objects: ObjectStore, version: Version, names: Sequence[str] = (), *, rewrite: bool = False
+    table: TableConfig,
+    objects: ObjectStore,
+    find_version: Callable[[], Version],
+    names: Sequence[str] = (),
+    *,
+    rewrite: bool = False,
 ) -> tuple[ExportResult, ...]:
     """Write a version to each target of a table that does not have it yet.
+
+    If another process exports the table at the same time, both wait for random times and try again.
 
     Args:
         table: The resolved configuration of the table.
         objects: The table's folder below the root of the Metastore.
-        version: The version.
+        find_version: Returns the version to write. Called again before each further attempt, so that a version that
+            another process has published meanwhile is not replaced by an earlier one.
         names: Names of targets under the key `exports`. Default: all.
         rewrite: Whether targets that have the version are written too. Everything that this package wrote to a target
             is then removed first.
@@ -42,8 +55,14 @@ def write_exports(
     Raises:
         ConfigError: The key `exports` is invalid, or a name is unknown. Failures of targets are in the results.
     """
-    lookup = open_version(objects, version)
-    return _each(select_export_entries(table, names), lambda entry: _write(entry, table, lookup, rewrite=rewrite))
+    lookups: dict[int, Table] = {}
+
+    def open_lookup() -> Table:
+        version = find_version()
+        return lookups.setdefault(version.number, open_version(objects, version))
+
+    entries = select_export_entries(table, names)
+    return _each(entries, lambda entry: _write(entry, table, open_lookup, rewrite=rewrite))
 
 
 def read_export_states(
@@ -79,15 +98,23 @@ def _no_scanner() -> Scanner:
     raise MetastoreError("an export reads no files of the table")
 
 
-def _write(entry: ExportEntry, table: TableConfig, lookup: Table, *, rewrite: bool) -> ExportResult:
+def _write(entry: ExportEntry, table: TableConfig, open_lookup: Callable[[], Table], *, rewrite: bool) -> ExportResult:
     target = entry.open(table)
-    exported = exported_version(target, lookup)
     if rewrite:
         target.remove()
-    elif (mark := target.status()) is not None and mark.digest == exported.mark.digest:
-        return _result(entry, "current", mark)
-    written = target.write(exported)
-    return _result(entry, "written", exported.mark, written.bytes, written.columns, written.notes)
+    for attempt in range(1, _ATTEMPTS + 1):
+        exported = exported_version(target, open_lookup())
+        if (mark := target.status()) is not None and mark.digest == exported.mark.digest:
+            return _result(entry, "current", mark)
+        try:
+            written = target.write(exported)
+        except TableChangedError:
+            if attempt == _ATTEMPTS:
+                raise
+            time.sleep(random.uniform(0, _WAIT_SECONDS * 2**attempt))
+        else:
+            return _result(entry, "written", exported.mark, written.bytes, written.columns, written.notes)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _state(entry: ExportEntry, table: TableConfig, lookup: Table) -> ExportResult:

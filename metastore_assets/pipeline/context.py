@@ -40,7 +40,7 @@ class RefreshContext:
 
 
 def export_version(context: RefreshContext, version: Version) -> tuple[ExportResult, ...]:
-    """Write a published version to the table's export targets. Return one result for each target.
+    """Write a published version, or the newest, to the table's export targets. Return one result for each target.
 
     A target that has the version already is not written. A target that fails has a result with the state `failed`.
     """
@@ -48,5 +48,10 @@ def export_version(context: RefreshContext, version: Version) -> tuple[ExportRes
         return ()
     from metastore_assets.exports.writing import write_exports  # it imports lookups, which few refreshes need
 
+    versions = context.versions
+
+    def newest() -> Version:
+        return versions.latest() or version if versions.newest() > version.number else version
+
     context.progress(Progress(context.table.name, "export"))
-    return write_exports(context.table, context.objects, version)
+    return write_exports(context.table, context.objects, newest)

@@ -39,7 +39,8 @@ class ExportedTable:
 
     def write(self, number: int | None = None, *, rewrite: bool = False) -> ExportResult:
         """Export a version, the newest by default. With `rewrite`, remove the earlier export first, as a purge does."""
-        (result,) = write_exports(*self._version(number), rewrite=rewrite)
+        table, objects, version = self._version(number)
+        (result,) = write_exports(table, objects, lambda: version, rewrite=rewrite)
         return result
 
     @property

@@ -14,7 +14,9 @@ import pytest
 from metastore_assets.config import CatalogConfig
 from metastore_assets.exports.glue.catalog import GlueTable
 from metastore_assets.exports.glue.target import GlueTarget
+from metastore_assets.exports.writing import write_exports
 from metastore_assets.formats.catalogs.client import open_catalog
+from metastore_assets.store.versions import versions_of
 from tests.exports.exported_table import ExportedTable
 from tests.exports.glue_statistics import ColumnStatisticsStore
 from tests.exports.interrupted_exports import CatalogState, Interrupted
@@ -287,8 +289,30 @@ def test_an_interrupted_export_is_repeated(lab: GlueLab, monkeypatch: pytest.Mon
     assert table.state().state == "current"
 
 
+def test_two_exports_at_once_end_with_the_newest_version(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The export of the older version is repeated, then with the version that was published meanwhile."""
+    interrupted, _ = _interrupted(lab)
+    wanted = interrupted.state()
+    table = lab._table("interrupted", lab.folder / "interrupted", {"columns": {"price": {"values": "hidden"}}})
+    write_statistics, numbers = GlueTable.write_statistics, iter([1, 2])
+
+    def write_while_another_exports(*arguments: Any) -> int:
+        patch.setattr(GlueTable, "write_statistics", write_statistics)
+        table.write(2)
+        return write_statistics(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("metastore_assets.exports.writing._WAIT_SECONDS", 0)
+        patch.setattr(GlueTable, "write_statistics", write_while_another_exports)
+        configured, objects, _ = table._version()
+        versions = versions_of(table.config, "t")
+        (result,) = write_exports(configured, objects, lambda: versions.read(next(numbers)))
+    assert (result.state, result.version) == ("written", 2)
+    assert interrupted.state() == wanted
+
+
 def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The export of an older version that ends last fails. The next one writes the table and all partitions."""
+    """The export of an older version that ends last is repeated, and then fails here. The next one writes all."""
     interrupted, _ = _interrupted(lab)
     interrupted.remove()
     interrupted.write(2)
@@ -299,8 +323,10 @@ def test_two_exports_at_once_claim_nothing_of_each_other(lab: GlueLab, monkeypat
         def write_while_another_exports(*arguments: Any) -> int:
             patch.setattr(GlueTable, "write_statistics", write_statistics)
             assert interrupted.write(2).state == "written"
+            patch.setattr(GlueTable, "write_statistics", write_while_another_exports)
             return write_statistics(*arguments)
 
+        patch.setattr("metastore_assets.exports.writing._WAIT_SECONDS", 0)
         patch.setattr(GlueTable, "write_statistics", write_while_another_exports)
         assert "another process exported the table" in str(interrupted.write(1).error)
     assert interrupted.status().state == "absent"

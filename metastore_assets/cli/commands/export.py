@@ -76,7 +76,7 @@ def export(
         elif action in ("status", "dry_run"):
             results = read_export_states(table, objects, version, targets)
         else:
-            results = write_exports(table, objects, version, targets)
+            results = write_exports(table, objects, lambda: version, targets)
         work = _next_refresh(config, table) if action == "dry_run" else {}
         watcher.hide()
     document = {

@@ -60,7 +60,8 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
             from metastore_assets.exports.writing import write_exports
 
             watcher.working(name, "exporting again")
-            exports = write_exports(table, versions.objects, versions.read(purged.published), rewrite=True)
+            published = versions.read(purged.published)
+            exports = write_exports(table, versions.objects, lambda: published, rewrite=True)
         watcher.hide()
     result = {"table": name, **asdict(purged), "exports": [export.to_json() for export in exports]}
     answer(result, lambda page: _draw(page, result), as_json=as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from metastore_assets.config import CatalogConfig, TableConfig
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _ENGINE = "hive"
 """Hive 4 stores separate statistics for each engine. Earlier versions ignore the engine."""
+_COLUMN_BATCH = 100
+"""Number of columns in one request. A metastore on Derby fails for 2,000."""
+T = TypeVar("T")
 _READ_BATCH = 200
 """Number of partitions that one request loads."""
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
@@ -97,18 +100,29 @@ class HiveTable(CatalogTable):
         return read_thrift(self._stored(columns))
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write statistics of the table with one request. See `CatalogTable.write_statistics`."""
-        if not columns:
-            return 0
-        self._delete_outdated(None, columns, self._stored(_without_bounds(columns)))
-        statistics = self._column_statistics(columns, None)
-        self.client.update_table_column_statistics(statistics)
-        return _size_of([statistics])
+        """Write statistics of the table with one request for 100 columns. See `CatalogTable.write_statistics`."""
+        size = 0
+        for batch in _batches(columns):
+            self._delete_outdated(None, batch, self._stored(_without_bounds(batch)))
+            statistics = self._column_statistics(batch, None)
+            self.client.update_table_column_statistics(statistics)
+            size += _size_of([statistics])
+        return size
 
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
-        """Write statistics of partitions with one request. See `CatalogTable.write_partition_statistics`."""
+        """Write statistics of partitions with one request for 100 columns of all of them.
+
+        See `CatalogTable.write_partition_statistics`.
+        """
+        width = max((len(columns) for columns in partitions.values()), default=0)
+        return sum(
+            self._write_partition_columns({name: columns[start:end] for name, columns in partitions.items()})
+            for start, end in ((start, start + _COLUMN_BATCH) for start in range(0, width, _COLUMN_BATCH))
+        )
+
+    def _write_partition_columns(self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]]) -> int:
         from hive_metastore.ttypes import PartitionsStatsRequest, SetPartitionsStatsRequest
 
         names = [name for name, columns in partitions.items() if _without_bounds(columns)]
@@ -137,10 +151,11 @@ class HiveTable(CatalogTable):
     def _stored(self, columns: Sequence[str]) -> list[ColumnStatisticsObj]:
         from hive_metastore.ttypes import TableStatsRequest
 
-        if not columns:
-            return []
-        request = TableStatsRequest(self.database, self.name, list(columns), engine=_ENGINE)
-        return self.client.get_table_statistics_req(request).tableStats  # type: ignore[no-any-return]
+        stored: list[ColumnStatisticsObj] = []
+        for batch in _batches(columns):
+            request = TableStatsRequest(self.database, self.name, batch, engine=_ENGINE)
+            stored += self.client.get_table_statistics_req(request).tableStats
+        return stored
 
     def _delete_outdated(
         self, partition: str | None, columns: Sequence[DeclaredStatistics], stored: Iterable[ColumnStatisticsObj]
@@ -177,8 +192,17 @@ class HiveTable(CatalogTable):
 
 
 def _without_bounds(columns: Iterable[DeclaredStatistics]) -> list[str]:
-    """Return the names of the columns that have no minimum or no maximum."""
-    return [column.column for column in columns if column.minimum is None or column.maximum is None]
+    """Return the names of the columns that have no minimum or no maximum, although their kind may have both."""
+    kinds = ("date", "decimal", "double", "long", "timestamp")
+    return [
+        column.column
+        for column in columns
+        if column.kind in kinds and (column.minimum is None or column.maximum is None)
+    ]
+
+
+def _batches(columns: Sequence[T]) -> list[list[T]]:
+    return [list(columns[start : start + _COLUMN_BATCH]) for start in range(0, len(columns), _COLUMN_BATCH)]
 
 
 def _size_of(objects: Iterable[Any]) -> int:
