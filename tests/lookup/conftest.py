@@ -1,4 +1,4 @@
-"""The roots of the store's tests, for tests of lookups."""
+"""Fixtures for tests of lookups: the roots of the store's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles Arrow tables in this process and publishes them as versions, for tests of lookups."""
+"""Functions that profile Arrow tables in this process and publish them as versions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from metastore_assets.values.leaf_columns import schema_leaves
 
 
 def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
-    """The profiles of all columns."""
+    """Profile all columns."""
     return [
         profile
         for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True)
@@ -41,7 +41,7 @@ def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
 def write_profile(
     store: ObjectStore, config: TableConfig, rows: pa.Table, profiles: Iterable[ColumnProfile] | None = None
 ) -> ProfileFiles:
-    """Write the files of one profile, as the pipeline does; of columns that were profiled already, where given."""
+    """Write the files of one profile, as the pipeline does. Profiles are computed unless they are given."""
     spec = table_profile_spec(rows.schema, config)
     with ProfileWriter(store, "profiles", spec, rows.num_rows) as writer:
         for profile in profiles_of(config, rows) if profiles is None else profiles:
@@ -60,7 +60,7 @@ def write_table_value_counts(
     profiles: Sequence[ColumnProfile],
     partitions: Mapping[str, Sequence[ColumnProfile]],
 ) -> ValueCountFiles | None:
-    """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
+    """Write value counts of a table, and of its partitions for columns with `by_partition`."""
     columns = enumerated_classes(table_profile_spec(schema, config))
     by_partition = {
         column: name for column, name in columns.items() if config.effective_policy(column).by_partition == "on"
@@ -68,7 +68,7 @@ def write_table_value_counts(
     added: dict[str, list[Delta]] = {}
     for partition, part in [(None, profiles), *partitions.items()]:
         stored = columns if partition is None else by_partition
-        for field_id, listed in _lists(part):
+        for field_id, listed in _value_counts(part):
             if field_id in stored:
                 arrays = [pa.array([field_id] * len(listed)), listed.values, listed.counts]
                 if partition is not None:
@@ -80,7 +80,7 @@ def write_table_value_counts(
     return write_value_counts(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), added)))
 
 
-def _lists(profiles: Iterable[ColumnProfile]) -> Iterator[tuple[str, Frequencies]]:
+def _value_counts(profiles: Iterable[ColumnProfile]) -> Iterator[tuple[str, Frequencies]]:
     for profile in profiles:
         if profile.frequencies is not None and len(profile.frequencies):
             yield profile.statistics.field_id, profile.frequencies
@@ -94,7 +94,7 @@ def publish(
     columns: Mapping[str, Any] | None = None,
     partitions: Mapping[str, pa.Table] | None = None,
 ) -> Table:
-    """Publish the rows as the next version of a table, with profiles of partitions where given."""
+    """Publish the rows as the next version of a table, with profiles of the given partitions."""
     config = TableConfig.model_validate({"name": name, "uri": "nowhere", "columns": columns or {}})
     versions = VersionStore(store, name)
     number = max(versions.numbers(), default=0) + 1

@@ -1,4 +1,4 @@
-"""Hidden partitions by hash rule out fragments, by the hash that Iceberg's own library has."""
+"""Pruning by bucket partitions uses the hash of Iceberg's specification."""
 
 from __future__ import annotations
 

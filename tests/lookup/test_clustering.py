@@ -1,4 +1,4 @@
-"""In how many fragments a value lies is counted one by one, from bounds, in plain Python."""
+"""The number of fragments whose bounds include a value equals a count one by one in plain Python."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FRAGMENTS = st.lists(
 
 
 @given(FRAGMENTS)
-def test_depths_are_counted(fragments: list[Any]) -> None:
+def test_depths_equal_a_count_in_python(fragments: list[Any]) -> None:
     existing = [fragment for fragment in fragments if fragment[0] and fragment[1] is not None]
     total = sum(fragment[0] > 0 for fragment in fragments)
     result = column_clustering(fragments)
@@ -71,7 +71,7 @@ def test_depths_are_counted(fragments: list[Any]) -> None:
     assert result.skipped == pytest.approx(1 - wanted / total)
 
 
-def test_verdicts() -> None:
+def test_verdicts_are_those_of_the_definition() -> None:
     ordered = [(10, at * 10, at * 10 + 9) for at in range(100)]
     assert column_clustering(ordered).verdict == "clustered"
     assert column_clustering(ordered).skipped == pytest.approx(0.99)
@@ -80,6 +80,6 @@ def test_verdicts() -> None:
     assert column_clustering([(10, 0, 9)] * 100, distinct=10).verdict == "scattered"
     assert column_clustering([(10, 0, 0)] * 100, distinct=1).verdict == "few values"
     assert column_clustering(ordered[:3]).verdict == "unknown"
-    # Two values: in order each would be in half of the files, and by their bounds both are in all.
+    # Two values: if sorted, each is in half of the files. By their bounds, both are in all files.
     assert column_clustering([(10, 0, 1)] * 10, distinct=2).verdict == "scattered"
     assert column_clustering([(10, at // 5, at // 5) for at in range(10)], distinct=2).verdict == "clustered"

@@ -1,4 +1,4 @@
-"""What a lookup costs: few kilobytes, fewer when it is warm; and an import costs nothing."""
+"""Lookups read a few kilobytes, less when metadata are cached, and importing the package loads little."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WIDTH = 120
 
 
 def wide(rows: int) -> pa.Table:
-    """Many columns with different values, each of them large enough to have row groups of its own."""
+    """Return many columns of different values, each large enough for several row groups."""
     columns = {}
     for i in range(WIDTH):
         numbers = [DRAW.getrandbits(50) for _ in range(rows)]
@@ -37,7 +37,7 @@ def wide(rows: int) -> pa.Table:
 
 @pytest.mark.s3
 def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]) -> None:
-    """Of files of several megabytes: their footers, and the pieces that the answer is made of."""
+    """It reads the footers of files of several megabytes, and the row groups of the answer."""
     publish(s3_store, wide(4200))
     total = sum(info.size for info in s3_store.list())
     assert total > 9_000_000
@@ -57,8 +57,8 @@ def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str,
 
 
 @pytest.mark.s3
-def test_one_column_of_thousands(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """Costs the footer and one row group: no more than 300 kB, in no more than three requests."""
+def test_a_lookup_of_one_of_thousands_of_columns_reads_little(s3_store: ObjectStore, travelled: list[int]) -> None:
+    """It reads the footer and one row group: at most 300 kB in at most three requests."""
     draws = [[DRAW.gauss(0, 10**i) for _ in range(50)] for i in range(10)]
     base = [profile_one(pa.array(draw)).statistics for draw in draws]
     names = [f"section_{at // 50}.column_{at}" for at in range(5000)]
@@ -80,7 +80,7 @@ def test_one_column_of_thousands(s3_store: ObjectStore, travelled: list[int]) ->
 def test_locating_a_value_costs_one_small_read(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """However many partitions hold it: not their lists are read, and of what is kept two row groups at most."""
+    """With `by_partition`, value counts of partitions are not read."""
     many = {
         f"day={at:03}": pa.table({"word": [f"w{at * 37 + n:06}" for n in range(300)] + ["all"]}) for at in range(60)
     }
@@ -125,7 +125,7 @@ except AttributeError as error:
 def test_a_cold_prune_takes_few_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """The version's document, the footer of the index, and a slice each of its fragments and of a column."""
+    """It reads the version's document, the index's footer, and one slice each of its fragments and of a column."""
     rows = pa.table({f"c{i}": range(12) for i in range(20)})
     publish(s3_store, rows, partitions={f"p={at}": rows.slice(at, 1) for at in range(12)})
     table = Metastore(s3_store.uri(), storage_options=s3_options).table("orders")

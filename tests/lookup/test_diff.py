@@ -1,4 +1,4 @@
-"""What is told to be different between versions is what is, counted in the tables' own files."""
+"""Differences between versions equal those counted in the tables' files."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ PARTITIONS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0,
 
 
 @given(PARTITIONS, PARTITIONS)
-def test_partitions_are_changed_if_their_content_is(
+def test_partitions_are_changed_only_if_their_content_is(
     before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
 ) -> None:
-    """And not if the same content was profiled again."""
+    """A partition that was profiled again without a change of its content is not reported."""
     versions = [
         replace(version(1), partitions=[PartitionEntry(key, f"c{c}", 1, 1, 1, files("p"), n) for key, (c, n) in each])
         for each in (before.items(), after.items())
@@ -59,12 +59,12 @@ def no_spark() -> Any:
 
 
 def key_of(value: Any) -> Any:
-    """Equal for equal values: NaN is equal to itself, and -0.0 to 0.0."""
+    """Return a key that is equal for equal values: NaN is equal to itself, and -0.0 to 0.0."""
     return "NaN" if isinstance(value, float) and math.isnan(value) else 0.0 if value == 0 else value
 
 
 def counted(lake: Lake) -> dict[str, Counter[Any]]:
-    """By column, how often each value occurs now."""
+    """Count, by column, how often each value occurs now."""
     tables = [pq.read_table(path, partitioning=None) for path in lake.files()]
     full = pa.concat_tables([SCHEMA.empty_table(), *tables])
     result = {}
@@ -85,7 +85,7 @@ def expected(before: Counter[Any], after: Counter[Any]) -> dict[Any, tuple[str, 
 def changes_by_value(changes: ResultSet[ValueChange] | None) -> dict[Any, tuple[str, int | None, int | None]]:
     assert changes is not None
     values = [key_of(change.value.as_py()) for change in changes]
-    assert len(set(values)) == len(values), "each value once"
+    assert len(set(values)) == len(values), "a value occurs twice"
     return {value: (row.change, row.before, row.after) for value, row in zip(values, changes, strict=True)}
 
 
@@ -114,7 +114,9 @@ def check_history(folder: Path, seed: int, commits: int) -> None:
     for column in table.changes(1, history[1]).columns:
         assert column.changes is not None
         wanted = expected(history[1][column.column], history[max(history)][column.column])
-        assert changes_by_value(column.changes) == wanted, "without the versions in between, both lists are read"
+        assert changes_by_value(column.changes) == wanted, (
+            "value counts of both versions are compared if the versions between them are missing"
+        )
 
 
 def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("algorithm", ["enumeration", "fingerprints"])
 def test_a_commit_is_reported_once_despite_a_policy_change(tmp_path: Path, algorithm: str, compacted: bool) -> None:
-    """Where less of the same lists is told, they are taken over, with the update that led to them."""
+    """If the new policy stores fewer value counts, the files are taken over with the update that created them."""
     stored = {"frequencies": "repeated", "algorithm": algorithm}
     config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
     (tmp_path / "lake").mkdir()
@@ -157,9 +159,10 @@ def test_changes_over_longer_histories(tmp_path: Path, seed: int) -> None:
     check_history(tmp_path, seed, 12)
 
 
-def without_the_one_between(store: ObjectStore, *tables: pa.Table, **policies: Any) -> Table:
-    """The newest of three versions, of which the second is gone, so that lists are read as a whole: that these were not
-    carried on from one another, as refreshes do it, does not count then."""
+def without_intermediate_version(store: ObjectStore, *tables: pa.Table, **policies: Any) -> Table:
+    """Publish three versions, delete the second, and return the newest. The versions do not build on one another as
+    those of refreshes do, so that complete value counts are compared.
+    """
     publish(store, tables[0], **policies)
     publish(store, tables[0])
     table = publish(store, tables[1])
@@ -182,7 +185,7 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
         }
         for late in (False, True)
     ]
-    table = without_the_one_between(local_store, *map(pa.table, columns))
+    table = without_intermediate_version(local_store, *map(pa.table, columns))
     result = {column.column: column for column in table.changes(1).columns}
     assert changes_by_value(result["f"].changes) == {1.5: ("add", None, 1), math.inf: ("delete", 1, None)}
     assert changes_by_value(result["d"].changes) == {Decimal("2.20"): ("add", None, 1)}
@@ -195,7 +198,7 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
 def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[str]) -> None:
-    """Also where no value occurs twice, so that none is listed, as in a column of ids."""
+    """This includes columns of unique values, which have no repeated values to enumerate."""
     (tmp_path / "lake").mkdir()
     stored = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     table_config = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": stored})
@@ -208,8 +211,8 @@ def test_fingerprinted_columns_have_no_distances(tmp_path: Path, values: list[st
     assert column.reason == "only values that occur at least twice have value counts"
 
 
-def test_decimals_that_outgrow_64_bits_have_distances(local_store: ObjectStore) -> None:
-    """Compared value by value where no histograms are kept, whatever they take in memory."""
+def test_decimals_that_exceed_64_bits_have_distances(local_store: ObjectStore) -> None:
+    """Without histograms they are compared value by value, independent of their physical type."""
     columns = {"d": {"frequencies": "all", "histogram": "off"}}
     for values in ([1, 2], [1, 10**25], [10**25, 10**25 + 1]):
         rows = pa.table({"d": pa.array([Decimal(value) for value in values], pa.decimal128(30, 2))})
@@ -226,7 +229,7 @@ def test_decimals_that_outgrow_64_bits_have_distances(local_store: ObjectStore) 
 def test_missing_value_counts_are_reported(local_store: ObjectStore) -> None:
     rows = pa.table({"a": [1, 2], "b": ["x", "y"], "gone": [1, 2]})
     newer = rows.drop_columns(["gone"]).append_column("new", pa.array(["p", "p"]))
-    table = without_the_one_between(local_store, rows, newer, columns={"a": {"frequencies": "off"}})
+    table = without_intermediate_version(local_store, rows, newer, columns={"a": {"frequencies": "off"}})
     answer = {column.column: column for column in table.changes(1).columns}
     assert answer["a"].changes is None
     assert answer["a"].reason == "it had no value counts: frequencies were off"
@@ -249,7 +252,7 @@ def published(store: ObjectStore, seed: int, shift: float, name: str = "orders")
 
 
 def repeated(table: Table) -> Any:
-    """The values of `x`, each as often as it occurs."""
+    """Return the values of `x`, each as often as it occurs."""
     values, counts = zip(*((value.as_py(), count) for value, count in table.top("x", 10**6)), strict=True)
     return np.repeat(values, counts)
 
@@ -272,8 +275,8 @@ def test_a_diff_equals_that_of_numpy(local_store: ObjectStore) -> None:
     every = np.concatenate(values)
     steps = [np.searchsorted(side_values, every, "right") / len(side_values) for side_values in values]
     exact = np.max(np.abs(steps[0] - steps[1]))
-    assert 0.2 < x.kolmogorov_smirnov <= exact + 1e-12, "over bins it is no more than over values"
-    assert x.kolmogorov_smirnov > 0.9 * exact, "of which there are hundreds"
+    assert 0.2 < x.kolmogorov_smirnov <= exact + 1e-12, "the distance over bins exceeds the distance over values"
+    assert x.kolmogorov_smirnov > 0.9 * exact, "too few values were compared"
     assert x.stability_index > 0.25
     counts = [Counter({value.as_py(): n for value, n in side.top("word")}) for side in (before, after)]
     shares = [{value: count[value] / 500 for value in "abcd"} for count in counts]
@@ -314,7 +317,7 @@ def test_renames_are_followed_and_tables_paired_by_name(local_store: ObjectStore
     assert result["schema"]["added"] == ["c"]
 
 
-def test_edges(local_store: ObjectStore) -> None:
+def test_tables_without_values_and_unknown_versions_in_a_diff(local_store: ObjectStore) -> None:
     empty = pa.table({"x": pa.array([], pa.float64()), "w": pa.array([], pa.string()), "n": pa.array([], pa.float64())})
     some = pa.table({"x": [1.0, math.nan], "w": ["a", None], "n": [math.nan, math.inf]})
     off = {"x": {"histogram": "off"}}

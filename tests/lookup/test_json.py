@@ -1,4 +1,4 @@
-"""The JSON shapes: stable, valid for any value, and exact: each text leads back to the value."""
+"""The JSON output is stable, valid for any value, and exact: every text can be converted back to its value."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ KEYS = [
 
 
 def through_json(value: Any) -> Any:
-    """What a strict reader gets."""
+    """Return what a strict JSON parser reads."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
@@ -114,7 +114,7 @@ def test_uuids_are_canonical_text() -> None:
 
 
 def test_invalid_utf8_is_replaced() -> None:
-    """Some writers put any bytes into columns that they call text."""
+    """Some writers store arbitrary bytes in text columns."""
     broken = pa.array([b"ok \xff\xfe", b"\xc3"], pa.large_binary()).view(pa.large_string())
     assert [through_json(scalar_json(value)) for value in broken] == ["ok \\xff\\xfe", "\\xc3"]
 
@@ -145,7 +145,7 @@ def test_timestamps_are_those_of_python(value: datetime.datetime, zone: str | No
 def test_timestamps_of_every_unit_are_those_of_numpy(value: int, unit: str) -> None:
     text = scalar_json(pa.scalar(value, pa.timestamp(unit)))
     if unit == "ms" and not abs(value) < 2**53:
-        return  # numpy overflows on its own way through microseconds
+        return  # numpy overflows when it converts to microseconds
     assert np.datetime64(text.removeprefix("+"), unit).astype(np.int64) == value
 
 
@@ -210,7 +210,7 @@ def test_percentiles_and_large_counts() -> None:
 
 
 def test_user_defined_statistics_of_any_type() -> None:
-    """Structs are objects, lists and the entries of maps are lists; what is in them is as exact as elsewhere."""
+    """Structs become objects, and lists and entries of maps become lists. Nested values are as exact as others."""
     nested = pa.list_(pa.struct([("name", pa.string()), ("many", pa.list_(pa.int64()))]))
     row = replace(
         BARE,

@@ -1,4 +1,4 @@
-"""Limit pruning: the fewest fragments that surely have enough matching rows, else all that may have any."""
+"""Pruning with a limit returns the fewest fragments that certainly have enough matching rows, or all candidates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETS = st.lists(
 
 
 @given(SETS, st.integers(0, 20))
-def test_the_fewest_fully_matching_fragments(sets: list[tuple[int, int, int]], limit: int) -> None:
+def test_the_fewest_fully_matching_fragments_are_returned(sets: list[tuple[int, int, int]], limit: int) -> None:
     least, most, sizes = (np.array([fragment[at] for fragment in sets], np.int64) for at in range(3))
     result = np.flatnonzero(select_fragments_for_limit(RowBounds(least, most), sizes, limit)).tolist()
     may = [at for at, fragment in enumerate(sets) if fragment[1]]

@@ -1,4 +1,6 @@
-"""The statistics of many partitions at once: those of each one, under the names of now, whatever commits changed."""
+"""Statistics of many partitions equal those of each single partition, under the current column names, after any
+commits.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ PARTS = {
 
 @pytest.fixture(scope="module")
 def published_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with the table of these partitions, for copies."""
+    """A root with a table of the partitions in `PARTS`, which tests copy."""
     root = tmp_path_factory.mktemp("made")
     publish(ObjectStore(str(root)), pa.concat_tables(PARTS.values()), partitions=PARTS)
     return root
@@ -71,8 +73,8 @@ def test_statistics_of_partitions_equal_those_of_each_one(root: Path) -> None:
         table.statistics(["n"], partition=["region=EU", "day=2023-*"])
 
 
-def test_a_column_of_all_partitions_reads_one_file_of_it(root: Path) -> None:
-    """Not those of the partitions: without them it says the same."""
+def test_a_column_of_all_partitions_is_read_without_the_files_of_partitions(root: Path) -> None:
+    """The partitions' own files are deleted first, so that they cannot be read."""
     table = published(root)
     expected = all_at_once(table, ["n"])
     for entry in table.partitions():
@@ -90,7 +92,7 @@ def test_columns_have_current_names_and_new_ones_are_null(root: Path) -> None:
         ]
     )
     versions = VersionStore(ObjectStore(str(root)), "orders")
-    # The table's own profile has all columns of now; this one has not, so of a new column nothing is asked.
+    # The profile of this version lacks the new column, so only the renamed column is requested.
     versions.publish(replace(table.version, number=2, schema=schema))
     renamed = Metastore(str(root)).table("orders")
     before, after = all_at_once(table, ["t"]), all_at_once(renamed, ["words"])
@@ -99,7 +101,7 @@ def test_columns_have_current_names_and_new_ones_are_null(root: Path) -> None:
 
 
 def test_a_few_changed_partitions_are_read_separately(root: Path) -> None:
-    """And a version that has only these writes no file."""
+    """A version in which only these changed writes no file of the partition index."""
     table = published(root)
     version = table.version
     assert version.partition_index is not None
@@ -145,7 +147,7 @@ def test_verify_reports_wrong_rows_of_a_partition(root: Path) -> None:
 
 
 def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
-    """As the mean of values that have infinities of both signs."""
+    """NaN is, for example, the mean of values with infinities of both signs."""
     rows = pa.table({"x": [-math.inf, 1.0, math.inf]})
     parts = {f"day={at:02}": rows for at in range(12)}
     table = publish(ObjectStore(str(tmp_path)), pa.concat_tables(parts.values()), partitions=parts)
@@ -154,7 +156,7 @@ def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
 
 
 def test_one_column_may_be_named_without_a_list(root: Path) -> None:
-    """And partitions that are named twice are told once, few or many."""
+    """Partitions that are named twice are returned once."""
     table = published(root)
     for answer in (table, table.filter("t is not null")):
         assert [row.column for row in answer.statistics("n")] == ["n"]

@@ -1,5 +1,4 @@
-"""The statistics of many partitions are the same rows and the same table as each partition's own files say, whatever
-commits did to the partitions, and to the columns since these were profiled."""
+"""Statistics of many partitions, as rows and as a table, equal those of each partition after any commits."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ def _column(kind: str, *values: Any) -> pa.Array:
 
 
 def _drawn(values: pa.Array, seed: int, rows: int) -> pa.Array:
-    """Rows of values; of some seeds none but nulls."""
+    """Return random rows of `values`. For some seeds all rows are null."""
     if seed == 1:
         return pa.nulls(rows, values.type)
     return pa.concat_arrays(
@@ -70,7 +69,7 @@ def _drawn(values: pa.Array, seed: int, rows: int) -> pa.Array:
 
 
 def columns_of(generation: int) -> dict[str, tuple[str, pa.Array]]:
-    """The columns of the table at that time: by name, identity and some values."""
+    """Return the columns of one generation of the table, with their names, identities and sample values."""
     result = {kind: (kind, _column(kind, *values)) for kind, values in OF_CLASSES.items()}
     result["h"] = ("h", pa.array(["secret", None, "x"]))
     result["few"] = ("few", pa.array(["off", "on"]))
@@ -111,7 +110,7 @@ def rows_of(generation: int, seed: int) -> pa.Table:
 
 
 class StoredParts:
-    """A store with profiles, by generation and seed, each with its rows, and a version of each generation."""
+    """A store with profiles and rows by generation and seed, and one version for each generation."""
 
     def __init__(
         self, store: ObjectStore, profiles: Mapping[tuple[int, int], tuple[ProfileFiles, int]], versions: list[Version]
@@ -149,7 +148,7 @@ COMMITS = st.lists(
 
 
 def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]], generations: list[int]) -> Table:
-    """The table after commits, each at the time of a generation."""
+    """Return the table after commits, each made in one of the generations."""
     base: Version | None = None
     entries: dict[str, PartitionEntry] = {}
     objects = stored_parts.store.child("orders")
@@ -163,7 +162,7 @@ def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]],
         partitions = sorted(entries.values(), key=lambda own: own.key)
         put = {key: entry for key, entry in entries.items() if before.get(key) != entry}
         dropped = {key: entry for key, entry in before.items() if key in put or key not in entries}
-        # The published entries are not read: `len` is the only use of the base.
+        # The published entries are not read, because only `len` of the base is used.
         stored = StoredEntries(PARTITIONS, objects, SegmentFiles(len(before), ())) if base is not None else None
         files_of = update_partition_index(
             Engine(_no_spark, "auto"),
@@ -188,7 +187,7 @@ def _no_spark() -> Any:
 
 
 def assert_same(actual: pa.Table, expected: pa.Table) -> None:
-    """Type for type and value for value; NaN is itself."""
+    """Assert that schemas and values are equal, with NaN equal to itself."""
     assert actual.schema == expected.schema, (actual.schema, expected.schema)
     assert actual.schema.metadata == expected.schema.metadata
     for name, one, other in zip(actual.column_names, actual.columns, expected.columns, strict=True):
@@ -234,7 +233,7 @@ def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first
     expected = build_typed_table(build_statistics_table(rows)).add_column(
         0, "partition", pa.array(partitions, pa.string())
     )
-    # The table before the rows and after them, and of an answer that only has rows.
+    # The table is built before and after the rows, and from an answer that has only rows.
     for _ in range(2):
         assert_same(answer.to_arrow(), expected.replace_schema_metadata(reported))
         assert len(answer) == len(rows)

@@ -1,4 +1,4 @@
-"""What is pruned, estimated and counted of a table that changes is what DuckDB finds in its files."""
+"""Pruning, estimates and counts of a table that changes agree with DuckDB's results on its files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refreshed(lake: Lake) -> Table:
 
 
 def predicate(draw: random.Random, depth: int = 2) -> str:
-    """SQL that means the same here and to DuckDB."""
+    """Draw SQL that has the same meaning here and in DuckDB."""
     if depth and draw.random() < 0.6:
         parts = [predicate(draw, depth - 1) for _ in range(2)]
         return draw.choice(["({} and {})", "({} or {})", "(not ({}) and {})"]).format(*parts)
@@ -60,11 +60,11 @@ def predicate(draw: random.Random, depth: int = 2) -> str:
     }[leaf]
 
 
-def truth(lake: Lake, where: str) -> dict[str, int]:
-    """By file, how many rows DuckDB finds; files without any are left out."""
+def matching_rows_by_file(lake: Lake, where: str) -> dict[str, int]:
+    """Return the number of rows that DuckDB finds in each file that has matching rows."""
     options = "hive_partitioning=true, hive_types={'part': VARCHAR}, union_by_name=true, filename=true"
     files = f"'{lake.uri}/**/*.parquet', {options}"
-    # Not as a filter of the scan: pushed down to Parquet's bounds, which leave NaN out, DuckDB's loses rows.
+    # Not as a filter of the scan: DuckDB would prune by Parquet's bounds, which ignore NaN, and lose rows.
     rows = duckdb.sql(
         f"select filename, count(*) filter (where {where}) as found from read_parquet({files}) group by 1"
     ).fetchall()
@@ -72,7 +72,7 @@ def truth(lake: Lake, where: str) -> dict[str, int]:
 
 
 def check(lake: Lake, table: Table, where: str) -> None:
-    result = truth(lake, where)
+    result = matching_rows_by_file(lake, where)
     total = sum(result.values())
     pruning = table.prune(where)
     assert pruning.row_bounds[0] <= total <= pruning.row_bounds[1], where
@@ -93,7 +93,7 @@ def check(lake: Lake, table: Table, where: str) -> None:
 
 
 def check_index(table: Table) -> None:
-    """The index says of each fragment what its stored profile does, however many commits it was carried through."""
+    """Check that the index has the bounds of each fragment's stored profile, after any number of commits."""
     version = table.version
     assert version.index is not None
     live = list(version.fragments)
@@ -147,11 +147,11 @@ def history(folder: Path, seed: int, commits: int, predicates: int) -> None:
             check(lake, table, predicate(lake.draw))
         lake.commit()
         where = predicate(lake.draw)
-        assert table.count(where, table=lake.table).value == sum(truth(lake, where).values()), where
+        assert table.count(where, table=lake.table).value == sum(matching_rows_by_file(lake, where).values()), where
 
 
-def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
-    """Of data in order a selective predicate leaves less than a tenth of the files."""
+def test_a_selective_predicate_prunes_most_of_a_clustered_table(tmp_path: Path) -> None:
+    """Less than a tenth of the files remain."""
     folder = tmp_path / "lake"
     folder.mkdir()
     for number in range(30):
@@ -170,12 +170,12 @@ def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
     expression = (pc.field("id") >= 1210) & (pc.field("id") <= 1260)
     assert table.prune(expression).paths == [str(folder / "12.parquet")]
     counted = table.count("id between 1200 and 1410", table=str(folder))
-    assert (counted.value, counted.cost and counted.cost.fragments_read) == (211, 0)  # the lists say it
+    assert (counted.value, counted.cost and counted.cost.fragments_read) == (211, 0)  # by the value counts
     assert table.prune("id > 5000 or text is null").paths == []
 
 
 def test_values_by_partition_exclude_more_than_bounds(tmp_path: Path) -> None:
-    """Where it is kept which partitions hold a value, fragments of others are out."""
+    """With `by_partition`, fragments of partitions without the value are pruned."""
     lake = Lake(tmp_path, options={"columns": {"code": {"by_partition": "on"}}})
     for partition in range(6):
         folder = lake.uri / f"part={partition}"
@@ -214,7 +214,7 @@ def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
 
 
 def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
-    """Where there are both, quotes tell which is meant, as in SQL, also in what is said of it."""
+    """If both exist, quotes distinguish them as in SQL, also in explanations."""
     (tmp_path / "lake").mkdir()
     rows = pa.table({"A": [{"b": 1}, {"b": 2}], "A.b": [5, 2], "c.d": [8, 9]})
     pq.write_table(rows, tmp_path / "lake/rows.parquet")
@@ -223,7 +223,7 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
     table = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)])
     for where in ("A.b = {}", '"A"."b" = {}', '"A.b" = {}', "`A.b` = {}", '"c.d" = {}', "c.d = {}"):
         plain = where.format("$1").replace("`", '"')
-        name = {"c.d = $1": '"c.d" = $1'}.get(plain, plain)  # a dotted path here, which DuckDB takes for a struct's
+        name = {"c.d = $1": '"c.d" = $1'}.get(plain, plain)  # a dotted path here, and a field of a struct in DuckDB
         for value in (1, 2, 5, 9):
             with duckdb.connect() as connection:
                 connection.register("rows", rows)
@@ -234,8 +234,8 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
     assert table.count(pc.field("A.b") == 5).value == table.count(pc.field("A", "b") == 1).value == 1
 
 
-def test_columns_that_are_added_dropped_and_renamed(tmp_path: Path) -> None:
-    """A column that a file was written without is null there, and one that came back is what it was."""
+def test_pruning_follows_added_dropped_and_renamed_columns(tmp_path: Path) -> None:
+    """A column that a file lacks is null there. A column that is added again has its former values."""
     lake = Lake(tmp_path)
     folder = lake.uri / "part=0"
     folder.mkdir(parents=True)
@@ -257,7 +257,7 @@ def test_columns_that_are_added_dropped_and_renamed(tmp_path: Path) -> None:
 
 
 def test_hidden_values_are_in_no_index(tmp_path: Path) -> None:
-    """Of a column that is hidden from now on, the index has counts only, and after a purge no file has its values."""
+    """Once a column is hidden, the index has only its counts. After a purge, no file contains its values."""
     lake = Lake(tmp_path)
     for partition in range(3):
         folder = lake.uri / f"part={partition}"
@@ -317,7 +317,7 @@ def test_an_index_that_contradicts_the_profiles_is_reported(tmp_path: Path) -> N
     assert {difference.level for difference in result.differences} == {"index"}
 
 
-def test_a_damaged_index_is_named(tmp_path: Path) -> None:
+def test_errors_name_a_damaged_index(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)
     table = refreshed(lake)

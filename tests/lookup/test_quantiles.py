@@ -1,4 +1,4 @@
-"""Quantiles, ranks, frequencies and where a value is, of every type, against plain Python."""
+"""Quantiles, ranks, frequencies and locations of values of every type equal those of plain Python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ FRACTIONS = (0, 0.1, Fraction(1, 3), Decimal("0.75"), 1)
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
-    """Values of some kinds by column, all of the same length, and where to cut them into two partitions."""
+    """Draw columns of equal length with values of several kinds, and the row at which to split them into two
+    partitions.
+    """
     kinds = draw(st.lists(st.sampled_from(sorted(STORED)), min_size=4, max_size=4, unique=True))
     few = {name: draw(st.lists(st.one_of(st.none(), STORED[name].values), min_size=1, max_size=6)) for name in kinds}
     picks = draw(st.lists(st.integers(0, 5), min_size=2, max_size=25))
@@ -45,7 +47,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
 
 
 def in_class(name: str, value: Any) -> Any:
-    """A drawn value in the unit of its class."""
+    """Convert a drawn value to the unit of its type class."""
     return value * TICKS.get(name, 1) if name in TICKS and value is not None else value
 
 
@@ -64,7 +66,7 @@ def as_scalar(name: str, value: Any) -> pa.Scalar:
 )
 @given(drawn=tables(), stored=st.booleans())
 def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any, stored: bool) -> None:
-    """Where a value is, whether that is kept or found in the lists of partitions."""
+    """Locations come from the value index, or from the partitions' value counts."""
     columns, cut = drawn
     rows = pa.table({name: STORED[name].array(values) for name, values in columns.items()})
     parts = {"half=0": rows.slice(0, cut), "half=1": rows.slice(cut)}
@@ -151,7 +153,7 @@ def extremes_table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.mark.parametrize("name", _EXTREMES)
 def test_json_values_are_accepted_as_arguments(extremes_table: Table, name: str) -> None:
-    """The text of every value stands for that value."""
+    """The JSON text of each value identifies that value."""
     for value, frequency in extremes_table.top(name, 100):
         text = TextValue(str(scalar_json(value)))
         assert extremes_table.frequency(name, text).value == frequency, text
@@ -192,8 +194,8 @@ def test_continuous_quantiles(tmp_path: Path) -> None:
         table.quantile("i", 0.5, method="median")  # type: ignore[call-overload]
 
 
-def test_a_float_means_its_decimal_notation(tmp_path: Path) -> None:
-    """0.1 of 10 values is one value, though the float is a little more than a tenth."""
+def test_a_float_fraction_means_its_decimal_notation(tmp_path: Path) -> None:
+    """0.1 of 10 values is one value, although the float exceeds a tenth slightly."""
     table = published(tmp_path, i=pa.array(range(1, 11)))
     tenths = [k / 10 for k in range(11)]
     assert [one.value.as_py() for one in table.quantile("i", tenths) if one.value] == [1, *range(1, 11)]
@@ -244,30 +246,29 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    return published(tmp_path_factory.mktemp("odd"), **{name: array for name, (array, _) in ODD.items()})
+def unusual_columns(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return published(tmp_path_factory.mktemp("unusual_columns"), **{name: array for name, (array, _) in ODD.items()})
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_values_of_another_type_are_refused(odd: Table, name: str) -> None:
-    """With the column, the value, and what to give."""
+def test_values_of_another_type_are_refused(unusual_columns: Table, name: str) -> None:
+    """The message has the column, the value, and an example of a valid value."""
     requested = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
     for value in requested:
         with pytest.raises(LiteralError, match=f"'{name}'.*'orders'"):
-            odd.rank(name, value)
+            unusual_columns.rank(name, value)
         with pytest.raises(LiteralError):
-            odd.locate(name, value)
+            unusual_columns.locate(name, value)
 
 
-def test_messages_name_the_python_type(odd: Table) -> None:
-    """What a text of the right form would be in Python."""
+def test_messages_name_the_python_type(unusual_columns: Table) -> None:
     expected = {"f": "float", "flag": "bool", "day": "datetime.date", "t": "datetime.time", "b": "bytes"}
     for name, form in expected.items():
         with pytest.raises(LiteralError, match=f"give .*{form}"):
-            odd.rank(name, "1")
+            unusual_columns.rank(name, "1")
 
 
-def test_values_in_python(odd: Table) -> None:
+def test_values_in_python(unusual_columns: Table) -> None:
     values = {
         "i": [1, Decimal(1), 1.0, np.float64(1), np.int64(1), np.uint8(1), pa.scalar(1, pa.int8())],
         "f": [1, 1.0, Decimal("1.0"), np.float32(1), np.int16(1), pa.scalar(1.0, pa.float32())],
@@ -288,7 +289,7 @@ def test_values_in_python(odd: Table) -> None:
     }
     for name, column_values in values.items():
         for value in column_values:
-            assert odd.frequency(name, value).value == 1, (name, value)
+            assert unusual_columns.frequency(name, value).value == 1, (name, value)
 
 
 def test_timestamps_of_pandas_have_nanoseconds(tmp_path: Path) -> None:
@@ -302,10 +303,10 @@ def test_timestamps_of_pandas_have_nanoseconds(tmp_path: Path) -> None:
             table.rank("at", nothing)
 
 
-def test_a_column_without_values(odd: Table) -> None:
-    assert odd.quantile("empty", 0.5).value is None
-    assert (odd.mode("empty").value, odd.mode("empty").frequency) == (None, 0)
-    assert odd.spread("empty").entropy == 0
+def test_a_column_without_values_has_no_quantiles(unusual_columns: Table) -> None:
+    assert unusual_columns.quantile("empty", 0.5).value is None
+    assert (unusual_columns.mode("empty").value, unusual_columns.mode("empty").frequency) == (None, 0)
+    assert unusual_columns.spread("empty").entropy == 0
 
 
 def test_a_type_without_an_order(tmp_path: Path) -> None:
@@ -317,7 +318,7 @@ def test_a_type_without_an_order(tmp_path: Path) -> None:
 
 
 def test_estimates_of_a_column_without_value_counts(tmp_path: Path) -> None:
-    """From the sketch: within half a percent of the rank. What it does not tell is no number."""
+    """Estimates come from the sketch and are within half a percent of the rank."""
     draw = np.random.default_rng(0)
     numbers = np.sort(draw.lognormal(0, 2, 20_000))
     policy = {"frequencies": "off"}
@@ -363,7 +364,7 @@ def test_counts_that_bounds_determine_are_exact(tmp_path: Path) -> None:
 
 
 def test_infinity_counts_do_not_replace_a_sketch(tmp_path: Path) -> None:
-    """Where no sketch is kept, how often they occur says nothing of the order of the other values."""
+    """The number of infinities does not determine the order of the other values."""
     off = {"frequencies": "off", "quantiles": "off"}
     rows = pa.table({"mixed": [-math.inf, 1.0, 2.0, 3.0], "infinite": [-math.inf, -math.inf, math.inf, None]})
     table = publish(ObjectStore(str(tmp_path)), rows, columns=dict.fromkeys(rows.column_names, off))

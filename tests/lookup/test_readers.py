@@ -1,4 +1,4 @@
-"""Many readers of one version at once: each is told what one alone is told."""
+"""Concurrent readers of one version get the same answers as a single reader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Question = Callable[[Table], object]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Three partitions of four columns with lists, one of them by partition."""
+    """A table of four columns with value counts in three partitions. One column has them by partition."""
     folder = str(tmp_path_factory.mktemp("readers"))
     draw = random.Random(3)
     count = 3_000
@@ -50,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def questions() -> list[Question]:
-    """Of every kind that reads a file."""
+    """Return questions of every kind that reads a file."""
     result: list[Question] = [
         lambda table: table.statistics(),
         lambda table: table.statistics(["id", "day"], partition="*"),
@@ -74,19 +74,19 @@ def questions() -> list[Question]:
 
 
 def answers_in_order(table: Table, order: Sequence[int]) -> dict[int, str]:
-    """The answers by number of the question. As text: so NaN is no reason to differ."""
+    """Return the answers as text by number of the question. As text, NaN is equal to itself."""
     all_questions = questions()
     return {at: repr(all_questions[at](table)) for at in order}
 
 
-def some(seed: int) -> list[int]:
-    """Questions of one reader, in an order of its own."""
+def random_order(seed: int) -> list[int]:
+    """Return the numbers of a random selection of questions in random order."""
     return random.Random(seed).sample(range(len(questions())), _EACH)
 
 
 def answers_of_process(root: str, seed: int) -> dict[int, str]:
-    """In another process."""
-    return answers_in_order(open_table(root, "orders"), some(seed))
+    """Answer questions in a child process."""
+    return answers_in_order(open_table(root, "orders"), random_order(seed))
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def switching_often() -> Iterator[None]:
 
 @pytest.mark.parametrize("is_shared", [True, False], ids=["one object", "objects of their own"])
 def test_concurrent_readers_get_the_same_answers(root: str, is_shared: bool) -> None:
-    """They begin together, with nothing read yet, and ask in orders of their own."""
+    """Readers start together with cold caches, and ask in different orders."""
     alone = answers_in_order(open_table(root, "orders"), range(len(questions())))
     assert len(set(alone.values())) > len(alone) // 2
     shared, start = open_table(root, "orders"), Barrier(READERS)
@@ -109,7 +109,7 @@ def test_concurrent_readers_get_the_same_answers(root: str, is_shared: bool) -> 
     def reader(seed: int) -> dict[int, str]:
         table = shared if is_shared else open_table(root, "orders")
         start.wait()
-        return answers_in_order(table, some(seed))
+        return answers_in_order(table, random_order(seed))
 
     with switching_often(), ThreadPoolExecutor(READERS) as pool:
         assert all(answer.items() <= alone.items() for answer in pool.map(reader, range(READERS)))
@@ -117,7 +117,7 @@ def test_concurrent_readers_get_the_same_answers(root: str, is_shared: bool) -> 
 
 @pytest.mark.parametrize("question", ["top", "quantile", "histogram"])
 def test_a_question_opens_each_file_once(root: str, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though no more than one profile is kept open, and other readers ask of another one meanwhile."""
+    """Only one profile stays open, and other readers use another one meanwhile."""
     monkeypatch.setattr(profiles, "_OPEN_PROFILES", 1)
     shared, opened = open_table(root, "orders"), list[str]()
     plain_open, plain_statistics = ObjectStore.open_parquet, ProfileReader.statistics

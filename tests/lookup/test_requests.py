@@ -1,4 +1,4 @@
-"""How many requests an answer takes from an object store: a few, however many partitions or fragments there are."""
+"""An answer takes a few requests to an object store, however many partitions or fragments the table has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY = 20_000
 
 
 def parts(count: int) -> dict[str, pa.Table]:
-    """Partitions of some columns, whose values repeat."""
+    """Return partitions of a few columns with repeated values."""
     return {
         f"p={at:05}": pa.table(
             {f"c{i}": [at * 7 + i, at, None, at % 5] for i in range(6)} | {"t": ["a", "b", "b", str(at)]}
@@ -36,7 +36,9 @@ def _digest(number: int) -> str:
 def test_a_cold_answer_takes_at_most_four_requests(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """Beside those for the version's document: of the table, of one partition, and of one column in all of them."""
+    """Requests for the version's document are not counted. The answers are about the table, a partition, and a column
+    of all partitions.
+    """
     partitions = parts(14)
     publish(s3_store, pa.concat_tables(partitions.values()), partitions=partitions)
     asks: list[Callable[[Table], object]] = [
@@ -64,10 +66,10 @@ def test_a_cold_answer_takes_at_most_four_requests(
 
 
 @pytest.mark.s3
-def test_one_partition_of_many_is_a_point_read(
+def test_one_of_many_partitions_is_read_without_the_others(
     s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
 ) -> None:
-    """The row group of its entry and its own file: not the entries of the others, and nothing of them."""
+    """Only the row group of its entry and its own file are read."""
     few = parts(3)
     created = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version
     entries = [replace(created.partitions[at % 3], key=f"p={at:05}", content_id=_digest(at)) for at in range(MANY)]

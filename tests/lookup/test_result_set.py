@@ -1,4 +1,4 @@
-"""Answers with rows are Arrow tables of plain types, sequences of dataclass instances, and readable text."""
+"""Answers with rows are sequences of dataclass instances, Arrow tables of plain types, and readable text."""
 
 from __future__ import annotations
 

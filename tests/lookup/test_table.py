@@ -1,4 +1,4 @@
-"""Lookups say what plain Python counts, read little, and say clearly why something is not there."""
+"""Lookups return what plain Python counts, read little, and explain missing statistics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 
 def counted(values: list[Any], n: int) -> list[tuple[Any, int]]:
-    """The n most frequent values, ties by value."""
+    """Return the n most frequent values. Ties are ordered by value."""
     counts = Counter(value for value in values if value is not None)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:n]
 
@@ -125,7 +125,7 @@ def test_statistics_of_a_partition(orders: Table) -> None:
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 100])
 def test_statistics_are_read_from_few_row_groups(tmp_path: Path, groups: int) -> None:
-    """However the rows are cut into row groups; and each is read once."""
+    """The row groups may be of any size, and each is read once."""
     store = ObjectStore(str(tmp_path))
     expected = publish(store, ORDERS).statistics()
     objects = store.child("orders")
@@ -135,7 +135,7 @@ def test_statistics_are_read_from_few_row_groups(tmp_path: Path, groups: int) ->
         writer.write_table(table, row_group_rows=-(-table.num_rows // groups))
     lookup = open_table(str(tmp_path), "orders")
     for row in reversed(expected):
-        assert str(list(lookup.statistics([row.column]))) == str([row]), "as text, where NaN equals NaN"
+        assert str(list(lookup.statistics([row.column]))) == str([row]), "compared as text, so that NaN equals NaN"
     everything = [row.column for row in expected]
     for names in (everything[::3], everything[::-1], everything):
         assert [row.column for row in lookup.statistics(names)] == names
@@ -143,8 +143,9 @@ def test_statistics_are_read_from_few_row_groups(tmp_path: Path, groups: int) ->
 
 @pytest.mark.parametrize("bins", [None, 1, 2, 3, 7, 10_000])
 @pytest.mark.parametrize(("column", "values"), [("amount", AMOUNT), ("ratio", RATIO)])
-def test_histograms(orders: Table, column: str, values: list[Any], bins: int | None) -> None:
-    """Every finite value is counted in the bin that it belongs to, and nothing else is."""
+def test_histograms_count_every_finite_value_in_its_bin(
+    orders: Table, column: str, values: list[Any], bins: int | None
+) -> None:
     check_histogram(orders, column, values, bins)
     parts = orders.histogram(column, bins=bins, partition="half=0")
     assert sum(part.frequency for part in parts) == len(finite(values[:250]))
@@ -163,7 +164,7 @@ def check_histogram(table: Table, column: str, values: list[Any], bins: int | No
         inside = [v for v in finite(values) if part.minimum.as_py() <= v < part.maximum.as_py()]
         assert part.frequency == len(inside)
     assert sum(part.frequency for part in parts) == len(finite(values))
-    assert all(a.maximum.equals(b.minimum) for a, b in pairwise(parts)), "no gaps"
+    assert all(a.maximum.equals(b.minimum) for a, b in pairwise(parts)), "bins have gaps"
 
 
 @given(
@@ -275,7 +276,7 @@ def test_invalid_numbers_are_refused(orders: Table) -> None:
 
 
 def test_columns_with_a_common_prefix_are_distinct(local_store: ObjectStore) -> None:
-    """A column named `a.b` beside a struct `a` with a field `b`, and beside `a.b.minimum`."""
+    """The columns are `a.b`, a struct `a` with a field `b`, and `a.b.minimum`."""
     rows = pa.table(
         {
             "a": pa.array([{"b": 1}, {"b": 1}]),
@@ -293,8 +294,8 @@ def test_columns_with_a_common_prefix_are_distinct(local_store: ObjectStore) -> 
     assert lows == [1, 5, 7, 8]
 
 
-def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
-    """In column order; one column goes on in the next file, one file is empty."""
+def test_frequencies_are_read_from_several_files(local_store: ObjectStore) -> None:
+    """Rows are in column order. One column continues in the next file, and one file is empty."""
     table = publish(local_store, ORDERS)
     objects = local_store.child("orders")
     (path,) = table.version.files.frequencies
@@ -322,14 +323,14 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
                 assert str(split.top(row.column, n)) == str(table.top(row.column, n)), row.column
 
 
-def test_missing_value_counts_are_corruption(local_store: ObjectStore) -> None:
+def test_missing_value_counts_are_a_corruption_error(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
     unlisted = replace(table.version, value_counts=None)
     with pytest.raises(CorruptionError, match=r"'amount'.*'orders'.*--full"):
         table.at(unlisted).top("amount")
 
 
-def test_a_table_without_rows_or_columns(local_store: ObjectStore) -> None:
+def test_a_table_without_rows_or_columns_has_lookups(local_store: ObjectStore) -> None:
     empty = publish(local_store, ORDERS.slice(0, 0), name="empty")
     assert empty.count().value == 0
     assert empty.top("amount") == []
@@ -358,7 +359,7 @@ def test_an_expired_version_is_reported(local_store: ObjectStore) -> None:
             ask()
 
 
-def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest) -> None:
+def test_a_root_lists_its_tables(store: ObjectStore, request: pytest.FixtureRequest) -> None:
     options = request.getfixturevalue("s3_options") if store.is_remote else {}
     metastore = Metastore(store.uri(), storage_options=options)
     assert metastore.tables() == []

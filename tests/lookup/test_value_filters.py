@@ -1,4 +1,4 @@
-"""`value_filter: on` leaves out fragments that bounds cannot, and never one that holds the value."""
+"""Value filters prune fragments that bounds cannot, and never one that has the value."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def no_spark() -> Any:
 
 @dataclass
 class Folder:
-    """Files of 20 rows, each with the least and the greatest value of every column, so that bounds decide nothing."""
+    """A table of files of 20 rows. Each file has each column's minimum and maximum, so that bounds prune nothing."""
 
     path: Path
     columns: Mapping[str, Any]
@@ -124,7 +124,7 @@ def matching_paths(table: Table, column: str, value: pa.Scalar) -> list[str]:
 
 
 def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> float:
-    """No file that holds a value is left out; the share of the others that is read."""
+    """Check that no file with the value is pruned. Return the fraction of the other files that is not pruned."""
     draw, read, others = random.Random(1), 0, 0
     for column in columns:
         for rows in folder.held.values():
@@ -145,7 +145,7 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
     "policy", [name if name == "off" else pytest.param(name, marks=pytest.mark.long) for name in POLICIES]
 )
 def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) -> None:
-    """Of every type, in lists, without them and beside fingerprints; through commits, and rewritten."""
+    """Columns have every type and policy. Fragments are added, removed and purged."""
     policy_settings = {**POLICIES[policy], "value_filter": "on"}
     folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, policy_settings))
     folder.append(5)
@@ -173,7 +173,7 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
 
 
 def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
-    """Up to as many as filters can tell; of more all files are kept, however few have one."""
+    """Up to 124 values are looked up. Longer lists prune nothing."""
     folder = Folder(tmp_path, {"integer": {"frequencies": "off", "value_filter": "on"}})
     folder.append(5)
     table = folder.refreshed()
@@ -187,7 +187,7 @@ def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
 
 
 def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
-    """Of listed columns nothing is read for it; what is not wanted any more is not kept."""
+    """Turning filters on for enumerated columns profiles nothing again. Filters that are turned off are removed."""
     folder = Folder(tmp_path, {"integer": {"frequencies": "all"}, "price": {"frequencies": "off"}})
     folder.append(4)
     table = folder.refreshed()
@@ -213,7 +213,7 @@ def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
 
 
 def test_hidden_values_have_no_filters() -> None:
-    """Which would tell of any value whether it is there; a default is not for hidden columns."""
+    """A filter would reveal whether a value exists. Defaults do not apply to hidden columns."""
     with pytest.raises(ConfigError, match=r"columns\.card.*`value_filter: on`"):
         TableConfig.model_validate(
             {"name": "t", "uri": "x", "columns": {"card": {"values": "hidden", "value_filter": "on"}}}

@@ -1,4 +1,4 @@
-"""Which version is opened, what every answer is of, many partitions at once, and a part of a histogram."""
+"""Versions are selected by number, snapshot or time, and every answer names its version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = pa.table({"n": pa.array([1, 1, 2, None]), "text": ["a", "b", "b", "c"], "
 
 
 def committed(root: str, snapshots: list[tuple[str, datetime | None]]) -> None:
-    """Versions of one content, each of another snapshot and time."""
+    """Publish versions of equal content for the given snapshots and times."""
     store = ObjectStore(root)
     first = publish(store, ROWS).version
     versions = VersionStore(store, "orders")
@@ -118,7 +118,7 @@ def test_every_result_names_its_version(tmp_path: Path) -> None:
     assert Metastore(str(tmp_path)).table("orders", version=1).newer_version() == 2
 
 
-def test_many_partitions_are_one_table(tmp_path: Path) -> None:
+def test_statistics_of_many_partitions_are_one_table(tmp_path: Path) -> None:
     parts = {f"p={at}": ROWS.slice(at, 1) for at in range(4)}
     table = publish(ObjectStore(str(tmp_path)), ROWS, partitions=parts)
     result = table.statistics(["text", "n"], partition="*").to_arrow()
@@ -150,8 +150,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_a_part_of_a_histogram(measured: Table, data: st.DataObject) -> None:
-    """Of all bins those that reach into the range, unchanged; and no value in the range is in any other."""
+def test_a_range_of_a_histogram_has_the_bins_that_overlap_it(measured: Table, data: st.DataObject) -> None:
+    """Bins are unchanged, and no other bin has values in the range."""
     column = data.draw(st.sampled_from(["i", "f"]))
     bound = st.one_of(st.none(), st.integers(-(10**8), 10**8))
     lower, upper = data.draw(bound), data.draw(bound)
@@ -165,7 +165,7 @@ def test_a_part_of_a_histogram(measured: Table, data: st.DataObject) -> None:
     assert sum(bin_.frequency for bin_ in few) == sum(bin_.frequency for bin_ in result)
 
 
-def test_bounds_of_other_types(measured: Table) -> None:
+def test_range_bounds_may_be_infinite_or_nan_but_not_invalid(measured: Table) -> None:
     assert measured.histogram("f", lower=math.inf) == []
     assert measured.histogram("f", lower=-math.inf, upper=math.inf) == measured.histogram("f")
     assert measured.histogram("f", upper=math.nan) == measured.histogram("f"), "NaN is the greatest"

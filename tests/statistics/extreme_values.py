@@ -1,4 +1,4 @@
-"""Least, greatest and unusual values of every column type, as the integers, bytes and floats that store them."""
+"""Minimum, maximum and unusual values of every column type, as the integers, bytes and floats that store them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLOATS = {
 
 
 def extremes(kind: Kind) -> list[Any]:
-    """Values of a kind, in no order, none twice; of a dictionary those of its entries."""
+    """Return distinct extreme values of a kind, unordered. For a dictionary type, they are values of its entries."""
     type_ = kind.type.value_type if hasattr(kind.type, "value_type") else kind.type
     if pa.types.is_boolean(type_):
         return [False, True]
@@ -48,7 +48,7 @@ def extremes(kind: Kind) -> list[Any]:
 
 
 def _range(type_: pa.DataType) -> tuple[int, int]:
-    """Least and greatest integer that values of a type are stored as."""
+    """Return the least and the greatest integer that stores a value of the type."""
     if pa.types.is_time(type_):
         return 0, 86_400 * _TICKS[type_.unit] - 1
     if pa.types.is_date(type_):

@@ -15,7 +15,7 @@ FRACTIONS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 
 def plain(scalar: pa.Scalar | None) -> Any:
-    """A scalar as the Python value that the strategies draw: temporal ones as their integer, uuid as bytes."""
+    """Convert a scalar to the Python value that the strategies draw: an integer for temporal types, bytes for uuid."""
     if scalar is None:
         return None
     if isinstance(scalar, pa.ExtensionScalar):
@@ -31,7 +31,7 @@ def is_nan(value: Any) -> bool:
 
 
 class Facts:
-    """Everything by definition, of values of one type, None for null."""
+    """Statistics of a list of values of one type, computed from their definitions. Nulls are None."""
 
     def __init__(self, values: list[Any]) -> None:
         held = [value for value in values if value is not None]
@@ -62,7 +62,7 @@ class Facts:
 
 
 def root(value: Fraction) -> float:
-    """The square root of a ratio, of any magnitude, to 30 digits before it is rounded."""
+    """Return the square root of a fraction, computed to 30 digits and then rounded to a float."""
     if not value:
         return 0.0
     shift = 2 * ((value.denominator.bit_length() - value.numerator.bit_length()) // 2 + 110)
@@ -81,7 +81,7 @@ def rounded(value: Fraction) -> float:
 
 
 def shape(facts: Facts) -> tuple[float, float] | None:
-    """Skewness and excess kurtosis of the population; None for a constant."""
+    """Return the population's skewness and excess kurtosis, or None for each if all values are equal."""
     n, m2 = len(facts.numbers), facts.central(2)
     if not m2:
         return None

@@ -1,4 +1,4 @@
-"""Columns of every type: Hypothesis strategies of Python values, and the Arrow arrays of them."""
+"""Hypothesis strategies for values of every column type, and functions that build Arrow arrays of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from metastore_assets.values.types import class_named
 
 @dataclass(frozen=True)
 class Kind:
-    """A type to test: its Arrow type, its class, how to draw values and how to make an array of them."""
+    """A column type to test: its Arrow type, its type class, and functions that draw values and build arrays."""
 
     type: pa.DataType
     type_class: str
@@ -73,7 +73,7 @@ def _encoded(values: list[Any], type: pa.DataType) -> pa.Array:
 
 
 def _dictionary_with_nulls(values: list[Any], type: pa.DataType) -> pa.Array:
-    # Repeats and a null among the dictionary's entries, some of them unused.
+    # The dictionary has repeated, null and unused entries.
     entries = [*values, None, *values]
     indices = [at if at % 2 else at + len(values) + 1 for at in range(len(values))]
     return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(entries, type.value_type))
@@ -149,19 +149,19 @@ TICKS = {"time32_s": 10**9, "time32_ms": 10**6, "time64_us": 1000, "timestamp_s"
 
 
 def share(percent: int) -> settings:
-    """A percentage of the usual number of examples, for tests that run for every type."""
+    """Return settings that run this percentage of the usual number of examples, for tests that run for every type."""
     return settings(max_examples=max(1, settings.default.max_examples * percent // 100))
 
 
 def rows(kind: Kind, max_size: int = 40) -> st.SearchStrategy[list[Any]]:
-    """Lists of values and nulls, with repeats."""
+    """Draw lists of values and nulls, with repetitions."""
     return st.lists(st.one_of(st.none(), kind.values, kind.values), max_size=max_size)
 
 
 def profile(
     array: pa.Array | list[pa.Array], policy: ColumnPolicy | None = None, *, name: str = "c"
 ) -> list[ColumnProfile]:
-    """Profile one array, or several chunks, as a column."""
+    """Profile a column that consists of one array or of several chunks."""
     chunks = array if isinstance(array, list) else [array]
     field = pa.field(name, chunks[0].type)
     return profile_field(field, chunks, lambda _: policy or ColumnPolicy())
@@ -174,7 +174,7 @@ def profile_one(array: pa.Array | list[pa.Array], policy: ColumnPolicy | None = 
 
 
 def merge_statistics(children: Sequence[ColumnStatistics]) -> ColumnStatistics:
-    """The statistics of one column over all the children's rows: their states merged, and what follows from them."""
+    """Merge the states of one column's statistics, and return the statistics derived from the merged state."""
     if len(children) == 1:
         return children[0]
     names = {child.type_class for child in children if child.type_class is not None}

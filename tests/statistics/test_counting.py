@@ -1,4 +1,4 @@
-"""Counting of values: by sorting, in an array of places, and by the indices of dictionaries."""
+"""Values are counted correctly by sorting, by dense counting, and by dictionary indices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INTEGERS = {
 
 @given(data=st.data(), dtype=st.sampled_from(list(_INTEGERS)))
 def test_integers_are_counted_in_wide_and_narrow_ranges(data: st.DataObject, dtype: type[pl.DataType]) -> None:
-    """At both ends of what 64 bits hold, close together or far apart."""
+    """Ranges lie at both ends of 64 bits."""
     bases = data.draw(st.lists(_INTEGERS[dtype], min_size=1, max_size=2))
     values = [base + data.draw(_NEAR) for base in data.draw(st.lists(st.sampled_from(bases), max_size=30))]
     run = count_values(pl.Series(values, dtype=dtype))
@@ -35,7 +35,7 @@ def test_integers_are_counted_in_wide_and_narrow_ranges(data: st.DataObject, dty
 
 
 def test_dense_counting_is_limited_by_the_number_of_values() -> None:
-    """Memory follows the number of values, not the distance between them."""
+    """Memory depends on the number of values, not on the difference between the greatest and the least."""
     assert count_dense(pl.Series([0, 3])) is not None
     assert count_dense(pl.Series([0, 4])) is None
     assert count_dense(pl.Series([-(2**63), 2**63 - 1])) is None
@@ -48,7 +48,7 @@ _TEXTS = st.sampled_from(["", "a", "b", "é", "a\0", "x" * 200])
 
 @st.composite
 def _dictionary(draw: st.DrawFn) -> pa.DictionaryArray:
-    """With entries that repeat, are null, or occur in no row."""
+    """Draw a dictionary array with repeated, null and unused entries."""
     entries = draw(st.lists(st.none() | _TEXTS, min_size=1, max_size=4))
     rows = draw(st.lists(st.none() | st.integers(0, len(entries) - 1), max_size=40))
     type_ = draw(st.sampled_from([pa.int8(), pa.uint16(), pa.int32(), pa.uint64()]))
@@ -60,7 +60,7 @@ def _dictionary(draw: st.DrawFn) -> pa.DictionaryArray:
     arrays=st.lists(_dictionary() | st.lists(st.none() | _TEXTS, max_size=9).map(lambda v: pa.array(v, pa.string())))
 )
 def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> None:
-    """Any mixture of chunks of one column, as files have that gave up on their dictionary."""
+    """A column may mix both: Parquet writers fall back to plain pages when a dictionary grows too large."""
     cls = type_class(pa.string())
     counter = ValueCounter(cls)
     for array in arrays:
@@ -76,7 +76,7 @@ def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> No
     scale=st.integers(0, 2),
 )
 def test_an_unsorted_block_has_the_hashes_and_bounds_of_the_sorted_block(values: list[int], scale: int) -> None:
-    """Decimals of one and of two words."""
+    """The values are decimals of one and of two 64-bit words."""
     cls = type_class(pa.decimal128(38, scale))
     wide = any(not -(2**63) <= value < 2**63 for value in values)
     series = pl.Series(values, dtype=pl.Int128 if wide else pl.Int64)
@@ -88,7 +88,6 @@ def test_an_unsorted_block_has_the_hashes_and_bounds_of_the_sorted_block(values:
 
 
 def test_unsorted_floats_have_one_zero_and_separate_nan() -> None:
-    """Negative zero equals zero; NaN is counted separately."""
     values = pl.Series([float("nan"), -0.0, 1.5, 0.0, float("-inf"), float("nan")])
     with_nan = unsorted_block(ValueRun(values, None), type_class(pa.float64()))
     assert with_nan.nan_count == 2

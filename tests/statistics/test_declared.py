@@ -1,4 +1,4 @@
-"""Every statistic is declared once, and what is declared is told wherever statistics are."""
+"""The statistics file, its documentation and the JSON output have exactly the statistics that the code declares."""
 
 import re
 from dataclasses import fields
@@ -15,13 +15,13 @@ from metastore_assets.statistics.union import union_type
 FILES = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
 STATES = {"moments", "quantile_sketch", "distinct_sketch", "user_states"}
 """Fields of a row that are no statistics: they lie apart, in forms that merge."""
-FOLLOW = {"sum", "mean", "standard_deviation", "skewness", "kurtosis", "mean_length"}
+DERIVED = {"sum", "mean", "standard_deviation", "skewness", "kurtosis", "mean_length"}
 OF_THE_SCHEMA = {"position", "column", "type"}
-UNTOLD = {"position", "field_id", "type_class", "total_length", "multiset_hash"}
+NOT_IN_JSON = {"position", "field_id", "type_class", "total_length", "multiset_hash"}
 
 
 def documented() -> list[str]:
-    """The names in the first column of the table below `## statistics`."""
+    """Return the names in the first column of the table below `## statistics`."""
     section = FILES.read_text().partition("## `statistics`")[2].partition("\n## ")[0]
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
@@ -47,18 +47,18 @@ def test_json_has_all_statistics_except_states() -> None:
     row = ColumnStatistics(
         position=0, column="a", field_id="a", type="int64", type_class=None, value_count=0, null_count=0
     )
-    assert list(column_to_json(row)) == [*(name for name in STATISTICS if name not in UNTOLD), "user_defined"]
+    assert list(column_to_json(row)) == [*(name for name in STATISTICS if name not in NOT_IN_JSON), "user_defined"]
 
 
 def test_states_have_all_statistics_that_merges_need() -> None:
-    """And what follows from that, or from the schema, is not."""
+    """Statistics that follow from the schema or from other statistics are not stored."""
     stored = build_states_table([], [], union_type([])).column_names
-    assert [name for name in STATISTICS if name not in FOLLOW | OF_THE_SCHEMA] + list(SKETCH_COLUMNS) == stored
+    assert [name for name in STATISTICS if name not in DERIVED | OF_THE_SCHEMA] + list(SKETCH_COLUMNS) == stored
 
 
 @pytest.mark.parametrize("name", STATISTICS)
-def test_a_statistic_has_a_name_for_people(name: str) -> None:
-    """One that no other has, and that reads as words."""
+def test_a_statistic_has_a_unique_readable_label(name: str) -> None:
+    """Labels are unique and readable."""
     label = STATISTICS[name].label
     assert re.fullmatch(r"[A-Za-z][A-Za-z ]*", label)
     assert [statistic.label for statistic in STATISTICS.values()].count(label) == 1

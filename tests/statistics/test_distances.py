@@ -1,4 +1,4 @@
-"""Distances between distributions: what DuckDB and exact fractions compute from the same counts, and their laws."""
+"""Distances between distributions equal those of DuckDB and of exact fractions, and obey mathematical laws."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pairs(draw: st.DrawFn, groups: int = 2) -> list[list[int]]:
 
 
 def in_duckdb(a: list[int], b: list[int]) -> tuple[float, float, float]:
-    """The three distances, in SQL over shares as doubles; the index over shares of at least 0.0001."""
+    """Compute the three distances in SQL. The population stability index replaces shares below 0.0001 by 0.0001."""
     rows = ", ".join(f"({at}, {p}::double, {q}::double)" for at, (p, q) in enumerate(zip(a, b, strict=True)))
     [result] = duckdb.sql(f"""
         with shares as (select bin, a / sum(a) over () as p, b / sum(b) over () as q from (values {rows}) t(bin, a, b)),
@@ -54,9 +54,9 @@ def in_duckdb(a: list[int], b: list[int]) -> tuple[float, float, float]:
 
 @share(30)
 @given(pairs())
-def test_duckdb_finds_the_same(pair: list[list[int]]) -> None:
+def test_distances_equal_those_of_duckdb(pair: list[list[int]]) -> None:
     for distance, expected in zip(DISTANCES, in_duckdb(*pair), strict=True):
-        # A root makes 1e-8 of the 1e-16 that shares are off by.
+        # Shares have rounding errors of 1e-16, whose square root is 1e-8.
         assert distance(*pair) == pytest.approx(expected, rel=1e-7, abs=3e-8)
 
 
@@ -79,15 +79,15 @@ def test_duckdb_finds_the_same(pair: list[list[int]]) -> None:
         ([3, 1], [300, 100], (0.0, 0.0, 0.0)),
     ],
 )
-def test_by_hand(a: list[int], b: list[int], expected: tuple[float, float, float]) -> None:
+def test_distances_equal_hand_computed_values(a: list[int], b: list[int], expected: tuple[float, float, float]) -> None:
     assert [distance(a, b) for distance in DISTANCES] == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
 @share(40)
 @given(pairs(3), st.integers(1, 1000))
-def test_laws(distance: Distance, counts: list[list[int]], factor: int) -> None:
-    """Symmetric, 0 of the same shares however many, within its range; two of them are metrics."""
+def test_distances_obey_the_laws_of_metrics(distance: Distance, counts: list[list[int]], factor: int) -> None:
+    """Distances are symmetric, in range, and 0 for equal shares of different totals. Two of them are metrics."""
     a, b, c = counts
     result = distance(a, b)
     assert result == pytest.approx(distance(b, a), rel=1e-9, abs=1e-12)
@@ -100,7 +100,7 @@ def test_laws(distance: Distance, counts: list[list[int]], factor: int) -> None:
 
 @share(40)
 @given(pairs())
-def test_kolmogorov_smirnov_exactly(pair: list[list[int]]) -> None:
+def test_kolmogorov_smirnov_equals_exact_fractions(pair: list[list[int]]) -> None:
     a, b = pair
     differences = [abs(Fraction(sum(a[: at + 1]), sum(a)) - Fraction(sum(b[: at + 1]), sum(b))) for at in range(len(a))]
     assert kolmogorov_smirnov(a, b) == pytest.approx(float(max(differences)), abs=1e-12)
@@ -140,7 +140,9 @@ def built(values: list[int], capacity: int) -> Histogram:
 @share(60)
 @given(VALUES, VALUES, st.integers(2, 40), st.integers(2, 40), st.none() | st.integers(2, 40))
 def test_aligned_bins_count_the_values(a: list[int], b: list[int], left: int, right: int, most: int | None) -> None:
-    """Bin i of both counts the values from (first + i) * 2**k up to the next; none is left out; no more than asked."""
+    """Bin i counts the values from (first + i) * 2**k up to the next bin, for both histograms. There are at most `most`
+    bins.
+    """
     bins = align_bins(built(a, left), built(b, right), most)
     for values, counts in ((a, bins.left), (b, bins.right)):
         expected = Counter(value // 2**bins.exponent - bins.first for value in values)
@@ -148,7 +150,9 @@ def test_aligned_bins_count_the_values(a: list[int], b: list[int], left: int, ri
     assert len(bins.left) == len(bins.right) == len(bins) <= (most or max(left, right))
     finest = max(built(a, left).exponent, built(b, right).exponent)
     everything = [value >> (bins.exponent - 1) for value in a + b] if bins.exponent > finest else []
-    assert not everything or max(everything) - min(everything) >= (most or max(left, right)), "coarser than need be"
+    assert not everything or max(everything) - min(everything) >= (most or max(left, right)), (
+        "bins are coarser than necessary"
+    )
 
 
 def test_histograms_of_different_units_have_no_bins_in_common() -> None:
@@ -163,7 +167,7 @@ def test_histograms_of_different_units_have_no_bins_in_common() -> None:
 @share(60)
 @given(pairs(), st.integers(1, 12))
 def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> None:
-    """Groups are stretches of neighbouring bins that leave nothing out, and differ by less than the heaviest bin."""
+    """Groups are runs of neighbouring bins that cover all bins. Shares differ by less than the heaviest bin."""
     baseline, other = pair
     left, right = group_bins(baseline, other, groups)
     assert len(left) == len(right) <= groups + 2
@@ -173,8 +177,8 @@ def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> N
     assert all(count / sum(baseline) <= 1 / groups + heaviest + 1e-6 for count in left)
 
 
-def test_groups_by_hand() -> None:
-    """What lies below and beyond the baseline is a group each: new values are told, however coarse the groups are."""
+def test_values_outside_the_baseline_form_separate_groups() -> None:
+    """Values below and above the baseline's range form one group each, so that they are visible in coarse groups."""
     left, right = group_bins([0, 1, 1, 1, 1, 0], [7, 1, 2, 3, 4, 5], 2)
     assert (left.tolist(), right.tolist()) == ([0, 2, 2, 0], [7, 3, 7, 5])
     left, right = group_bins([0, 0, 1, 1, 0], [0, 0, 1, 1, 0], 2)

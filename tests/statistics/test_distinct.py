@@ -1,4 +1,4 @@
-"""Distinct sketches depend on the set of values alone; fingerprints on the multiset; hashes never change."""
+"""Distinct sketches depend only on the set of values, multiset hashes on the multiset, and hashes never change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.statistics.random_columns import BYTES, KINDS, merge_statistics, prof
 @share(20)
 @given(data=st.data())
 def test_multiset_hashes_distinguish_multisets(name: str, data: st.DataObject) -> None:
-    """Equal multisets, in any order, have equal fingerprints; others have different ones."""
+    """The order of values does not matter."""
     kind = KINDS[name]
     first, second = data.draw(rows(kind, 6)), data.draw(rows(kind, 6))
     shuffled = data.draw(st.permutations(first))
@@ -35,8 +35,8 @@ def _multiset(values: list[Any]) -> Counter[Any]:
     return Counter("nan" if value != value else value for value in values)
 
 
-def test_fingerprints_subtract() -> None:
-    """Modulo 2**64 per half, a part can be taken away again."""
+def test_multiset_hashes_subtract() -> None:
+    """Each half of the hash is subtracted modulo 2**64."""
     total, part, remainder = (
         profile_one(pa.array(v)).statistics.multiset_hash for v in ([1, 2, 2, None], [2, None], [1, 2])
     )
@@ -47,7 +47,7 @@ def test_fingerprints_subtract() -> None:
 
 
 def hash_by_definition(value: bytes) -> int:
-    """The first hash of a short byte string, word by word, in Python integers."""
+    """Compute the first hash of a short byte string word by word in Python integers."""
     mask = 2**64 - 1
 
     def finalise(word: int) -> int:
@@ -65,7 +65,7 @@ def hash_by_definition(value: bytes) -> int:
 
 @given(values=st.lists(st.one_of(BYTES, st.binary(max_size=128)), min_size=1, max_size=20), start=st.integers(0, 20))
 def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
-    """Vectorised over unaligned words, also in a slice of a longer array; longer values hash by BLAKE2b."""
+    """Hashing is vectorised over unaligned words and slices. Longer values are hashed with BLAKE2b."""
     array = pa.array(values, pa.large_binary()).slice(min(start, len(values) - 1))
     result = hash_values(array, type_class(pa.binary()))[0].tolist()
     short = [(hash, value) for hash, value in zip(result, array.to_pylist(), strict=True) if len(value) <= 128]
@@ -73,7 +73,7 @@ def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
 
 
 def test_bytes_hash_by_definition_in_any_number() -> None:
-    """Blocks of values are hashed together, the longest first: each by itself all the same."""
+    """Blocks of values are hashed together, the longest first. Each hash must be independent of the other values."""
     rng = np.random.default_rng(0)
     values = [rng.bytes(length) for length in rng.integers(0, 130, 40_000).tolist()]
     result = hash_values(pa.array(values, pa.large_binary()), type_class(pa.binary()))[0].tolist()
@@ -96,7 +96,7 @@ def test_bytes_hash_by_definition_in_any_number() -> None:
     ],
 )
 def test_hashes_never_change(name: str, values: list[Any], expected: str) -> None:
-    """Golden values: stored sketches and fingerprints would no longer compare if these moved."""
+    """Stored sketches and multiset hashes can be compared only while these golden values stay the same."""
     result = profile_one(KINDS[name].array(values)).frequencies
     assert result is not None
     first, second = hash_values(result.values, result.type_class)
@@ -104,7 +104,7 @@ def test_hashes_never_change(name: str, values: list[Any], expected: str) -> Non
 
 
 def test_zeros_and_nans_are_one_value_each() -> None:
-    """Whatever bits a zero or a NaN has, quiet or signaling, it is the same value."""
+    """All bit patterns of zero are one value, and all bit patterns of NaN, quiet or signaling, are another."""
     words = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0xFFF8000000000000, 0x7FF0000000000001], np.uint64)
     result = []
     for zero, word in zip([0, 2**63, 0, 2**63], words.tolist(), strict=True):
@@ -118,28 +118,28 @@ def test_zeros_and_nans_are_one_value_each() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 100, 1000, 1300, 1400, 5_000, 20_000, 100_000, 1_000_000])
-def test_estimates_are_near(n: int) -> None:
-    """Within four standard errors of 1.6 %, and near exact for few."""
+def test_estimates_are_within_the_standard_error(n: int) -> None:
+    """Errors are at most four standard errors of 1.6 %, and at most 4 for small sets."""
     for seed in range(3):
         hashes = np.random.default_rng([n, seed]).integers(0, 2**64, n, np.uint64, endpoint=False)
         assert abs(estimate_distinct(distinct_sketch(hashes)) - n) <= max(n * 0.065, 1 if n <= 10 else 4)
 
 
 @pytest.mark.parametrize("exponent", [30, 40, 50, 60, 62])
-def test_estimates_beyond_all_tables(exponent: int) -> None:
-    """Up to 2**62 values, where registers run full: drawn as so many random hashes would have left them."""
+def test_large_estimates_are_within_the_standard_error(exponent: int) -> None:
+    """Up to 2**62 values. Registers are drawn from the distribution that so many random hashes would give."""
     rng = np.random.default_rng([exponent])
     share = 2.0**exponent / 4096
     positions = np.arange(1, 53)
-    # The greatest of so many positions is at most k with probability (1 - 2**-k) ** share; 53 is the last there is.
+    # The maximum of `share` positions is at most k with probability (1 - 2**-k) ** share. 53 is the last position.
     at_most = np.exp(share * np.log1p(-(2.0**-positions)))
     registers = (1 + np.searchsorted(at_most, rng.random(4096))).astype(np.uint8)
     result = estimate_distinct(b"\x02" + registers.tobytes())
     assert abs(result / 2**exponent - 1) < 0.065
 
 
-def test_real_values_are_spread_as_well_as_random_ones() -> None:
-    """Runs of integers, dates, short strings and round floats are hashed as if they were random."""
+def test_hashes_of_regular_values_are_uniformly_distributed() -> None:
+    """Regular values are runs of integers, dates, short strings and round floats."""
     n = 50_000
     for array in (
         pa.array(range(n)),
@@ -157,8 +157,8 @@ def test_real_values_are_spread_as_well_as_random_ones() -> None:
 
 
 @given(data=st.data())
-def test_sketches_depend_on_the_set_alone(data: st.DataObject) -> None:
-    """However split, repeated, ordered or merged; sparse or dense."""
+def test_sketches_depend_only_on_the_set_of_values(data: st.DataObject) -> None:
+    """Partition, repetition, order, merging and the sparse or dense form make no difference."""
     n = data.draw(st.sampled_from([0, 1, 5, 300, 1800, 5000]))
     values = list(range(n))
     random.Random(data.draw(st.integers(0, 99))).shuffle(values)

@@ -1,4 +1,4 @@
-"""Another engine agrees: DuckDB over all rows against profiles of parts, merged, and the sum of their frequencies."""
+"""Profiles of parts, merged, have the statistics that DuckDB computes over all rows."""
 
 from __future__ import annotations
 
@@ -57,15 +57,14 @@ def connection() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def ask(sql: str) -> tuple[Any, ...]:
-    """The one row that a query yields."""
+def query_one_row(sql: str) -> tuple[Any, ...]:
     (row,) = connection().execute(sql).fetchall()
     return tuple(row)
 
 
 @cache
 def profiles(column: str) -> tuple[ColumnProfile, ...]:
-    """The column in five parts of unequal size."""
+    """Profile the column in five parts of unequal size."""
     table = connection().sql(f"select {column} from t").to_arrow_table()
     cuts = [0, 10, 1_000, 1_001, 4_500, ROWS]
     return tuple(
@@ -84,56 +83,57 @@ def merged(column: str) -> tuple[ColumnStatistics, Frequencies]:
 
 
 def as_text(scalars: list[pa.Scalar | None], column: str) -> str:
-    """The text that DuckDB has for a list of our values, as values of its own column's type."""
-    type = ask(f"select any_value(typeof({column})) from t")[0]
+    """Convert scalars to the text that DuckDB uses for values of the column's type."""
+    type = query_one_row(f"select any_value(typeof({column})) from t")[0]
     held = [scalar for scalar in scalars if scalar is not None]
     assert len(held) == len(scalars)
     connection().register("ours", pa.table({"i": range(len(held)), "v": pa.array(held, held[0].type)}))
-    return str(ask(f"select list(v::{type} order by i)::varchar from ours")[0])
+    return str(query_one_row(f"select list(v::{type} order by i)::varchar from ours")[0])
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_counts_bounds_and_percentiles(column: str) -> None:
-    """count, null, distinct, duplicates, min, max, and quantile_disc."""
+def test_counts_bounds_and_percentiles_equal_those_of_duckdb(column: str) -> None:
     row, _ = merged(column)
-    result = ask(f"select count({column}), count(*) - count({column}), count(distinct {column}) from t")
+    result = query_one_row(f"select count({column}), count(*) - count({column}), count(distinct {column}) from t")
     assert (row.value_count, row.null_count, row.distinct_count) == result
     repeated = f"select 1 from t where {column} is not null group by {column} having count(*) > 1"
-    assert (row.duplicate_count,) == ask(f"select count(*) from ({repeated})")
-    bounds = ask(f"select [min({column}), max({column})]::varchar from t")
+    assert (row.duplicate_count,) == query_one_row(f"select count(*) from ({repeated})")
+    bounds = query_one_row(f"select [min({column}), max({column})]::varchar from t")
     assert as_text([row.minimum, row.maximum], column) == bounds[0]
-    quantiles = ask(f"select quantile_disc({column}, {list(FRACTIONS)})::varchar from t")[0]
+    quantiles = query_one_row(f"select quantile_disc({column}, {list(FRACTIONS)})::varchar from t")[0]
     assert row.percentiles is not None
     assert as_text([value for _, value in row.percentiles], column) == quantiles
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_frequencies(column: str) -> None:
-    """The summed lists are GROUP BY's."""
+    """Summed frequencies equal those of GROUP BY."""
     _, total = merged(column)
     connection().register("listed", pa.table({"v": total.values, "n": total.counts}))
     grouped = f"select {column} as v, count(*) as n from t where {column} is not null group by {column}"
-    type = ask(f"select any_value(typeof({column})) from t")[0]
+    type = query_one_row(f"select any_value(typeof({column})) from t")[0]
     ours = f"select v::{type} as v, n from listed"
-    assert ask(f"select count(*) from (({grouped}) except ({ours}))") == (0,)
-    assert ask(f"select count(*) from (({ours}) except ({grouped}))") == (0,)
-    assert ask(f"select bool_and(v > before) from (select v, lag(v) over () as before from ({ours}))") == (True,)
+    assert query_one_row(f"select count(*) from (({grouped}) except ({ours}))") == (0,)
+    assert query_one_row(f"select count(*) from (({ours}) except ({grouped}))") == (0,)
+    assert query_one_row(f"select bool_and(v > before) from (select v, lag(v) over () as before from ({ours}))") == (
+        True,
+    )
 
 
 @pytest.mark.parametrize("column", NUMERIC)
 def test_moments(column: str) -> None:
-    """sum, avg, stddev_samp, skewness (which DuckDB corrects for samples) and kurtosis_pop."""
+    """Compares sum, avg, stddev_samp, skewness (which DuckDB corrects for samples) and kurtosis_pop."""
     row, _ = merged(column)
     assert row.sum is not None
     if column in ("small_float", "measure", "skewed"):
-        assert float(row.sum) == pytest.approx(ask(f"select fsum({column}) from t")[0], rel=1e-12)
+        assert float(row.sum) == pytest.approx(query_one_row(f"select fsum({column}) from t")[0], rel=1e-12)
     elif column == "huge":
         parts = connection().execute(f"select {column} from t").fetchall()
         assert int(row.sum) == sum(int(value) for (value,) in parts)
     else:
-        assert ask(f"select sum({column})::varchar from t") == (format_sum(row.sum),)
+        assert query_one_row(f"select sum({column})::varchar from t") == (format_sum(row.sum),)
     functions = ("count", "favg", "stddev_samp", "skewness", "kurtosis_pop")
-    n, mean, deviation, skewness, kurtosis = ask(
+    n, mean, deviation, skewness, kurtosis = query_one_row(
         f"select {', '.join(f'{each}({column})' for each in functions)} from t"
     )
     assert row.mean == pytest.approx(mean, rel=1e-12)
@@ -144,11 +144,11 @@ def test_moments(column: str) -> None:
 
 @pytest.mark.parametrize("column", ["mode", "text", "blob"])
 def test_lengths(column: str) -> None:
-    """Characters of text, bytes of binary; bytes in total."""
+    """Lengths are in characters for text and in bytes for binary. Total lengths are in bytes."""
     row, _ = merged(column)
     length = f"octet_length({column})" if column == "blob" else f"length({column})"
     sizes = f"octet_length({column})" if column == "blob" else f"strlen({column})"
-    result = ask(
+    result = query_one_row(
         f"select min({length}), max({length}), avg({length}), sum({length})::bigint, sum({sizes})::bigint from t"
     )
     lengths = (row.minimum_length, row.maximum_length, row.mean_length, row.total_length, row.total_bytes)
@@ -156,22 +156,21 @@ def test_lengths(column: str) -> None:
 
 
 def test_booleans() -> None:
-    """true_count is count(*) where true."""
     row, _ = merged("flag")
-    assert (row.true_count,) == ask("select count(*) from t where flag")
+    assert (row.true_count,) == query_one_row("select count(*) from t where flag")
     untouched = merge_statistics([each.statistics for each in profiles("flag")])
     assert (untouched.distinct_count, untouched.distinct_count_guarantee) == (2, "exact")
 
 
 @pytest.mark.parametrize("column", [name for name in COLUMNS if name not in ("flag", "mode", "text", "blob", "id")])
 def test_histograms(column: str) -> None:
-    """Each bin of the merged histogram counts what lies between its edges."""
+    """Each bin of the merged histogram counts the values between its edges."""
     histogram = merge_histograms([each.histogram for each in profiles(column) if each.histogram is not None])
     edges = histogram.edges()
     connection().register(
         "bins", pa.table({"low": edges[:-1], "high": edges[1:], "n": histogram.counts, "i": range(len(histogram))})
     )
-    type = ask(f"select any_value(typeof({column})) from t")[0]
+    type = query_one_row(f"select any_value(typeof({column})) from t")[0]
     joined = f"""select i, any_value(n) as n, count({column}) as found from bins left join t
         on {column} >= low::{type} and ({column} < high::{type} or i = {len(histogram) - 1}) group by i"""
-    assert ask(f"select count(*), count(*) filter (n = found) from ({joined})") == (len(histogram),) * 2
+    assert query_one_row(f"select count(*), count(*) filter (n = found) from ({joined})") == (len(histogram),) * 2

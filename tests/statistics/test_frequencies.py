@@ -1,4 +1,4 @@
-"""Frequencies add and subtract exactly, and never below zero."""
+"""Frequencies add and subtract exactly, and negative results are an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def frequencies(values: list[Any], name: str) -> Frequencies:
 @share(20)
 @given(data=st.data())
 def test_sums_and_differences(name: str, data: st.DataObject) -> None:
-    """old + added - removed is what is left; values that vanish are not listed; the order of terms does not matter."""
+    """Values whose frequency becomes zero are left out. The order of the terms does not matter."""
     kind = KINDS[name]
     removed, left = data.draw(rows(kind, 12)), data.draw(rows(kind, 12))
     terms = [
@@ -51,34 +51,32 @@ def test_sums_and_differences(name: str, data: st.DataObject) -> None:
     assert [(q, plain(value)) for q, value in facts.percentiles] == list(zip(FRACTIONS, expected.percentiles))  # noqa: B905
 
 
-def test_more_removed_than_there_was() -> None:
-    """A negative frequency is a corruption, and the message names the value."""
+def test_a_negative_frequency_is_a_corruption_error() -> None:
+    """The message names the value."""
     with pytest.raises(CorruptionError, match=r"\bb\b.*frequency -1.*--full"):
         sum_frequencies([(frequencies(["a", "b"], "string"), 1), (frequencies(["b", "b"], "string"), -1)])
 
 
-def test_classes_do_not_mix() -> None:
-    """Frequencies of different classes are refused."""
+def test_frequencies_of_different_type_classes_are_refused() -> None:
     with pytest.raises(CorruptionError, match="float64, int64"):
         sum_frequencies([(frequencies([1], "int64"), 1), (frequencies([1.0], "float64"), 1)])
 
 
-def test_nothing() -> None:
-    """No terms, or terms without values, are the empty list."""
+def test_sums_without_values_are_empty() -> None:
+    """There are no terms, or the terms have no values."""
     assert sum_frequencies([]) == EMPTY
     assert sum_frequencies([(EMPTY, 1), (EMPTY, -1)]) == EMPTY
     assert len(sum_frequencies([(frequencies([None], "int8"), 1)])) == 0
     assert summarize_frequencies(EMPTY).percentiles == ()
 
 
-def test_a_factor_is_a_factor() -> None:
-    """Signs may be any integer."""
+def test_terms_are_multiplied_by_integer_factors() -> None:
     result = sum_frequencies([(frequencies([1, 1, 2], "int8"), 3)])
     assert result == Frequencies(pa.array([1, 2]), pa.array([6, 3]))
 
 
-def test_equality_knows_nan() -> None:
-    """Frequencies of NaN equal themselves, and differ where values, counts or types do."""
+def test_frequencies_of_nan_are_equal_to_themselves() -> None:
+    """Frequencies with other values, counts or types are not equal."""
     one = frequencies([math.nan, 1.0], "float64")
     assert one == frequencies([1.0, math.nan], "float64")
     assert one != frequencies([1.0, 2.0], "float64")
@@ -91,8 +89,7 @@ def test_equality_knows_nan() -> None:
 )
 @share(40)
 @given(data=st.data())
-def test_counting_in_runs_and_blocks(name: str, data: st.DataObject) -> None:
-    """However often chunks become runs, and however small the blocks they are merged in, all numbers are equal."""
+def test_results_do_not_depend_on_run_and_block_sizes(name: str, data: st.DataObject) -> None:
     kind = KINDS[name]
     values = data.draw(rows(kind, 80))
     chunk = data.draw(st.integers(1, 10))
@@ -110,8 +107,8 @@ def test_counting_in_runs_and_blocks(name: str, data: st.DataObject) -> None:
     check_moments(result.statistics, expected.statistics)
 
 
-def test_values_beyond_the_limit_are_estimated_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list that turns out too long on the way is dropped; what was sorted says what would be said without."""
+def test_statistics_over_the_frequency_limit_are_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frequencies over the limit are dropped during profiling. The sorted values are still used for estimates."""
     monkeypatch.setattr(runs, "BLOCK", 8)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 10)
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 50)
@@ -124,8 +121,8 @@ def test_values_beyond_the_limit_are_estimated_all_the_same(monkeypatch: pytest.
         assert result.statistics.sum == sum(values)
 
 
-def test_everything_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengths, bounds, percentiles, duplicates, booleans and NaN, when each comes from another block."""
+def test_statistics_over_many_blocks_are_correct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths, bounds, percentiles, duplicates, booleans and NaN come from different blocks."""
     monkeypatch.setattr(runs, "BLOCK", 4)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 30)
     words = [chr(97 + at % 26) * (1 + (at * 7) % 23) for at in range(26)] + ["mid"] * 5 + ["zz" * 20, ""]
@@ -147,8 +144,8 @@ def test_everything_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["string", "binary_view"])
-def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
-    """Both kernels for bytes: values that are mostly distinct are sorted, others hashed."""
+def test_sorting_and_hashing_give_the_same_counts(name: str) -> None:
+    """Byte strings are sorted if most are distinct, and hashed otherwise."""
     for distinct in (7, 9_000):
         values = [f"value-{(at * 7919) % distinct:09d}" for at in range(10_000)]
         if "binary" in name:
@@ -168,7 +165,7 @@ def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
         (pa.time64("ns"), 999, "00:00:00.000000999"),
     ],
 )
-def test_a_contradiction_names_values_out_of_range_of_python(type_: pa.DataType, number: int, text: str) -> None:
+def test_corruption_errors_name_values_beyond_the_range_of_python(type_: pa.DataType, number: int, text: str) -> None:
     storage = pa.int32() if type_.bit_width == 32 else pa.int64()
     result = Frequencies(pa.array([number], storage).view(type_), pa.array([1]))
     with pytest.raises(CorruptionError, match=f"{re.escape(text)}.*frequency -1"):

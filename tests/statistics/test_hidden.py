@@ -1,4 +1,4 @@
-"""Statistics of hidden values: they merge as those of shown values do, and reveal nothing without the key."""
+"""Statistics of hidden values merge like those of shown values, and reveal nothing without the key."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def hidden(kind: str, values: list[Any], policy: ColumnPolicy = POLICY) -> Colum
 
 
 def siphash_of(message: bytes, key: bytes) -> int:
-    """SipHash-2-4 with Python's integers, of any message."""
+    """Compute SipHash-2-4 of a message in Python integers."""
     mask = 2**64 - 1
     k = [int.from_bytes(key[at : at + 8], "little") for at in (0, 8)]
     start = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     v = [word ^ k[at % 2] for at, word in enumerate(start)]
 
-    def left(word: int, bits: int) -> int:
+    def rotate_left(word: int, bits: int) -> int:
         return (word << bits | word >> (64 - bits)) & mask
 
     def rounds(count: int) -> None:
         for _ in range(count):
             for a, b, first, c, d, second in ((0, 1, 13, 2, 3, 16), (2, 1, 17, 0, 3, 21)):
                 v[a] = v[a] + v[b] & mask
-                v[b] = left(v[b], first) ^ v[a]
+                v[b] = rotate_left(v[b], first) ^ v[a]
                 v[c] = v[c] + v[d] & mask
-                v[d] = left(v[d], second) ^ v[c]
-                v[a] = left(v[a], 32)
+                v[d] = rotate_left(v[d], second) ^ v[c]
+                v[a] = rotate_left(v[a], 32)
 
     padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
     for at in range(0, len(padded), 8):
@@ -67,8 +67,8 @@ def siphash_of(message: bytes, key: bytes) -> int:
     return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
-def test_the_vectors_of_the_paper() -> None:
-    """The oracle gives the paper's example, and both give the sixteenth vector of its authors."""
+def test_siphash_has_the_published_test_vectors() -> None:
+    """The oracle reproduces the paper's example. Oracle and implementation reproduce the authors' sixteenth vector."""
     key = bytes(range(16))
     assert siphash_of(bytes(range(15)), key) == 0xA129CA6149BE45E5
     words = np.frombuffer(bytes(range(16)), "<u8")
@@ -87,7 +87,7 @@ def test_hashes_are_siphash(key: bytes, messages: list[bytes]) -> None:
 @share(6)
 @given(data=st.data())
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
-    """Sketch and fingerprint to the last bit; the estimate is within what the parts told, and of few values right."""
+    """Sketches and multiset hashes are equal bit for bit."""
     values = data.draw(rows(KINDS[name]), label="values")
     complete = hidden(name, values)
     parts = [hidden(name, part) for part in parts_of(data, values)]
@@ -95,7 +95,7 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
     assert_equal_rows(merged, complete, {"distinct_count", "mean_length"})
     shown = profile_one(KINDS[name].array(values)).statistics
     assert shown.distinct_count is not None
-    # Of up to 40 values in 4,096 registers hardly any two share one.
+    # Up to 40 values rarely collide in 4,096 registers.
     assert abs((complete.distinct_count or 0) - shown.distinct_count) <= 2
     counts = [part.distinct_count or 0 for part in parts]
     assert max(counts) <= (merged.distinct_count or 0) <= sum(counts)
@@ -105,14 +105,14 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", ["int64", "string", "float64", "boolean"])
 @share(20)
 @given(data=st.data())
-def test_other_rows_have_another_fingerprint(name: str, data: st.DataObject) -> None:
-    left, right = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
-    shown = [profile_one(KINDS[name].array(values)).statistics.multiset_hash for values in (left, right)]
-    result = [hidden(name, values).multiset_hash for values in (left, right)]
+def test_different_rows_have_different_multiset_hashes(name: str, data: st.DataObject) -> None:
+    rotate_left, right = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
+    shown = [profile_one(KINDS[name].array(values)).statistics.multiset_hash for values in (rotate_left, right)]
+    result = [hidden(name, values).multiset_hash for values in (rotate_left, right)]
     assert (result[0] == result[1]) == (shown[0] == shown[1])
 
 
-def test_many_values_are_estimated_to_the_guarantee() -> None:
+def test_estimates_of_many_values_are_within_the_guaranteed_error() -> None:
     draw = np.random.default_rng(5)
     values = draw.integers(0, 10**12, 300_000)
     row = profile_one(pa.array(np.concatenate([values, values])), POLICY).statistics
@@ -121,7 +121,7 @@ def test_many_values_are_estimated_to_the_guarantee() -> None:
 
 
 def test_hashes_reveal_no_values_without_the_key() -> None:
-    """Neither the unkeyed sketch of the very same values, nor that of another key or column, is like it."""
+    """Sketches of the same values without a key, with another key or of another column have nothing in common."""
     values = ["alice@example.org", "bob@example.org"]
     row = hidden("string", values)
     others = [
@@ -144,7 +144,6 @@ def test_without_a_key_there_is_no_sketch() -> None:
 
 
 def test_merging_with_a_part_without_a_sketch_loses_the_estimate() -> None:
-    """A part in which a value had no place in its class."""
     hashed, unhashed = hidden("string", ["a", "b"]), hidden("string", ["c"], ColumnPolicy(values="hidden"))
     merged = merge_statistics([hashed, unhashed])
     assert (merged.distinct_count, merged.distinct_count_guarantee, merged.multiset_hash) == (None, "absent", None)

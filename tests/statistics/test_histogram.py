@@ -1,4 +1,4 @@
-"""Histograms: every finite value in the bin of its lattice, and merging equals building from all rows."""
+"""Histograms count every finite value in its dyadic bin, and merging equals building from all rows."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def built(values: list[Any], kind: Kind, capacity: int) -> Histogram | None:
 @pytest.mark.parametrize("name", LINES)
 @share(40)
 @given(data=st.data())
-def test_bins_by_definition(name: str, data: st.DataObject) -> None:
-    """Bin i counts the values from (first + i) * 2**k up to (first + i + 1) * 2**k; k is the smallest that fits."""
+def test_bins_are_those_of_the_definition(name: str, data: st.DataObject) -> None:
+    """Bin i counts the values from (first + i) * 2**k up to (first + i + 1) * 2**k. k is the smallest that fits."""
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))
     capacity = data.draw(st.integers(2, 40))
@@ -62,8 +62,8 @@ def _finest(values: list[float]) -> Fraction:
 @pytest.mark.parametrize("name", LINES)
 @share(40)
 @given(data=st.data())
-def test_merging_equals_building(name: str, data: st.DataObject) -> None:
-    """Exponent, first bin and counts, in any order and grouping; the least capacity rules."""
+def test_merging_equals_building_from_all_rows(name: str, data: st.DataObject) -> None:
+    """Order and grouping do not matter. The smallest capacity applies."""
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values, max_size=60))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=3)))
@@ -81,8 +81,8 @@ def test_merging_equals_building(name: str, data: st.DataObject) -> None:
 
 
 @given(values=st.lists(FINITE | integers(64).map(float), min_size=1), n=st.integers(2, 100))
-def test_rebin(values: list[float], n: int) -> None:
-    """At most n bins, at least half of that unless there are fewer, on the same lattice, with the same total."""
+def test_rebinning_preserves_bin_boundaries_and_the_total(values: list[float], n: int) -> None:
+    """There are at most n bins, and at least half as many if the histogram has them."""
     histogram = built(values, KINDS["float64"], 2048)
     assert histogram is not None
     coarse = histogram.rebin(n)
@@ -100,8 +100,8 @@ def test_rebin(values: list[float], n: int) -> None:
 @pytest.mark.parametrize("name", LINES)
 @share(40)
 @given(data=st.data())
-def test_edges_are_typed_and_enclose(name: str, data: st.DataObject) -> None:
-    """len + 1 ascending values of the class, the first not above the minimum, the last not below the maximum."""
+def test_edges_have_the_column_type_and_enclose_all_values(name: str, data: st.DataObject) -> None:
+    """There are len + 1 ascending edges. They enclose the minimum and the maximum."""
     kind = KINDS[name]
     values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))
     histogram = built(values, kind, data.draw(st.integers(2, 40)))
@@ -116,8 +116,8 @@ def test_edges_are_typed_and_enclose(name: str, data: st.DataObject) -> None:
     assert len(set(result)) >= len(histogram)
 
 
-def test_edges_at_the_end_of_the_range() -> None:
-    """The edge beyond the greatest value of a class is the greatest value: the last bin includes it."""
+def test_the_last_edge_is_limited_to_the_range_of_the_type() -> None:
+    """If the next edge exceeds the type's greatest value, the last bin includes that value."""
     for kind, value in (
         (KINDS["int64"], 2**63 - 1),
         (KINDS["uint64"], 2**64 - 1),
@@ -140,7 +140,7 @@ def test_edges_at_the_end_of_the_range() -> None:
     assert histogram.edges().to_pylist()[-1] == greatest
 
 
-def test_exact_positions_while_they_fit() -> None:
+def test_few_distinct_integers_have_a_bin_each() -> None:
     """A column of few positions has one bin for each."""
     histogram = built([3, 5, 5], KINDS["int64"], 2048)
     assert histogram is not None
@@ -148,15 +148,15 @@ def test_exact_positions_while_they_fit() -> None:
     assert histogram.edges().to_pylist() == [3, 4, 5, 6]
 
 
-def test_tiny_negative_beside_large() -> None:
-    """A value that underflows when scaled to the bin width is still below zero."""
+def test_tiny_negative_values_stay_below_zero() -> None:
+    """The value underflows when it is scaled to the bin width."""
     histogram = built([-5e-324, 1e300], KINDS["float64"], 16)
     assert histogram is not None
     assert (histogram.first, histogram.counts[0], histogram.counts.sum()) == (-1, 1, 2)
 
 
 def test_capacity_leaves_the_requested_bins() -> None:
-    """At least as many bins as asked for are kept when there are positions, never more than 10,000."""
+    """At least the requested number of bins is stored if the values allow it, and never more than 10,000."""
     assert [histogram_capacity(n) for n in (1000, 1024, 5000, 10_000)] == [2000, 2048, 10_000, 10_000]
     for top in range(1000, 9000, 997):
         histogram = built(list(range(top)), KINDS["int64"], histogram_capacity(1000))
@@ -166,12 +166,11 @@ def test_capacity_leaves_the_requested_bins() -> None:
 
 @pytest.mark.parametrize("array", [pa.array([True]), pa.array(["a"]), pa.nulls(2), pa.array([math.nan, math.inf])])
 def test_columns_without_a_histogram(array: pa.Array) -> None:
-    """Booleans, text, nulls, and columns without a finite number."""
+    """These are booleans, text, nulls, and columns without a finite number."""
     assert profile_one(array).histogram is None
 
 
-def test_classes_do_not_mix() -> None:
-    """Histograms of different classes are refused, not added."""
+def test_histograms_of_different_type_classes_are_refused() -> None:
     first, second = built([1], KINDS["int64"], 8), built([1.0], KINDS["float64"], 8)
     assert first is not None
     assert second is not None

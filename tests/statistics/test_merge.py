@@ -1,4 +1,4 @@
-"""Merging profiles of parts gives the profile of the whole, however the rows were split and the merges grouped."""
+"""Merged profiles of parts equal the profile of all rows, for any split of the rows and any grouping of the merges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATES = {"moments", "quantile_sketch"}
 
 
 def parts_of(data: st.DataObject, values: list[Any], most: int = 6) -> list[list[Any]]:
-    """The values dealt out to a few fragments, some of which may be empty."""
+    """Deal the values out to a few parts, some of which may be empty."""
     count = data.draw(st.integers(1, most), label="parts")
     part_numbers = data.draw(
         st.lists(st.integers(0, count - 1), min_size=len(values), max_size=len(values)), label="places"
@@ -40,7 +40,7 @@ def parts_of(data: st.DataObject, values: list[Any], most: int = 6) -> list[list
 
 
 def merged_in_any_order(data: st.DataObject, children: list[ColumnStatistics]) -> ColumnStatistics:
-    """Merge random groups of random size until one is left."""
+    """Merge random groups until one row is left."""
     children = data.draw(st.permutations(children), label="order")
     while len(children) > 1:
         size = data.draw(st.integers(1, len(children)), label="group")
@@ -48,9 +48,9 @@ def merged_in_any_order(data: st.DataObject, children: list[ColumnStatistics]) -
     return children[0]
 
 
-def assert_equal_rows(result: ColumnStatistics, expected: ColumnStatistics, but: set[str]) -> None:
+def assert_equal_rows(result: ColumnStatistics, expected: ColumnStatistics, ignored_fields: set[str]) -> None:
     for field in fields(ColumnStatistics):
-        if field.name not in but:
+        if field.name not in ignored_fields:
             left, right = getattr(result, field.name), getattr(expected, field.name)
             both_nan = left != left and right != right
             assert left == right or both_nan, field.name
@@ -60,7 +60,7 @@ def assert_equal_rows(result: ColumnStatistics, expected: ColumnStatistics, but:
 @share(30)
 @given(data=st.data())
 def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
-    """Everything exact is equal, to the last bit; estimates say that they are; shapes agree to rounding."""
+    """Exact statistics are equal bit for bit, estimates are marked as such, and shapes agree up to rounding."""
     kind = KINDS[name]
     values = data.draw(rows(kind, 30))
     children = [profile_one(kind.array(part)) for part in parts_of(data, values)]
@@ -113,7 +113,7 @@ def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
 
 
 def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
-    """With the full list of frequencies, nothing is left of the estimates."""
+    """Check that statistics computed with the complete frequencies contain no estimates."""
     assert scratch.frequencies is not None
     assert merged.frequencies == "enumerated"
     total = sum_frequencies([(child.frequencies, 1) for child in children if child.frequencies is not None])
@@ -125,7 +125,7 @@ def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children:
 
 @given(data=st.data())
 def test_floats_merge_without_rounding(data: st.DataObject) -> None:
-    """Sum, mean and deviation of floats are correctly rounded whatever the grouping: nothing to 1e-12, but equal."""
+    """Sum, mean and deviation are correctly rounded for any grouping, so that results are equal, not only close."""
     values = data.draw(st.lists(FINITE, min_size=2, max_size=30))
     children = [profile_one(pa.array(part, pa.float64())).statistics for part in parts_of(data, values)]
     merged = merged_in_any_order(data, children)
@@ -139,15 +139,14 @@ def test_floats_merge_without_rounding(data: st.DataObject) -> None:
 
 @given(data=st.data())
 def test_merging_many_is_commutative(data: st.DataObject) -> None:
-    """One n-ary merge does not depend on the order of the children, sketches and labels included."""
     values = data.draw(st.lists(FINITE, max_size=40))
     children = [profile_one(pa.array(part, pa.float64())).statistics for part in parts_of(data, values)]
     children = [replace(child, position=at) for at, child in enumerate(children)]
     assert merge_statistics(data.draw(st.permutations(children))) == merge_statistics(children)
 
 
-def test_one_child_is_the_identity() -> None:
-    """Also beside children without values, but for the nulls."""
+def test_merging_one_child_or_adding_empty_children_changes_nothing() -> None:
+    """If the empty children have nulls, the null count and the multiset hash change."""
     child = profile_one(pa.array([1.0, 2.0, 2.0, None])).statistics
     empty = profile_one(pa.nulls(3, pa.float64())).statistics
     assert merge_statistics([child]) is child
@@ -157,8 +156,7 @@ def test_one_child_is_the_identity() -> None:
     assert merged.multiset_hash == profile_one(pa.array([1.0, 2.0, 2.0] + [None] * 7)).statistics.multiset_hash
 
 
-def test_column_that_was_null_before_it_had_a_type() -> None:
-    """Class `null` gives way to any other."""
+def test_a_column_of_type_null_merges_with_any_type() -> None:
     void, typed = profile_one(pa.nulls(2)).statistics, profile_one(pa.array([None], pa.int8())).statistics
     merged = merge_statistics([void, typed])
     assert (merged.type_class, merged.null_count) == ("int64", 3)
@@ -167,7 +165,7 @@ def test_column_that_was_null_before_it_had_a_type() -> None:
 
 
 def test_widened_columns_merge_within_their_class() -> None:
-    """int8 and int64 are one class. Different classes do not merge."""
+    """For example, int8 and int64 have one type class. Different classes cannot be merged."""
     narrow, wide = profile_one(pa.array([1], pa.int8())).statistics, profile_one(pa.array([2**40])).statistics
     merged = merge_statistics([narrow, wide])
     assert (merged.type_class, merged.sum, merged.total_bytes) == ("int64", 2**40 + 1, 9)
@@ -188,8 +186,8 @@ def test_widened_columns_merge_within_their_class() -> None:
         ([pa.array([-0.0]), pa.array([0.0])], 1, 1, 0.0),
     ],
 )
-def test_derivable_numbers_stay_exact(parts: list[pa.Array], distinct: int, duplicates: int, median: Any) -> None:
-    """Booleans and constants need no list of frequencies for exact distinct counts and percentiles."""
+def test_derivable_statistics_stay_exact(parts: list[pa.Array], distinct: int, duplicates: int, median: Any) -> None:
+    """Distinct counts and percentiles of booleans and constants are exact without frequencies."""
     merged = merge_statistics([profile_one(part).statistics for part in parts])
     assert (merged.distinct_count, merged.distinct_count_guarantee) == (distinct, "exact")
     assert merged.duplicate_count == duplicates
@@ -198,7 +196,7 @@ def test_derivable_numbers_stay_exact(parts: list[pa.Array], distinct: int, dupl
 
 
 def test_distinct_estimate_is_within_its_bounds() -> None:
-    """No more distinct values than values, or than integers between the bounds."""
+    """An estimate exceeds neither the value count nor the number of integers between minimum and maximum."""
     halves = [pa.array(range(start, start + 60_000, 2), pa.int32()) for start in (0, 1)]
     merged = merge_statistics([profile_one(half).statistics for half in halves])
     assert merged.distinct_count_guarantee == "estimate"
@@ -209,12 +207,12 @@ def test_distinct_estimate_is_within_its_bounds() -> None:
         merged = merge_statistics([profile_one(each).statistics for each in days])
         assert (merged.distinct_count or 0) <= 1000
         beyond += estimate_distinct(merged.distinct_sketch or b"") > 1000
-    assert beyond  # or nothing was tested
+    assert beyond  # else the test has tested nothing
 
 
 @given(data=st.data())
 def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.DataObject) -> None:
-    """At every level, whatever was merged first; and a part is never told to have more than the whole."""
+    """This holds at every level of merging. No part has a greater distinct count than the merged profile."""
     spans = data.draw(
         st.lists(st.tuples(st.integers(0, 600), st.integers(0, 400), st.integers(1, 3)), min_size=2, max_size=6)
     )
@@ -241,7 +239,7 @@ def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.D
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None:
-    """Nor more than what was counted of all of them: the sketch alone is off by a few values either way."""
+    """Nor is it greater than the sum of the counts. The sketch alone errs by a few values in both directions."""
     below = above = 0
     for count in range(50, 1500, 29):
         complete, half = ([7919 * value for value in range(most)] for most in (count, count // 2))
@@ -254,11 +252,11 @@ def test_an_estimate_is_not_less_than_the_count_of_a_part(grouped: bool) -> None
             estimate = estimate_distinct(merged.distinct_sketch or b"")
             below, above = below + (estimate < count), above + (estimate > most)
             assert count <= (merged.distinct_count or 0) <= most
-    assert min(below, above) > 2  # or nothing was tested
+    assert min(below, above) > 2  # else the test has tested nothing
 
 
 def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
-    """Without its number the values themselves are the most that there can be."""
+    """If a part's distinct count is unknown, its value count is the upper bound."""
     sketched, unknown = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
     unknown = replace(unknown, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)
     merged = merge_statistics([sketched, unknown])
@@ -267,8 +265,8 @@ def test_a_part_with_unknown_values_is_not_treated_as_empty() -> None:
     assert (merged.distinct_count, merged.distinct_count_guarantee) == (None, "absent")
 
 
-def test_bounds_that_are_no_values() -> None:
-    """A truncated bound is exact again when another child attains it; an unknown bound stays unknown."""
+def test_truncated_and_unknown_bounds_are_merged() -> None:
+    """A truncated bound becomes exact if it is a value of another child. An unknown bound stays unknown."""
     long = pa.array([b"a" * 5000])
     one, other = profile_one(long).statistics, profile_one(pa.array([b"a" * 4096])).statistics
     merged = merge_statistics([one, other])
@@ -281,7 +279,7 @@ def test_bounds_that_are_no_values() -> None:
 
 
 def test_containers_merge_their_counts_and_lengths() -> None:
-    """Structs, lists and types that are not profiled add up what is known of them."""
+    """Known counts of structs, lists and unprofiled types are added."""
     first, second = (profile(pa.array(v, pa.list_(pa.int8())))[0].statistics for v in ([[1], None], [[], [2, 3]]))
     merged = merge_statistics([first, second])
     assert (merged.value_count, merged.null_count, merged.reason) == (3, 1, first.reason)
@@ -293,8 +291,8 @@ def test_containers_merge_their_counts_and_lengths() -> None:
     assert merged.reason == durations[0].reason
 
 
-def test_part_that_could_not_be_profiled() -> None:
-    """One part without numbers leaves none for the whole, but the counts and the reason."""
+def test_an_unprofiled_part_makes_the_merged_statistics_absent() -> None:
+    """Counts and the reason are retained."""
     good = profile_one(pa.array([1], pa.timestamp("s"))).statistics
     bad = profile_one(pa.array([2**62], pa.timestamp("s"))).statistics
     for children in ([good, bad], [bad, good]):
@@ -303,8 +301,7 @@ def test_part_that_could_not_be_profiled() -> None:
         assert merged.reason == bad.reason
 
 
-def test_sketch_switched_off_in_a_part() -> None:
-    """A quantile sketch of some of the values says nothing of all."""
+def test_a_part_without_a_quantile_sketch_removes_the_merged_sketch() -> None:
     with_sketch = profile_one(pa.array([1.0, 2.0])).statistics
     without = profile_one(pa.array([3.0]), ColumnPolicy(quantiles="off")).statistics
     merged = merge_statistics([with_sketch, without])
@@ -313,8 +310,8 @@ def test_sketch_switched_off_in_a_part() -> None:
     assert merge_statistics([with_sketch, infinite]).percentiles_guarantee == "estimate"
 
 
-def test_percentiles_of_infinities() -> None:
-    """Infinities are not in the sketch, but have their ranks."""
+def test_infinities_are_counted_in_percentiles() -> None:
+    """The sketch does not store infinities."""
     children = [
         profile_one(pa.array(v)).statistics for v in ([-math.inf] * 30 + [1.0] * 30, [2.0] * 10 + [math.inf] * 30)
     ]
@@ -332,7 +329,7 @@ def test_merged_rows_are_listed_only_if_all_parts_are() -> None:
             assert merge_statistics(children).frequencies == max(first, second, key=rank.__getitem__)
 
 
-def test_facts_of_a_full_list_replace_estimates() -> None:
+def test_complete_frequencies_replace_estimates() -> None:
     children = [profile_one(pa.array(v)).statistics for v in ([1, 2, 2], [2, 3])]
     facts = summarize_frequencies(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
     reported = apply_summary(merge_statistics(children), facts)
@@ -348,7 +345,7 @@ STATES = {"moments", "quantile_sketch", "percentiles"}
 
 
 def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a row, with a text instead of NaN, which equals nothing."""
+    """Return the fields of a row, with text instead of NaN, which is not equal to itself."""
     return {name: "nan" if value != value else value for name, value in vars(row).items() if name not in without}
 
 
@@ -356,7 +353,7 @@ def comparable(row: ColumnStatistics, without: Collection[str] = ()) -> dict[str
 @settings(max_examples=10)
 @given(data=st.data())
 def test_a_restricted_row_equals_one_profiled_under_the_policy(kind: str, data: st.DataObject) -> None:
-    """A row profiled under a policy that keeps more says, cut down, what it would say under the one that keeps less."""
+    """A row profiled under a policy that stores more is restricted to a policy that stores less."""
     values = data.draw(rows(KINDS[kind], 40))
     array = KINDS[kind].array(values)
     for policy in (ColumnPolicy().resolve("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):

@@ -1,4 +1,4 @@
-"""Power sums are exact whatever the magnitudes and counts, and states survive their bytes."""
+"""Power sums are exact for any magnitudes and counts, and states survive serialisation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNTS = st.one_of(st.integers(1, 5), st.integers(1, 2**40), st.sampled_from([2*
     small=st.booleans(),
 )
 def test_sums_of_integers(pairs: dict[int, int], small: bool) -> None:
-    """Sum and sum of squares, in 64 bits, in halves, or in Python's integers: whichever is needed."""
+    """Sums and sums of squares are computed in 64 bits, in halves, or in Python integers."""
     if small:
         pairs = {value: min(count, 1000) for value, count in pairs.items()}
     values = np.array(sorted(pairs), np.int64)
@@ -44,7 +44,7 @@ def test_sums_of_integers(pairs: dict[int, int], small: bool) -> None:
 
 @given(pairs=st.dictionaries(integers(64, signed=False), st.integers(1, 1000), min_size=1, max_size=20))
 def test_sums_of_unsigned_integers(pairs: dict[int, int]) -> None:
-    """Up to 2**64 - 1."""
+    """Values go up to 2**64 - 1."""
     values = np.array(sorted(pairs), np.uint64)
     counts = np.array([pairs[value] for value in sorted(pairs)], np.int64)
     expected = sum(v * n for v, n in pairs.items()), sum(v * v * n for v, n in pairs.items())
@@ -53,7 +53,7 @@ def test_sums_of_unsigned_integers(pairs: dict[int, int]) -> None:
 
 @given(pairs=st.dictionaries(FINITE, COUNTS, min_size=1, max_size=20), small=st.booleans())
 def test_sums_of_floats(pairs: dict[float, int], small: bool) -> None:
-    """Exact as ratios, from the least subnormal to the greatest double, for any counts."""
+    """Sums equal exact fractions, from the least subnormal to the greatest double."""
     if small:
         pairs = {value: min(count, 1000) for value, count in pairs.items()}
     values = np.array(sorted(pairs))
@@ -63,8 +63,7 @@ def test_sums_of_floats(pairs: dict[float, int], small: bool) -> None:
     assert Fraction(4) ** base * s2 == sum(Fraction(v) ** 2 * n for v, n in pairs.items())
 
 
-def test_no_numbers() -> None:
-    """The state of nothing is the zero of merging, and has no facts."""
+def test_the_empty_state_is_the_identity_of_merging() -> None:
     nothing = moments_of(np.array([], np.float64), np.array([], np.int64))
     assert merge_moments([]) == nothing
     some = moments_of(np.array([1.0, 2.0]), np.array([1, 1]))
@@ -74,38 +73,37 @@ def test_no_numbers() -> None:
 
 
 @given(values=st.lists(FINITE, max_size=8))
-def test_states_survive_their_bytes(values: list[float]) -> None:
-    """decode(encode(state)) is the state, and equal states have equal bytes."""
+def test_states_survive_serialisation(values: list[float]) -> None:
+    """Equal states have equal bytes."""
     array = np.unique(np.array(values))
     state = moments_of(array, np.ones(len(array), np.int64))
     assert decode_moments(encode_moments(state)) == state
     assert encode_moments(decode_moments(encode_moments(state))) == encode_moments(state)
 
 
-def test_huge_state() -> None:
-    """Sums of thousands of bits, and infinities, too."""
+def test_huge_states_survive_serialisation() -> None:
+    """Sums have thousands of bits. Infinities are included."""
     state = Moments(5, 1, 2, -1126, -(3**2000), 7**2500, -40, -0.5, 1e300)
     assert decode_moments(encode_moments(state)) == state
 
 
 @given(numerator=st.integers(-(10**40), 10**40), denominator=st.integers(1, 10**40), shift=st.integers(-1200, 1200))
-def test_ratio_is_rounded_once(numerator: int, denominator: int, shift: int) -> None:
-    """The double nearest to the exact value, infinite beyond the range."""
+def test_quotients_are_rounded_once(numerator: int, denominator: int, shift: int) -> None:
+    """The result is the nearest double, or infinite beyond the range."""
     assert rounded_ratio(numerator, denominator, shift) == oracle.rounded(
         Fraction(numerator, denominator) * Fraction(2) ** shift
     )
 
 
 @given(numerator=st.integers(0, 10**80), denominator=st.integers(1, 10**80))
-def test_root(numerator: int, denominator: int) -> None:
-    """Within a unit in the last place of the exact root."""
+def test_square_roots_are_within_one_unit_in_the_last_place(numerator: int, denominator: int) -> None:
     assert root(numerator, denominator) == pytest.approx(
         oracle.root(Fraction(numerator, denominator)), rel=3e-16, abs=0
     )
 
 
-def test_sums_as_text() -> None:
-    """Scale digits after the point, a zero before it, no exponent."""
+def test_sums_are_formatted_as_decimals() -> None:
+    """The text has `scale` digits after the point, a leading zero, and no exponent."""
 
     def text(unscaled: int, scale: int | None) -> str | None:
         return compute_moment_results(Moments(1, 0, 0, 0, unscaled, unscaled**2, 0, 0.0, 0.0), scale=scale).sum
@@ -119,7 +117,7 @@ def test_sums_as_text() -> None:
     ("below", "above", "total"), [(1, 0, -math.inf), (0, 2, math.inf), (1, 1, math.nan)], ids=["-inf", "inf", "nan"]
 )
 def test_infinities_follow_ieee(below: int, above: int, total: float) -> None:
-    """Sum and mean as IEEE adds them; no deviation."""
+    """Sum and mean follow IEEE addition. There is no standard deviation."""
     facts = compute_moment_results(Moments(3, below, above, 0, 5, 9, 0, 0.0, 0.0), scale=None)
     assert (facts.sum, repr(facts.mean)) == (repr(total), repr(total))
     assert facts.standard_deviation is facts.skewness is facts.kurtosis is None

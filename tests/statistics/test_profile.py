@@ -1,4 +1,4 @@
-"""A profile says what the values are, by definition, for every type: counts, bounds, frequencies, sums, percentiles."""
+"""A profile of values of any type has the statistics that follow from their definitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.statistics.random_columns import FINITE, KINDS, TICKS, Kind, profile,
 @share(40)
 @given(data=st.data())
 def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
-    """Whatever the type, the encoding and the cut into chunks, the numbers are those of the values."""
+    """Type, encoding and chunks make no difference."""
     kind = KINDS[name]
     values = data.draw(rows(kind))
     cut = data.draw(st.integers(0, len(values)))
@@ -120,7 +120,7 @@ def check_histogram(histogram: Any, kind: Kind, expected: Facts) -> None:
 
 @given(values=st.lists(FINITE, min_size=1, max_size=60))
 def test_sums_of_floats_are_rounded_once(values: list[float]) -> None:
-    """Exact whatever cancels: the sum is that of exact arithmetic, rounded."""
+    """The result is the rounded exact sum, even if large terms cancel."""
     expected = Facts(values)
     row = profile_one(pa.array(values, pa.float64())).statistics
     assert row.sum is not None
@@ -139,15 +139,14 @@ def test_sums_of_floats_are_rounded_once(values: list[float]) -> None:
         ([0.0, 5e-324], 0.0),
     ],
 )
-def test_shape_at_the_ends_of_the_range(values: list[float], skewness: float) -> None:
-    """Neither overflow, underflow nor a mean far from zero spoils the higher moments."""
+def test_skewness_and_kurtosis_are_correct_for_extreme_magnitudes(values: list[float], skewness: float) -> None:
+    """Values overflow, underflow, or have a mean far from zero."""
     row = profile_one(pa.array(values)).statistics
     assert row.skewness == pytest.approx(skewness, abs=1e-12)
     assert row.standard_deviation == pytest.approx(root(Facts(values).central(2) / (len(values) - 1)), rel=1e-15)
 
 
-def test_sums_beyond_64_bits_and_38_digits() -> None:
-    """Sums have no limit of size."""
+def test_sums_exceed_64_bits_and_38_digits() -> None:
     integers = profile_one(pa.array([2**63 - 1] * 5 + [-(2**63)] * 2, pa.int64())).statistics
     assert integers.sum == 5 * (2**63 - 1) - 2 * 2**63
     unsigned = profile_one(pa.array([2**64 - 1] * 3, pa.uint64())).statistics
@@ -157,8 +156,8 @@ def test_sums_beyond_64_bits_and_38_digits() -> None:
     assert profile_one(decimals).statistics.sum == 2 * most
 
 
-def test_long_and_strange_text() -> None:
-    """A megabyte, characters beyond 16 bits, and UTF-8 order, which is not that of UTF-16 code units."""
+def test_long_and_unusual_text_is_profiled() -> None:
+    """Values have a megabyte, characters beyond 16 bits, and an order that differs between UTF-8 and UTF-16."""
     long = "\U0001f600" * 262_144
     values = ["\uffee", "\U00010000", "", long, None]
     row = profile_one(pa.array(values, pa.string_view())).statistics
@@ -182,7 +181,7 @@ def test_long_and_strange_text() -> None:
     ],
 )
 def test_unprofiled_columns_are_listed_with_a_reason(array: pa.Array, reason: str) -> None:
-    """Never fatal, never dropped: counts, the guarantee `absent`, and why."""
+    """Their rows have counts, the guarantee `absent`, and the reason."""
     result = profile_one(array)
     row = result.statistics
     assert (row.value_count, row.null_count) == (len(array) - array.null_count, array.null_count)

@@ -220,7 +220,7 @@ def test_other_engines_read_histograms(tmp_path: Path) -> None:
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
         (select "x.date32" as h from read_parquet(?))'
     result = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchone()
-    assert result == (2, 2, "0005-04-03 (BC)"), "no rows for empty bins"
+    assert result == (2, 2, "0005-04-03 (BC)"), "empty bins have no rows"
 
 
 def test_histogram_column_without_its_lattice() -> None:

@@ -1,4 +1,4 @@
-"""Theta sketches and their hashes, against the `datasketches` and `mmh3` libraries."""
+"""Theta sketches and their hashes equal those of the `datasketches` and `mmh3` libraries."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_hashes_of_strings_are_those_of_mmh3(strings: list[bytes]) -> None:
     assert hashes_of(strings).tolist() == expected
 
 
-def test_many_strings_of_very_different_lengths() -> None:
-    """More strings than are hashed together, and long ones among short ones."""
+def test_strings_of_very_different_lengths_are_hashed_as_by_mmh3() -> None:
+    """There are more strings than are hashed in one batch."""
     strings = [bytes([number % 251]) * (number % 40) for number in range(20_000)] + [b"x" * 100_001, b""]
     expected = [mmh3.hash64(string, 9001, signed=False)[0] for string in strings]
     assert hashes_of(strings).tolist() == expected
@@ -55,7 +55,7 @@ def draw(count: int, seed: int = 0) -> npt.NDArray[np.uint64]:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 100, NOMINAL_ENTRIES, NOMINAL_ENTRIES + 1, 50_000])
 def test_datasketches_reads_a_sketch(count: int) -> None:
-    """It has the same hashes, theta and estimate, and merges with its own sketches."""
+    """The library reads the same hashes, theta and estimate, and can merge it with its own sketches."""
     hashes = draw(count)
     sketch = build_sketch(hashes)
     read = datasketches.compact_theta_sketch.deserialize(sketch)
@@ -75,7 +75,7 @@ def test_datasketches_reads_a_sketch(count: int) -> None:
 
 
 def test_bytes_are_those_of_datasketches() -> None:
-    """As long as a set is small, both have all hashes, and the form is determined."""
+    """Small sets only: while a sketch contains all hashes, its serialised form is unique."""
     for count in (0, 1, 2, 3000):
         theirs = datasketches.update_theta_sketch(lg_k=12)
         for number in range(count):
@@ -90,8 +90,8 @@ def test_bytes_are_those_of_datasketches() -> None:
 
 
 @pytest.mark.parametrize("distinct", [100, 5_000, 200_000])
-def test_many_hashes_that_repeat_or_not(distinct: int) -> None:
-    """More than are sorted together: the least ones are retained, whatever their number."""
+def test_the_least_hashes_are_retained_across_batches(distinct: int) -> None:
+    """There are more hashes, with and without repetitions, than are sorted in one batch."""
     pool = draw(distinct)
     hashes = np.random.default_rng(1).choice(pool, 200_000)
     expected = np.unique(hashes)[:NOMINAL_ENTRIES]
@@ -100,7 +100,7 @@ def test_many_hashes_that_repeat_or_not(distinct: int) -> None:
 
 @given(st.lists(st.integers(0, 12_000), max_size=6), st.integers(0, 100))
 def test_a_sketch_depends_only_on_the_set(counts: list[int], seed: int) -> None:
-    """The merge of sketches of any parts, which may overlap, is the sketch of the union, byte for byte."""
+    """The merged sketch of any overlapping parts equals the sketch of their union byte for byte."""
     pool = draw(15_000, seed)
     generator = np.random.default_rng(seed)
     parts = [generator.choice(pool, count) for count in counts]

@@ -1,4 +1,4 @@
-"""The laws of user-defined statistics: kept by those that are shipped, and broken ones are found out."""
+"""The shipped custom statistics obey the laws of mergeable statistics, and violations of the laws are reported."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Average(custom.Parities):
 
 
 class Uncounted(custom.Parities):
-    """Does not look at counts."""
+    """Ignores the counts of values."""
 
     def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
         return super().update(state, values, pa.array([1] * len(values), pa.int64()))
 
 
 class Ascents(custom.Parities):
-    """How often a value is greater than the one before: of rows in some order."""
+    """Counts how often a value is greater than the one before, which depends on the order of rows."""
 
     def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
         ordered = values.to_pylist()
@@ -64,14 +64,14 @@ class Ascents(custom.Parities):
 
 
 class Unretracted(custom.Parities):
-    """What is retracted stays."""
+    """Retracting a part changes nothing."""
 
     def retract(self, complete: dict[str, int], part: dict[str, int]) -> dict[str, int]:
         return complete
 
 
 class Remembers(custom.Parities):
-    """Keeps what it saw."""
+    """Keeps state between calls in the instance."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -82,7 +82,7 @@ class Remembers(custom.Parities):
 
 
 class Text(custom.Parities):
-    """Its result is of another type."""
+    """Its result has another type than declared."""
 
     def finalize(self, state: dict[str, int]) -> Any:
         return "text"
@@ -105,7 +105,7 @@ class Text(custom.Parities):
         (Text, "methods raise no error"),
     ],
 )
-def test_a_broken_law_is_reported_with_the_data(cls: Any, law: str) -> None:
+def test_a_violated_law_is_reported_with_the_data(cls: Any, law: str) -> None:
     result = find_counterexample(cls())
     assert result is not None
     assert any(part in result.law for part in law.split("|")), result
@@ -114,7 +114,7 @@ def test_a_broken_law_is_reported_with_the_data(cls: Any, law: str) -> None:
 
 
 def test_first_digits_are_exact() -> None:
-    """Of integers beyond 2**53, decimals and the least of floats."""
+    """The values include integers beyond 2**53, decimals and the least floats."""
     first = shipped.Benford()
     for values, digits in [
         (pa.array([2**63 - 1, -999_999_999_999_999_999, 0, 10**18]), [9, 9, 1]),
@@ -127,7 +127,7 @@ def test_first_digits_are_exact() -> None:
     assert sum(first.update(first.initial(), pa.array([5e-324]), pa.array([3]))) == 3
 
 
-def test_patterns() -> None:
+def test_text_patterns_are_counted() -> None:
     patterns = shipped.StringPatterns()
     texts = ["", " ", "12", "-1.5e3", "2024-01-31", "a@b.org", "https://x.y/z", "Ünder", "a b", "2024-01-31T10:00Z"]
     values = pa.array(texts, pa.large_string())
@@ -137,8 +137,8 @@ def test_patterns() -> None:
     assert patterns.finalize(patterns.initial()) is None
 
 
-def test_fences() -> None:
-    """Quartiles 2 and 4 of 1 to 5: fences at -1 and 7, which are inside."""
+def test_outliers_are_counted_outside_the_quartile_fences() -> None:
+    """The quartiles of 1 to 5 are 2 and 4, so the inclusive fences are -1 and 7."""
     fences = shipped.OutsideFences()
     ones = pa.array([1] * 5)
     assert fences.compute(pa.array([1, 2, 3, 4, 7]), ones) == 0
@@ -148,8 +148,8 @@ def test_fences() -> None:
     assert fences.compute(pa.array([float("-inf"), 1.0, 1.5, 2.0, float("nan")]), pa.array([1, 5, 5, 5, 9])) == 1 / 16
 
 
-def test_the_digest_is_of_the_code_alone() -> None:
-    """Not of comments and layout; a class that it derives from counts."""
+def test_the_digest_ignores_comments_and_layout() -> None:
+    """The code of base classes is part of the digest."""
 
     def source(cls: Any) -> str:
         return LoadedStatistic("x", cls()).source
@@ -159,7 +159,7 @@ def test_the_digest_is_of_the_code_alone() -> None:
     assert len({source(cls) for cls in (custom.Parities, custom.Raises, Minus, FromOne)}) == 4
 
 
-def test_two_of_one_name_are_refused() -> None:
+def test_two_statistics_with_one_name_are_refused() -> None:
     twice = ("tests.pipeline.user_statistics:Parities", f"{__name__}:Minus")
     with pytest.raises(ConfigError, match="'parities'"):
         load_for_class(twice, type_class(pa.int64()))

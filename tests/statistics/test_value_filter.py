@@ -1,4 +1,4 @@
-"""Filters of values: what is in them is always found, what is not hardly ever, in ten bits a value, slice by slice."""
+"""Value filters contain all their values, have few false positives, and take about ten bits per value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def words(hashes: list[int]) -> Words:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(HASHES, min_size=1, max_size=6), st.integers(0, MAX_SLICE_BITS), st.integers(0, 2**64 - 1))
 def test_a_filter_is_the_set_of_hash_prefixes(sets: list[list[int]], slicing: int, other: int) -> None:
-    """A filter, and each of its slices, matches what Python's sets of the hash prefixes match."""
+    """A filter and each of its slices match exactly the hashes whose prefixes they contain."""
     encoded = [None if number % 4 == 3 else build_filter(words(hashes)) for number, hashes in enumerate(sets)]
     lengths = [0 if data is None else bits_for(len(set(hashes))) for data, hashes in zip(encoded, sets, strict=True)]
     parsed = parse_filters(encoded)
@@ -60,12 +60,12 @@ def test_a_filter_is_the_set_of_hash_prefixes(sets: list[list[int]], slicing: in
 
 
 @pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 40_000, 65_536])
-def test_size_and_false_positives(count: int) -> None:
+def test_size_and_false_positive_rate_are_within_their_limits(count: int) -> None:
     draw = np.random.default_rng(count)
     encoded = build_filter(draw.integers(0, 2**64, count, dtype=np.uint64))
-    assert 8 * len(encoded) / count <= 10.1  # nine bytes say how long it is
+    assert 8 * len(encoded) / count <= 10.1  # the header has nine bytes
     filter_slice = parse_filters([encoded])
-    tested = draw.integers(0, 2**64, 4_000, dtype=np.uint64).tolist()  # 1/128, and four deviations of so many draws
+    tested = draw.integers(0, 2**64, 4_000, dtype=np.uint64).tolist()  # 1/128, plus four standard deviations
     assert np.mean([filter_slice.may_contain([hash_])[0] for hash_ in tested]) < 0.0115
 
 
