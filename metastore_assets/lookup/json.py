@@ -83,7 +83,7 @@ def columns_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """Return the decision of the policy `auto` with its reason; None if the column has another policy."""
+    """Return a decision about an `auto` or `repeated` column as JSON; None if no decision is recorded."""
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}

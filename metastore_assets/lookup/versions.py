@@ -165,7 +165,10 @@ def resolve_version(versions: VersionStore, reference: VersionReference) -> Vers
 
 
 def _read_number(versions: VersionStore, number: int) -> Version:
-    """Return the version with a number. If there is none but a snapshot with this id, the error says so."""
+    """Return the version with a number.
+
+    Raises VersionNotFoundError. If a snapshot has the number as its id, the message tells how to select the snapshot.
+    """
     try:
         return versions.read(number)
     except VersionNotFoundError as error:

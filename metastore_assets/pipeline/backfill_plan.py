@@ -96,7 +96,7 @@ class BackfillSelection:
 def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: SnapshotMetadata) -> tuple[str, ...]:
     """Return the keys of the partitions that may satisfy the condition `where`.
 
-    Raises an error if there are none.
+    Raises PartitionNotFoundError if there are none, and ColumnNotFoundError if it names another column.
     """
     condition = PartitionFilter.of(where)
     items = {key: decode_partition_key(key) for key in keys}

@@ -184,7 +184,7 @@ class ColumnSpec:
 
 @lru_cache(maxsize=65_536)
 def parse_column_spec(text: str) -> ColumnSpec | None:
-    """Parse a stored spec; return None if the text cannot be parsed. A profile with such a spec satisfies no spec."""
+    """Parse a stored spec. Return None if the text cannot be parsed: profiles with this spec cannot be reused."""
     try:
         document = json.loads(text)
         frequencies_version, histograms_version = document["versions"]

@@ -76,7 +76,7 @@ class AttemptProfiles:
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
         """Return the saved profiles of interrupted refreshes with the same request and the same newest version.
 
-        Without forced reading, the result is empty. Such a refresh finds all saved profiles when it is planned.
+        The result is empty if the request does not force reading: planning then uses all saved profiles anyway.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []

@@ -184,7 +184,7 @@ class _StoredFiles:
     files: SortedRuns
     """Path and size of each file."""
     pending: Sequence[ObjectInfo]
-    """The pending files, which are among the files."""
+    """The pending files (saved profiles that no version has). They are also in `files`."""
 
     @classmethod
     def of(cls, versions: VersionStore) -> _StoredFiles:

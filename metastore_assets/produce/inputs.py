@@ -95,9 +95,9 @@ class Feeder:
         return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
     def previous_rows(self, changed_rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that some keys had before the update, as key and value columns.
+        """Return the key and value columns that the keys of some update rows had before the update.
 
-        The keys are those of update rows.
+        Rows of a key are in their stored order.
         """
         keys = self.rows.order.distinct(changed_rows)
         if self.replaced is None:

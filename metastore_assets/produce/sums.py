@@ -46,7 +46,7 @@ class Step:
     content: pl.DataFrame
     """All rows of the target keys after the instructions. In bulk, also the rows of other keys of the range."""
     update: pl.DataFrame
-    """The changes of these keys for readers."""
+    """The update rows of these keys, for the stages that read this one and for other readers."""
     novel: int = 0
     """Number of new target keys that were assigned a number for the Preserve hook."""
 
@@ -256,7 +256,7 @@ def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Da
 
 
 def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Sort rows by key, without rows whose totals are all zero. The keys of the rows must be distinct."""
+    """Return the rows sorted by key, without rows whose totals are all zero. The keys of the rows must be distinct."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)

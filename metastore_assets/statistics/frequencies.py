@@ -84,7 +84,7 @@ class FrequencySummary:
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """(fraction, value) pairs. The value is the least one with a cumulative frequency of at least fraction * n.
+        """(fraction, value) pairs. The value is the least one that at least this fraction of the values do not exceed.
 
         NaN is ignored. There are no pairs if all values are NaN. None means that percentiles are unknown.
         """

@@ -76,7 +76,10 @@ class Histogram:
         return self._values(bins)
 
     def _values(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """Return the lower edges of bins as values of the type class. The range of the class limits them."""
+        """Return the lower edges of bins as values of the type class.
+
+        An edge beyond the range of the class becomes the end of the range.
+        """
         ends = (self.first + int(bins[0]), self.first + int(bins[-1])) if len(bins) else (0, 0)
         bits = max(end.bit_length() for end in ends)
         if self.type_class.kind == "float":

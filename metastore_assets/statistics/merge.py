@@ -32,7 +32,8 @@ from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import class_named
 
 _FREQUENCY_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
-"""The values of the field `frequencies`, from all values stored to none. A merged row has the last one of its parts."""
+"""The values of the field `frequencies`, ordered from all values stored to none. A merged row gets that value of its
+parts which is last in this order."""
 _NO_CLASS = -1
 """The code of a missing type class in a matrix of type class codes."""
 

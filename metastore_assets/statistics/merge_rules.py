@@ -35,7 +35,7 @@ class MergeParts:
     untyped: Flags
     """By column: whether a part with values has no type class. Then the merged column has none."""
     has_lengths: Flags
-    """By column: whether lengths can be merged: either all parts with values have a type class, or none of them has."""
+    """By column: whether lengths can be merged. They can if all parts with values have a type class, or if none has."""
     classes: Sequence[TypeClass | None]
     """By column: the type class of the merged column; None if it is untyped."""
     union: pa.StructType

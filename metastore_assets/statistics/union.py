@@ -106,8 +106,8 @@ def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
     """Cast a union array to another typed union.
 
-    Children that only the new union has become null. Children that it does not have are dropped; they must have no
-    values.
+    Children that exist only in the new union are null in the result. Children that exist only in the old one are
+    dropped; they must have no values.
 
     Args:
         values: Union values, or lists of (fraction, union value).

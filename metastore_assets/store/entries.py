@@ -60,7 +60,8 @@ _MAX_DELTAS = 6
 _STRINGS = pa.list_(pa.string())
 _INTEGERS = pa.list_(pa.int64())
 _SINGLE_LOOKUPS = 16
-"""Number of values of the metadata cache that are looked up one by one. A plan that needs more needs most of them."""
+"""Number of values of the metadata cache that are looked up one by one. Then all values are read, because a plan that
+needs more usually needs most of them."""
 FILE_COLUMNS = ("statistics", "histograms", "frequencies", "states")
 """Columns with the paths of a profile's files."""
 _FILE_FIELDS = [

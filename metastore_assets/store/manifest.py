@@ -78,10 +78,10 @@ class ValueCountFiles:
     """Path of the JSON file that describes the other files."""
     files: tuple[str, ...]
     frequencies: str = ""
-    """One file of all values by decreasing frequency, which `compact` writes; empty before."""
+    """Path of a file with all values by decreasing frequency. Empty until `compact` writes the file."""
     ranks: str = ""
-    """One file with the sorted values of columns with `ranks: on` and their ranks, which `compact` writes; empty
-    before."""
+    """Path of a file with the sorted values of columns with `ranks: on`, and their ranks. Empty until `compact` writes
+    the file."""
 
     def paths(self) -> Iterator[str]:
         """Yield the path of every file."""
@@ -253,7 +253,7 @@ class NodeEntry:
     """
 
     key: str
-    """The key of the group, and the digits with which the positions of all children below begin: see `node_key`."""
+    """The group's key and the branch's name (the leading digits that all positions below have), see `node_key`."""
     files: ProfileFiles
     """The merged profile. The root of a tree has none: its profile is that of the partition or the table."""
     spec_id: str = ""

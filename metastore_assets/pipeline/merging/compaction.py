@@ -85,7 +85,7 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class SegmentChanges:
-    """`SegmentEntries` of a new version, as changes of those of the version before."""
+    """The entries of a new version whose profiles may share files, as changes of the version before."""
 
     fragments: EntryChanges[FragmentEntry]
     nodes: EntryChanges[NodeEntry]
@@ -276,10 +276,11 @@ def plan_compaction(
 
 
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
-    """Return prefixes of the keys of the nodes that a version may compact, of the nodes of a tree.
+    """Return key prefixes of the nodes of a tree that one version may compact.
 
-    A compaction reads all of these nodes. A large tree is divided into windows by the names of branches, and successive
-    versions look at one after the other: a commit changes few of the nodes, so little is wasted in the meantime.
+    Compaction reads all nodes with these prefixes. A large tree is therefore divided into windows by the names of
+    branches, and each version looks at one window or at none. Until a window's next turn, commits change few of its
+    nodes, so little space is wasted.
 
     Args:
         group: The key of the tree's group.
@@ -287,7 +288,7 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
         number: Number of the version.
 
     Returns:
-        The prefixes; one prefix of all keys for a small tree, and none if the version looks at no window.
+        The prefixes: for a small tree, one that all of its keys have; none if the version looks at no window.
     """
     prefix, digit_bits = node_key_prefix(group), FAN_IN.bit_length() - 1
     length = 0

@@ -72,7 +72,7 @@ class _TaskResult:
     files: ProfileFiles | ProfileContent
     """The merged profile. It lacks its value counts if `sums` has columns, or if `distinct_counts` is not empty."""
     nodes: list[NodeEntry] = field(default_factory=list)
-    """The nodes that the task wrote. The root of a tree is no node."""
+    """The entries of the nodes that the task wrote: of all its merges, except the root of a tree."""
     sums: tuple[FrequencySum, ...] = ()
     """The value counts to sum next, if the group stores value counts."""
     distinct_counts: Mapping[int, int] = field(default_factory=dict)

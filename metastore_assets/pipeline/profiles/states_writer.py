@@ -50,7 +50,7 @@ _GROUP_VALUES = 1 << 14
 """A row group ends after this number of values, about 200 KB, because reading a small profile reads its whole row
 group."""
 _GROUP_ROWS = 256
-"""A row group ends after this number of rows, for the same reason."""
+"""A row group ends after this number of rows, because reading a small profile reads its whole row group."""
 
 
 def is_derivable(row: ColumnStatistics) -> bool:
@@ -196,9 +196,9 @@ class StatesWriter:
         self.add_rows(table)
 
     def add_rows(self, table: pa.Table) -> None:
-        """Append rows of another states file.
+        """Append rows of another states file. Values must have this file's union type.
 
-        The sections of the rows must have begun, and values must have this file's union type.
+        Before, `begin` must have been called for each section that the rows name.
         """
         self._end_section()
         content = self._content

@@ -69,9 +69,10 @@ def read_states_together(
 ) -> tuple[int, list[pa.Table]]:
     """Return (total row count of profiles, a table of states for each profile).
 
-    The tables are meaningful only when they are merged, not alone. The states of a column may be derived once for
-    several profiles. The table of the first of these profiles then has the values of all, and the other tables have
-    only null counts. All other columns are as `read_states` returns them.
+    Only the merge of all tables is meaningful. If several profiles have only value counts of a column, the states of
+    the column may be derived once, from the sum of these value counts. The table of the first of these profiles then
+    has the derived states, and the tables of the others have only the column's null count. All other rows are as
+    `read_states` returns them.
 
     Args:
         states_reader: Reads the states files of the store.

@@ -41,7 +41,7 @@ class CountSource:
     columns: Mapping[str, str]
     """The type class of each column, by field id."""
     profiles: Callable[[], Sequence[CountedProfile]]
-    """Returns the profiles. An update of few profiles does not call it."""
+    """Returns the profiles. It is called only if a column has to be counted in all of them."""
     row_count: int
     """The number of rows of the table."""
     distinct_counts: Mapping[str, int] = field(default_factory=dict)
