@@ -52,12 +52,12 @@ def eliminating_statistics(
 def eliminating_value(
     predicate: Predicate, columns: Mapping[str, ColumnBounds], statistic: str, position: int
 ) -> str | None:
-    """Return, as SQL text, the value in a set of rows of the statistic that proves that none of these rows matches.
+    """Return the value of a statistic of one set of rows as SQL text, to explain why none of these rows matches.
 
     Args:
         predicate: The predicate that no row matches.
         columns: Bounds of each referenced column, by its field id.
-        statistic: The name of the statistic.
+        statistic: The name of the statistic, which proves that no row matches.
         position: The position of the set.
 
     Returns:

@@ -58,10 +58,10 @@ class PartitionFilter:
         return tuple(dict.fromkeys(named))
 
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
-        """Return the names in the filter that do not determine a partition column of a table, sorted.
+        """Return the names in the filter that refer to no partition column of a table, sorted.
 
-        A name determines the column with this name. If there is none, it determines the only column whose name differs
-        in nothing but upper and lower case.
+        A name refers to the column with exactly this name. If there is none, it refers to the only column whose name
+        differs just in upper and lower case.
 
         Args:
             columns: The names of the table's partition columns.

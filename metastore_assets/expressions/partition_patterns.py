@@ -109,7 +109,9 @@ def resolve_partition(table: str, text: str, keys: Collection[str]) -> str:
 
 
 def _match_text(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
-    """Return the keys that a text selects. It is a key without percent-encoding or, if no partition has it, patterns.
+    """Return the keys that a text selects.
+
+    The text is read as a key, with or without percent-encoding. If no partition has this key, it is read as patterns.
 
     Raises PartitionNotFoundError if the text selects none.
     """

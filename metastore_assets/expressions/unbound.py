@@ -115,7 +115,10 @@ class TextLiteral(UnboundLiteral):
         return repr(self.text)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
-        """Convert the text to the target's class. With a `kind`, it is a value only of temporal and string classes."""
+        """Convert the text to the target's class.
+
+        If the literal has a `kind`, as `date '2024-01-31'` does, only temporal and string classes accept it.
+        """
         cls = target.cls
         if self.kind is not None and cls.name == "string":
             # A column of texts, such as a folder's name, is compared with the text of a date.

@@ -150,7 +150,7 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
 
 
 def _read_state(documents: Documents) -> _Progress:
-    """Return the recorded progress; if it is missing or invalid, that at the oldest existing version."""
+    """Return the recorded progress. If it is missing or invalid, start at the oldest existing version."""
     try:
         fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]

@@ -31,7 +31,7 @@ class _References:
     """Changes of the number of references to one file."""
 
     put: Counter[str] = field(default_factory=Counter)
-    """New references, by group."""
+    """{group: number of new references}."""
     dropped: Counter[str] = field(default_factory=Counter)
     sections: int = 0
     """Number of profiles with which the file was written."""

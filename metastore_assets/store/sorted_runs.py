@@ -23,7 +23,7 @@ _RUN_BYTES = 16 << 20
 _BATCH_ROWS = 4096
 """Maximum number of rows that are read at a time from each run."""
 _BATCH_BYTES = 256 << 10
-"""Maximum size of these rows. Up to hundreds of runs are read at the same time."""
+"""Maximum size in bytes of the rows that are read at a time from each run, because up to hundreds of runs are open."""
 _SIZE_BYTES = 8
 """Number of bytes with the size of a batch, before the batch."""
 _COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -114,7 +114,7 @@ def load_version(documents: Documents, number: int) -> Version:
 
 
 def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
-    """Return the version in a JSON document. Raises StoreError if another release with other files wrote it."""
+    """Return the version in a JSON document. Raises StoreError if a release with another file format wrote it."""
     format_version = json_fields.count(fields["format_version"], "format_version")
     if format_version > FORMAT_VERSION:
         raise StoreError(

@@ -277,7 +277,10 @@ def _common_start(texts: Sequence[str]) -> str:
 
 @lru_cache(16)
 def _shifts(bits: int) -> list[tuple[int, int]]:
-    """Return (shift, mask) of each digit of `bits` bits of a position. The last digit may have fewer bits."""
+    """Divide positions into digits of `bits` bits: return (shift, mask) of each digit, the highest digit first.
+
+    The last digit may have fewer bits.
+    """
     ends = [*range(bits, _BITS, bits), _BITS]
     return [(_BITS - end, (1 << (bits if end % bits == 0 else end % bits)) - 1) for end in ends]
 

@@ -25,7 +25,7 @@ class Compacted:
     version: int
     """Number of the newest version: the published one, or the existing one if nothing was published."""
     published: bool
-    """Whether a version was published. False if all files were compacted already."""
+    """Whether a version was published. False if value counts were compacted and plain files up to date already."""
     files_before: int
     """Number of value count files before compaction."""
     files: int

@@ -64,10 +64,10 @@ TABLE_BITS = FINGERPRINT_BITS
 """Width of stored fingerprints in bits. With fewer bits, more values share a fingerprint, which causes more reads. The
 value counts are the same."""
 _MAX_LOCAL_ROWS = 20_000_000
-"""Up to this many rows are counted, and up to this many changed rows are applied, in this process. Spark does more."""
+"""Maximum number of rows that this process counts, and of changed rows that it applies. More are left to Spark."""
 _MIN_ROWS_PER_TASK = 1_000_000
-"""The minimum number of rows per Spark task. Fingerprints are sent as sorted differences: the more rows, the fewer
-bits."""
+"""The minimum number of rows per Spark task. A task sends its fingerprints as sorted differences: the more rows it has,
+the fewer bits per fingerprint."""
 _FINGERPRINTS_PER_TABLE = 1 << 20
 """The maximum number of fingerprints in one table of rows."""
 
