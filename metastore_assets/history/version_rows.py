@@ -53,11 +53,16 @@ SCHEMA = pa.schema(
     ]
 )
 """The columns of a history. Column values and sums are text, as in `metastore show --json`; `user_defined` is JSON."""
-_REVEALS_VALUES = (
-    "nan_count", "minimum", "maximum", "sum", "mean", "standard_deviation", "skewness", "kurtosis", "true_count",
-    "percentiles", "user_defined",
+_SHOWN_OF_HIDDEN = frozenset(
+    (
+        *VERSION_COLUMNS.names, "position", "field_id", "column", "type", "value_count", "null_count", "minimum_exact",
+        "maximum_exact", "distinct_count", "distinct_count_guarantee", "duplicate_count", "minimum_length",
+        "maximum_length", "mean_length", "total_bytes", "percentiles_guarantee", "frequencies", "reason",
+    )
 )  # fmt: skip
-"""Statistics that are null for columns whose values are hidden: they reveal more than numbers and lengths of values."""
+"""Columns of the history that are not null for hidden columns. They reveal only numbers and lengths of values."""
+_REVEALS_VALUES = tuple(name for name in SCHEMA.names if name not in _SHOWN_OF_HIDDEN)
+"""All other columns, such as `minimum`. They are null for hidden columns. A new statistic is among them."""
 
 
 def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
