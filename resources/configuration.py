@@ -1,4 +1,4 @@
-"""The configuration in Dagster. Definitions are loaded without the values of its variables; runs replace these."""
+"""The configuration in Dagster. Runs and sensors need the values of its variables; loading definitions does not."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping

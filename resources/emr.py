@@ -130,7 +130,7 @@ def job_parameters(settings: EmrServerlessConfig, table: str, script: str, regio
     """Return the parameters of the request `StartJobRun`, except those that Pipes adds.
 
     Spark properties that every job needs are passed as `--conf`. Configured properties, and values with blanks, are
-    passed as `spark-defaults`, because these need no quotes.
+    passed as `spark-defaults`, where values need no quotes.
 
     Args:
         settings: The settings under `emr_serverless`.

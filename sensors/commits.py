@@ -222,8 +222,8 @@ def run_request(names: TableNames, state: SensorState, attempt: int) -> RunReque
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
     """Return the key of a run. Dagster launches only one run with the same key, even if that run fails.
 
-    Therefore the key contains everything after whose change another run is useful. One part is the number of the
-    published version, because a table may return to an earlier snapshot.
+    Another run is therefore possible only after a part of the key has changed. One part is the number of the published
+    version, because a table may return to an earlier snapshot.
     """
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 
@@ -284,7 +284,7 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """Return the end times of the finished attempts, in seconds since the epoch.
+    """Return the end times of the finished runs for one state of a table, in seconds since the epoch.
 
     Args:
         instance: The Dagster instance.

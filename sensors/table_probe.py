@@ -98,7 +98,8 @@ class TableProbe:
     def _read_latest(self, config: MetastoreConfig) -> Version | None:
         """Return the newest version: the cached one if its document is unchanged and there is no newer one.
 
-        If it is read, format and partitioning of the table are stored for definitions that are loaded later.
+        If the version is not the cached one, the format and partitioning that it records are stored in the root, for
+        definitions that are loaded later.
         """
         versions = versions_of(config, self._name)
         documents = versions.documents

@@ -38,7 +38,10 @@ def table_checks(table: TableConfig) -> list[NamedCheck]:
 
 
 def current_check_name(table: TableConfig) -> str:
-    """Return the name of the table's check that the newest version describes the current snapshot."""
+    """Return the name of the table's check of the kind `current`, which may be configured.
+
+    The check passes if the newest version describes the table's current snapshot.
+    """
     return next(named.name for named in table_checks(table) if isinstance(named.check, Current))
 
 

@@ -54,11 +54,12 @@ def load_table_info(
 ) -> Mapping[str, TableInfo]:
     """Return format and partitioning of tables, by table name. Tables of which nothing is known are left out.
 
-    The facts come from the root. A table without stored facts is looked up once: if the dependencies of its assets
-    changed after the first result, Dagster would mark this result as outdated.
+    The facts come from the root. Tables without facts there are looked up now, and their facts are stored. If the facts
+    became known only after the first run, the dependencies of assets would change, and Dagster would mark the results
+    of that run as outdated.
 
     Nothing is raised, because a code location must load even if a root, a table or a variable is unavailable. Runs and
-    sensors report the error. If variables are missing, only the component's state is used.
+    sensors report the error. If variables are missing, the facts come only from the component's state.
 
     Args:
         configuration: The configuration that has the tables.

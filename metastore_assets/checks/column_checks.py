@@ -217,7 +217,7 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Return whether all values satisfy one limit of a range, as far as minimum and maximum show it.
+    """Decide from minimum and maximum whether all values satisfy one limit of a range.
 
     Args:
         row: The statistics of the column.

@@ -168,8 +168,7 @@ def combine_findings(
     Args:
         findings: The findings of the partitions.
         missing: A message about partitions that do not exist. If no partition failed, it makes the finding `unknown`.
-        check: The check. With it, the finding names the partitions that violate it most. Without it, it names the first
-            ones.
+        check: If given, the finding names the partitions that violate it most; otherwise, the first ones.
     """
     if missing is not None and not any(each.finding.status == "failed" for each in findings):
         return Finding("unknown", missing, "absent")

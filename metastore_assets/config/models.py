@@ -330,7 +330,7 @@ class TableConfig(SharedTableConfig):
         return self._database
 
     def with_database(self, database: str) -> TableConfig:
-        """Return a copy of the table that belongs to the database with a `DatabaseConfig.key`."""
+        """Return a copy of the table with the `DatabaseConfig.key` of the database that includes it."""
         copy = self.model_copy()
         copy._database = database
         return copy

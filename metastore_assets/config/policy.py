@@ -139,8 +139,8 @@ class ResolvedPolicy(ConfigModel):
         """Return a copy with the decision of profiling on how the values are stored.
 
         Args:
-            mode: The decision. For `frequencies: repeated`, anything but `enumerated` means fingerprints. For other
-                settings, it means estimates.
+            mode: The decision. A mode other than `enumerated` means fingerprints if `frequencies` is `repeated`, and
+                estimates otherwise.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}

@@ -83,7 +83,10 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text in which `${` is literal: escaped if the result will be read as a configuration again."""
+        """Return a text without references. With `preserve_secret_references`, `${` in it becomes `$${`.
+
+        The result is then read as a configuration again, which turns `$${` into `${`.
+        """
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:

@@ -42,7 +42,8 @@ def main() -> None:
 def _refresh(request: JobRequest, log: Callable[[str], object]) -> JobAnswer:
     """Refresh the table of a request, after setting environment variables to the secrets that the request names.
 
-    Raises ConfigError if this package has another version than Dagster's, or if the key for hidden values is missing.
+    Raises ConfigError if the job and the process that launched it have different versions of this package, or if the
+    key for hidden values is missing.
 
     Args:
         request: The request.

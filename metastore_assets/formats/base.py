@@ -160,9 +160,9 @@ def history_change_by_number(
 ) -> HistoryChange:
     """Return "recreated" or "rolled back" if the version number of a table did not increase; otherwise None.
 
-    Version numbers only increase, and start again in a recreated table. Commit times decide between the two results:
-    after a rollback, the commit time is not later. If a time is missing, a lower version counts as a rollback, and an
-    equal version as no change.
+    Version numbers only increase, and start again in a recreated table. If the current snapshot was committed after the
+    previous one, the result is "recreated", otherwise "rolled back". If a commit time is missing, a lower number means
+    "rolled back", and an equal number means None.
 
     Args:
         numbers: the version numbers of both snapshots.
@@ -270,7 +270,7 @@ class UnstreamableError(TableFormatError):
 
 @dataclass(frozen=True)
 class SortedFragments:
-    """The fragments of a snapshot as sorted rows, which can be read several times and are not all in memory."""
+    """The fragments of a snapshot as rows sorted by key. They can be read several times, and are not all in memory."""
 
     count: int
     """Number of fragments."""
@@ -295,7 +295,7 @@ class SnapshotStream:
     """The same fragments as sorted rows, if the format sorts them."""
 
     def read_all(self) -> Snapshot:
-        """Return the snapshot with all of its fragments in memory. Consume `fragments` unless `snapshot` is set."""
+        """Return the snapshot with all of its fragments in memory. This exhausts `fragments` if `snapshot` is None."""
         if self.snapshot is not None:
             return self.snapshot
         ordered = sorted(self.fragments, key=lambda fragment: (fragment.partition_key, fragment.id))

@@ -60,7 +60,10 @@ def distinct_text(row: ColumnStatistics) -> str:
 
 
 def short_facts(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return up to three short texts: distinct values, nulls, and the mean, share of trues or lengths by the type."""
+    """Return up to three short texts about a column: `50 distinct`, `1.2% null`, and one that depends on the type.
+
+    The last one is the mean, the share of true values, or the lengths.
+    """
     count = row.value_count + row.null_count
     nulls = f"{format_share(row.null_count, count)} null" if row.null_count else "no nulls"
     if row.nan_count:

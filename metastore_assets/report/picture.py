@@ -141,7 +141,7 @@ def _small_svg(columns: Sequence[ColumnPicture], bins: int) -> str:
 
 
 def _merge_bins(bins: Sequence[int], max_bins: int) -> list[int]:
-    """Add up equally many neighbouring bins each, so that at most `max_bins` are left."""
+    """Replace each group of neighbouring bins by its sum, so that at most `max_bins` are left."""
     width = -(-len(bins) // max_bins)
     sums = [0, *accumulate(bins)]
     return [sums[min(start + width, len(bins))] - sums[start] for start in range(0, len(bins), width)]

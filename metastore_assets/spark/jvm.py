@@ -95,7 +95,7 @@ def _failed_long_ago(archive: Path) -> bool:
 
 
 def _build(archive: Path) -> None:
-    """Build the archive: run a small session in a child process that records its classes, then move the file here.
+    """Build the class-data archive at a path, by a small session in a child process that records its classes.
 
     After a failure, for example on a busy machine, the archive is an empty file. It prevents attempts for one day.
     """

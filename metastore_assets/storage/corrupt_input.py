@@ -112,7 +112,7 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
 
 
 def unreadable_error(what: str, error: BaseException) -> TableFormatError:
-    """Create a TableFormatError that says what failed and why. If values are hidden, only the first part may be shown.
+    """Create a TableFormatError that says what failed and why. It has a second message for hidden values.
 
     Args:
         what: What failed, without values of rows.

@@ -186,7 +186,7 @@ def _stream_child(
 
     Args:
         function: Called once per task in the child.
-        tasks: The tasks. The child always has one more than threads, so that no thread waits for its next task.
+        tasks: The tasks. The child gets `threads + 1` of them at a time, so that no thread waits for its next task.
         threads: Number of tasks that the child runs at the same time.
         children: Registers the child, so that the stream can be closed.
 

@@ -202,9 +202,9 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return True if only the registered partitions of a Spark table belong to it, or if it is not partitioned.
+    """Return True if a Spark table is not partitioned, or if only its registered partitions belong to it.
 
-    Return False if all partition folders at its location belong to the table, registered or not.
+    False means that all partition folders at its location belong to it, registered or not.
     """
     count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"

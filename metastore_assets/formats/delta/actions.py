@@ -291,9 +291,10 @@ def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iter
 
 
 def _without_texts(rows: pa.StructArray) -> pa.StructArray:
-    """Replace each statistics text that begins with the row count by the count alone, so that less data is sent.
+    """Replace each statistics text that begins with the row count by the count alone.
 
-    The text becomes null, and the count is put in `stats_parsed.numRecords`.
+    The text becomes null, and the count is put in `stats_parsed.numRecords`. The child process that reads checkpoints
+    then sends less data to its parent.
     """
     columns = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     if "stats" not in columns or not pa.types.is_string(columns["stats"].type):

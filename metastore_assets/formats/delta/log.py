@@ -111,10 +111,9 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files to replay for a version, newest first, and the version that they build on.
+        """Return the JSON files to replay for a version, newest first, and the older version to which they are applied.
 
-        The files go back from `version` to `since`, to one of `checkpoints`, or to a version that no file covers. This
-        is the version returned.
+        The older version is `since`, one of `checkpoints`, or the newest version that is in no file.
         """
         names = []
         number = version

@@ -168,8 +168,8 @@ def _float(value: Any, column: StatisticsColumn) -> float | None:
 def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
     """Return a recorded bound of a decimal column, and whether it is exact.
 
-    A bound that the writer may have rounded is widened. The result is None for a value that is no number, or that is
-    one of `_ENDS_OF_INT64`.
+    A bound that the writer may have rounded is widened. The bound is None if the value is no number. It is also None
+    for the least and the greatest 64-bit integer, because a writer records them in place of numbers beyond them.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None, False

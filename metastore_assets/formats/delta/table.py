@@ -192,8 +192,9 @@ class DeltaFormat(TableFormat):
         """Return the bounds of a leaf column from the statistics in the log.
 
         Variants, and columns below lists and maps, have no bounds. Binary columns have null counts only. Partition
-        values are exact. Integers, dates, booleans, and decimals of up to 15 digits are exact in files that have tight
-        statistics and no deletion vector. Raises TableFormatError if the log no longer has the version.
+        values are exact. Other minima and maxima are exact for integers, dates, booleans, and decimals of up to 15
+        digits, in files that have tight statistics and no deletion vector. Otherwise they are bounds. Raises
+        TableFormatError if the log no longer has the version.
         """
         path = column_path(snapshot.schema, column)
         with _delta_errors(self._location):
@@ -312,7 +313,7 @@ class DeltaFormat(TableFormat):
 
 
 class _Partition(NamedTuple):
-    """A partition's key and values, in the forms that its files need."""
+    """One partition: its key, and its values as Arrow constants and as text."""
 
     key: str | None
     """The partition key; None if the configuration does not select the partition."""

@@ -52,7 +52,7 @@ class HeadCache:
         return self._cache.get(key, _decode)
 
     def put(self, head: VersionHead) -> None:
-        """Cache the head of a version in place of the heads that this object returned or stored before."""
+        """Cache the head of a version, and discard the other heads that were requested or cached with this object."""
         key = self._key(head.version)
         self._cache.discard(self._used_keys - {key})
         self._cache.put(key, _encode(head))

@@ -136,7 +136,7 @@ def check_integers(
 def _are_beyond(
     location: Location, columns: Sequence[tuple[DataFile, pa.Field]], cache: MetadataCache
 ) -> list[bool | None]:
-    """Return whether columns of files have integers beyond 2^53; None for a file that cannot be read."""
+    """Return for each column of a file whether it has integers beyond 2^53; None if the file cannot be read."""
     keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in columns]
     are_beyond = [cache.get(key, _decode_flag) for key in keys]
     new = [index for index, cached in enumerate(are_beyond) if cached is None]

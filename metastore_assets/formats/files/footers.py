@@ -113,7 +113,10 @@ class FooterReader:
         return IsolatedRunner(_REMOTE_THREADS)
 
     def _store(self, outcome: tuple[int | None, bytes] | Exception) -> Footer | FragmentError:
-        """Return the footer that a task has read, and cache its schema. Raises all errors except FragmentError."""
+        """Return the footer that a task has read, and cache its schema.
+
+        A FragmentError of the task is returned. Any other exception of the task is raised.
+        """
         if isinstance(outcome, FragmentError):
             return outcome
         if isinstance(outcome, Exception):

@@ -238,7 +238,8 @@ class TableFolder:
 def partition_columns(partitioning: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
     """Return the names of all partition columns.
 
-    Columns that the partitioning declares come first, then those of the deepest paths, outermost folder first.
+    Columns that the partitioning declares come first. The others have the order of their folders, outermost first; if
+    folders differ, the deepest paths decide.
 
     Args:
         partitioning: the partitioning of the table.

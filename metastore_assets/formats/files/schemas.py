@@ -40,7 +40,7 @@ FileContent = Any
 
 @dataclass(frozen=True, slots=True)
 class FileDescription:
-    """The facts that planning knows about one data file, or about several equal ones."""
+    """The facts that planning knows about one data file, besides its path, size and partition."""
 
     is_readable: bool
     row_count: int | None = None

@@ -31,8 +31,8 @@ from metastore_assets.storage.location import Location, StoredFile
 
 _THREADS = 16
 _MAX_GROUPS = 2
-"""Maximum number of file groups of one partition, in an object store, that are listed by their names, with two requests
-each. For more groups, all files of the partition are listed."""
+"""In an object store, the files of up to this number of file groups of a partition are listed by prefix, with two
+requests for each group. For more groups, all files of the partition are listed."""
 
 _LAST = "\U0010ffff"
 """Sorts behind every character of a file name."""
@@ -85,7 +85,9 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 
 
 def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
-    """Return the writes, besides those of `writes`, whose metadata are needed to plan the changes.
+    """Return the instants on the timeline whose metadata are needed to plan the changes, besides those in `writes`.
+
+    They are all completed writes, only those that replaced file groups (`replacecommit`), or none.
 
     Args:
         timeline: the timeline of the table.
@@ -137,7 +139,7 @@ class TouchedGroups:
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
-        """Add the metadata of further writes, without their files in other file groups."""
+        """Add the metadata of further writes. Of their files, only those in the touched file groups are added."""
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
             replaced = tuple(group for group in commit.replaced if group in self._groups)

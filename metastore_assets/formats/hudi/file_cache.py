@@ -48,7 +48,7 @@ class HudiFileCache:
         self._cache.put(self._key("commit", commit.instant.stored), value)
 
     def get_blocks(self, stored: StoredFile) -> list[LogBlock] | None:
-        """Return the cached blocks of a log file, whose headers lack the schema; None if they are not cached."""
+        """Return the cached blocks of a log file, without the schemas in their headers; None if they are not cached."""
         return self._cache.get(self._key("log", stored), _decode_blocks)
 
     def put_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
@@ -67,7 +67,7 @@ class HudiFileCache:
     def get_state(self, reference: SnapshotReference) -> StateRecord | None:
         """Return the record of a snapshot's state; None if it is not cached.
 
-        The record is then discarded, because the table's next version stores the record of another snapshot.
+        The table's next version does not store this record again: it stores that of its own snapshot.
         """
         key = self._state_key(reference)
         record = self._cache.get(key, self._decode_state)

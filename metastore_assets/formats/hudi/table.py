@@ -222,7 +222,7 @@ class HudiFormat(TableFormat):
         )
 
     def _load_timeline(self) -> Timeline:
-        """Return the timeline. Raises TableFormatError for a table that has no reader."""
+        """Return the timeline. Raises TableFormatError for a table that this package cannot read."""
         timeline = load_timeline(self._location)
         _check_features(timeline)
         return timeline

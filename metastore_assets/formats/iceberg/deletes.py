@@ -127,7 +127,7 @@ class DeleteIndex:
 
 
 def _applies(entry: FileEntry, sequence_number: int) -> bool:
-    """Return True if a delete file applies to the data files of its partition with a sequence number.
+    """Return True if a delete file applies to the data files of its partition that have a given sequence number.
 
     Equality deletes do not apply to data files of their own commit. Raises ValueError if the delete file has no
     sequence number.

@@ -179,9 +179,10 @@ def _type_nodes(type_: Any) -> _Tree:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return True if the path of ids that a name mapping gives to a field exists in a schema.
+    """Return True if the path of ids that a name mapping gives to a field is one of the field's paths in the schemas.
 
-    The paths of dropped fields always match (`field_paths` is None). None in the mapping matches every id.
+    If no schema has the field (`field_paths` is None), the result is True. A None in `mapped`, for a parent without an
+    id, matches every id.
     """
     return field_paths is None or any(
         len(field_path) == len(mapped)

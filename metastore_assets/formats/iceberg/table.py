@@ -129,9 +129,9 @@ class IcebergFormat(TableFormat):
         return SnapshotStream(metadata, fragments())
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the changes since the state that was planned last. See `plan_changes`.
+        """Return the changes since `since`, or a NoDiff if this is not the state that was planned last.
 
-        The cached record of that state shows that the two states differ only in their files.
+        The cached record of that state must show that the two states differ only in their files. See `plan_changes`.
         """
         with self._iceberg_errors():
             try:

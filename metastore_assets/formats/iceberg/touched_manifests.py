@@ -80,7 +80,11 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return True if sequence numbers allow that deletes apply: a delete's number is not less than the data file's."""
+    """Return True if, by sequence numbers, a delete file may apply to a data file.
+
+    The number of the delete file must not be less than that of the data file. `range_` has the numbers of delete files
+    if `manifest` lists data files, and the numbers of data files if it lists delete files. None means no files.
+    """
     if range_ is None:
         return False
     if manifest.content == DATA:

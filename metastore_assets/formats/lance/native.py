@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BaseFile:
-    """A file of a fragment, relative to the folder of the version's branch or to another folder."""
+    """A file of a fragment. Its path is relative to the folder of the version's branch, or to another folder."""
 
     base: tuple[str, bool] | None
     """The recorded other folder, and whether it is the folder of a Lance table; None for the folder of the branch."""
@@ -133,7 +133,8 @@ def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> F
 
     Args:
         fragment: pylance's fragment.
-        bases: recorded folder of each base, and whether it is the folder of a table, by number.
+        bases: the other folders that the manifest refers to, by their numbers: each as recorded, and whether it is the
+            folder of a Lance table.
 
     Raises:
         UnsupportedError: the fragment has overlay files, which replace values of data files.

@@ -118,9 +118,10 @@ def read_avro_records(
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
-    """Read the header from the start of a stream, which is then at the first block.
+    """Read the header at the start of a stream. Afterwards, the stream is at the first block.
 
-    Raises ArrowInvalid, UnsupportedError, LimitError, or for corrupt bytes an error that `_decoder_errors` converts.
+    Raises ArrowInvalid, UnsupportedError or LimitError. Corrupt bytes may raise other errors, which `_decoder_errors`
+    converts.
     """
     if stream.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")

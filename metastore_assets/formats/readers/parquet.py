@@ -126,9 +126,9 @@ class ParquetColumns:
         self._source.close()
 
     def _read_empty(self, field: pa.Field) -> Iterator[pa.Array]:
-        """Yield the values of a column without leaf columns: structs without fields that cannot be null.
+        """Yield the values of a column without leaf columns, if its values are structs without fields and never null.
 
-        Raises UnsupportedError for other such columns, unless the file has no rows.
+        For any other column without leaf columns, raise UnsupportedError, unless the file has no rows.
         """
         if pa.types.is_struct(field.type) and not field.type.num_fields and not field.nullable:
             for start in range(0, self.row_count, CHUNK_ROWS):

@@ -246,7 +246,7 @@ def _read_column_history(lookup: Table) -> tuple[list[dict[str, Any]], str | Non
 
 
 def _merge_neighbours(counts: Sequence[int]) -> list[int]:
-    """Add up equally many neighbouring counts each, so that at most `_BARS` sums are left."""
+    """Replace each group of neighbouring counts by its sum, so that at most `_BARS` sums are left."""
     step = max(1, -(-len(counts) // _BARS))
     return [sum(counts[start : start + step]) for start in range(0, len(counts), step)]
 
