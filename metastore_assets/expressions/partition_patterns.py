@@ -143,7 +143,7 @@ def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, 
         columns: The table's partition columns.
 
     Returns:
-        An empty list if the text does not begin with a column and `=`.
+        The pairs; an empty list if the text does not begin with a column and `=`.
     """
     names = {form: name for name in columns for form in (encode_partition_key([(name, "")])[:-1], name)}
     alternatives = "|".join(re.escape(form) for form in sorted(names, key=len, reverse=True))

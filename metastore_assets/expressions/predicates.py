@@ -581,8 +581,8 @@ def _join(kind: type[And | Or], children: Sequence[Predicate], neutral: Constant
     Args:
         kind: `And` or `Or`.
         children: The predicates to join.
-        neutral: The constant that changes nothing (true for `And`). It is the result for no predicates. If the other
-            constant is a child, it is the result.
+        neutral: The constant that changes nothing: true for `And`, false for `Or`. It is the result without children.
+            If the opposite constant is a child, the opposite constant is the result.
     """
     distinct: dict[Predicate, None] = {}
     for child in children:

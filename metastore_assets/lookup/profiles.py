@@ -509,7 +509,7 @@ def _null_column(
         leaf: The column.
         rows: The number of rows.
         table_row: The statistics of the column in the whole table. They show the policy of the column.
-        decision: The decision of the policy `auto`; None if there is none.
+        decision: The recorded decision about an `auto` or `repeated` column; None if there is none.
     """
     # Both import the configuration models, which most lookups do not need.
     from metastore_assets.config import ResolvedPolicy

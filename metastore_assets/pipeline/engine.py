@@ -60,8 +60,8 @@ class Engine:
         Args:
             start: Returns the Spark session, and starts it at the first call. If None, all files of tables are read in
                 child processes, and work that needs Spark raises MetastoreError.
-            kind: Whether few and small files of tables are also read on Spark (`spark`), or in a child process
-                (`auto`).
+            kind: `spark` reads all files of tables on Spark. `auto` reads them in a child process if they are few and
+                small.
         """
         self._start = start
         self._kind = kind

@@ -143,7 +143,8 @@ class Dataset:
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
         """Return the keys that may have more than `limit` rows, sorted. Only footers are read.
 
-        Row groups with a single key are counted: a key is returned if its row groups have more than `limit / 2` rows.
+        A row group counts for a key only if it has no other key. A key is returned if the row groups that count for it
+        have more than `limit / 2` rows.
         """
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]

@@ -144,7 +144,7 @@ def write_segment(
         kind: The kind of the segment.
         merged: (rows, tombstones) of successive ranges of keys.
         row_count: The expected number of rows. It determines the size of row groups.
-        file_rows: A file is closed once it has this many keys. None means the number of the kind.
+        file_rows: A file is closed once it has this many keys. None for `kind.file_rows`.
     """
     file_rows = file_rows or kind.file_rows
     ranges = (piece for rows, removed in merged for piece in split_range(rows, removed, min(_PIECE_ROWS, file_rows)))

@@ -192,8 +192,8 @@ def compact_changes(
         columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
         counted: The reference counts of the version before; None if there is none.
-        windows: For some groups of nodes, prefixes of the keys of the nodes that may be compacted now. All nodes of
-            other groups may be.
+        windows: {key of a group of nodes: prefixes of the keys of the nodes that may be compacted now}. In groups that
+            are missing here, all nodes may be compacted.
 
     Returns:
         The changes. Entries of copied profiles have new files.
@@ -239,8 +239,8 @@ def plan_compaction(
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
         counted: The reference counts of the version before; None if there is none.
-        windows: For some groups of nodes, prefixes of the keys of the nodes that may be compacted now. All nodes of
-            other groups may be.
+        windows: {key of a group of nodes: prefixes of the keys of the nodes that may be compacted now}. In groups that
+            are missing here, all nodes may be compacted.
     """
     limits = DEFAULT_LIMITS
     counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), counted)
@@ -392,7 +392,8 @@ def _copy_tasks(
 
     Args:
         folder: The folder of the new files.
-        shared: The entries of used profiles in shared files: for each group in it, all such entries of the group.
+        shared: The entries of used profiles in shared files: all such entries of a group, or only those of its nodes in
+            a window (see `table_node_window`).
         used_sections: Number of used profiles in each of these files, by path.
         limits: The limits that decide which files are compacted.
     """
