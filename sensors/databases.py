@@ -36,7 +36,7 @@ def database_sensors(
 
     Args:
         configuration: The configuration.
-        translator: The translator, whose prefix is that of the sensors' names.
+        translator: The translator. The names of the sensors begin with its prefix.
         status: The status of all sensors; None for the configured ones.
     """
     config = configuration.unresolved()

@@ -82,7 +82,7 @@ class SharedTableConfig(ConfigModel):
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
     path_mapping: dict[str, str] = Field(default_factory=dict)
-    """For tables whose files were moved: by prefix of a location in the table's metadata, its current replacement. Of
+    """For tables whose files were moved: the current prefix of locations, by the prefix in the table's metadata. Of
     several matching prefixes the longest is replaced."""
     allow: tuple[str, ...] = ()
     """Prefixes of locations outside of the table's store to which its metadata may refer."""
@@ -235,8 +235,9 @@ class TableConfig(SharedTableConfig):
     """The snapshot: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time in ISO
     8601, which selects the newest snapshot committed up to then. Default: the newest."""
     partitions: str | dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Patterns by partition column (`2024-*`), one of which a value must match; or a condition on partition columns
-    (`day >= current_date - 90`). Other partitions are ignored, and their folders are not listed."""
+    """The selected partitions: by partition column, patterns (`2024-*`) of which the value must match one; or a
+    condition on partition columns (`day >= current_date - 90`). Other partitions are ignored, and their folders are not
+    listed."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the format, which the format validates. For plain files: `template` (`{year:int}/{month}`) and
     `kind` (of files without a telling extension); for CSV files also `header`, `delimiter`, `quote`, `escape`,

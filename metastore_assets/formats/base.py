@@ -97,8 +97,8 @@ class ArrowFile:
     ignores_case: bool = False
     """Whether the format matches column names without regard to case. Arrow matches them exactly."""
     constant_ids: frozenset[str] | None = None
-    """For a format that matches columns by Parquet field id: the ids of columns that are constant in the partition, and
-    that the file must store for Arrow. None for a format that matches columns by name."""
+    """For a format that matches columns by Parquet field id: the ids of the columns that are constant in the partition.
+    Arrow can read the file only if it stores them. None for a format that matches columns by name."""
 
 
 @runtime_checkable

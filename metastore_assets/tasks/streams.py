@@ -111,7 +111,7 @@ def stream_parallel(
 
 @dataclass(frozen=True)
 class _Message:
-    """A message of a thread to the caller: an item, or its last message, which has an error if the thread failed."""
+    """A message from a thread to the caller: an item, or the end of the thread, with an error if it failed."""
 
     item: Any = None
     is_last: bool = True

@@ -67,7 +67,7 @@ class CommitTimes:
         return recorded
 
     def log(self) -> Log | None:
-        """List the log from the cached newest version on.
+        """List the log, beginning at the newest of the cached versions.
 
         The result is None if no version is cached. It is also None if the commit file of that version was replaced or
         removed, because the table may have been recreated.

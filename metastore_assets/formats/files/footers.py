@@ -145,7 +145,7 @@ class FooterReader:
 
 @dataclass
 class _Block:
-    """Consecutive files whose footers have one key in the metadata cache."""
+    """Consecutive files, whose footers are together one value in the metadata cache."""
 
     key: bytes
     cached: Mapping[str, Footer]

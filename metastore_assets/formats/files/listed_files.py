@@ -51,7 +51,7 @@ class ListedFiles:
         self._files.add(file)
 
     def first_paths(self, is_data: Callable[[str], bool]) -> list[str]:
-        """Return the least path of a data file in each folder that directly contains data files, ordered by path.
+        """Return the first data file, by path, of each folder that directly contains data files, in ascending order.
 
         Args:
             is_data: returns whether the empty file at a path is a data file. A file with content always is.

@@ -61,8 +61,8 @@ class PartitionConstants:
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
         """Prepare the values.
 
-        Raises TableFormatError if columns are dropped, and one of several partition columns is a date that takes an
-        unknown number of folders.
+        Raises TableFormatError if values are needed and paths cannot be split into values. This is so if there are
+        several partition columns, and one is a date in an unknown number of folders.
 
         Args:
             location: the table's folder.

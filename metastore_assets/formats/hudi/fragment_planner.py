@@ -77,8 +77,8 @@ class HudiFragmentPlanner:
         """Return the fragments of file slices by file group.
 
         Args:
-            slices: the file slices. A slice without a base file has no fragment if its log files apply to no rows of
-                the state.
+            slices: the file slices. A slice without a base file has no fragment if none of its log files has changes
+                that belong to the state.
             meta_columns: whether the columns that Hudi adds are requested.
         """
         fragments = {}

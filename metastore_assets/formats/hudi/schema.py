@@ -101,7 +101,8 @@ def table_schema(
 def schema_commit(commits: Iterable[Commit]) -> Commit | None:
     """Return the commit that defines the schema of a state; None if no commit records a schema.
 
-    It is the newest commit with a schema that added or changed rows, else the newest one that only rewrote rows.
+    Of the commits that record a schema, it is the newest one that added or changed rows. If all of them only rewrote
+    rows, it is the newest one.
     """
     with_schema = [commit for commit in commits if commit.schema]
     return max(with_schema, key=lambda commit: (not commit.is_rewrite, commit.instant.requested), default=None)

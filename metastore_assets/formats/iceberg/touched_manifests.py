@@ -101,7 +101,10 @@ None if the field may have any value.
 
 
 def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBounds]:
-    """Return the bounds of each partition field of a manifest with a spec id, comparable with stored values."""
+    """Return the bounds of each partition field of a manifest, as values that compare with stored partition values.
+
+    The manifest must have a spec id.
+    """
     assert manifest.spec_id is not None
     spec = partitions.specs.get(manifest.spec_id, ())
     if manifest.partitions is None or len(manifest.partitions) != len(spec):
