@@ -157,8 +157,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What collecting leaves, a million objects that all stay, the garbage collector never walks; and then it walks
-    what tests leave less often."""
+    """Freeze what collection allocated (a million permanent objects), and run the garbage collector less often
+    afterwards.
+    """
     gc.disable()
     try:
         return (yield)
@@ -169,15 +170,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    """What is not walked at the end either is not ended: libraries would print what they miss."""
+    """Skip the garbage collection at exit: destructors of some libraries would print errors."""
     gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What tests write need not survive a power cut: Dagster's databases would wait for each of their events.
+    """Turn off disk syncs of Dagster's SQLite databases in this process: tests need not survive a power cut.
 
-    Processes that tests start wait for it as they do for users.
+    Processes that tests start sync as they do for users.
     """
 
     def without_waiting(connection: Any, record: object) -> None:
@@ -195,7 +196,9 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _migrations_are_read_once() -> Iterator[None]:
-    """Dagster has each of its databases, and one of them is made for each run, load a hundred modules of migrations."""
+    """Cache Alembic's migration scripts: Dagster loads a hundred modules for each of its databases, one of which is
+    created for each run.
+    """
     if "alembic.script" not in sys.modules:
         yield
         return

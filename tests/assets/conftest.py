@@ -19,6 +19,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 @pytest.fixture
 def instance() -> Iterator[DagsterInstance]:
-    """One in memory, for definitions that are asked about and runs in this process."""
+    """An in-memory Dagster instance, for loading definitions and for runs in this process."""
     with DagsterInstance.ephemeral() as created:
         yield created

@@ -50,7 +50,7 @@ ReportedEvents = set[tuple[str, str | None]]
 
 
 def rows(day: int, count: int, seed: int = 0) -> pa.Table:
-    """Sales of one day: a key, a few repeated values, amounts with a long tail, times around noon, notes."""
+    """Return sales of one day: a key, repeated values, long-tailed amounts, times around noon, notes."""
     draw = random.Random(f"{day} {seed}")
     start = datetime(2024, 1, day, tzinfo=UTC)
     return pa.table(
@@ -71,7 +71,7 @@ def key_of(day: int) -> str:
 
 
 def kind_of(key: AssetKey) -> str:
-    """The kind of an asset of a table, by its key without a prefix: its last part begins with the table's name."""
+    """Return the kind of a table's asset from the last part of its key, which is the table's name and the kind."""
     table, name = key.path
     return name.removeprefix(f"{table}_")
 
@@ -88,27 +88,27 @@ class Lab:
         return self.folder / "metastore.yaml"
 
     def names(self, table: str) -> TableNames:
-        """What Dagster calls everything of a table."""
+        """Return the Dagster names (keys, job, sensor) that belong to a table."""
         return names_of(load_config(self.config_file).table(table), MetastoreTranslator())
 
     def append(self, *days: int, count: int = 200, seed: int = 0) -> None:
-        """One commit to `sales`, with rows for each of the days."""
+        """Append rows of each of the days to `sales`, in one commit."""
         table = pa.concat_tables([rows(day, count, seed) for day in days])
         write_deltalake(str(self.folder / "sales"), table, mode="append", partition_by=["day"])
 
     def delete(self, predicate: str) -> None:
-        """One commit to `sales` that removes rows."""
+        """Delete rows from `sales`, in one commit."""
         DeltaTable(str(self.folder / "sales")).delete(predicate)
 
     def write_file(self, day: int, count: int = 200, seed: int = 0) -> Path:
-        """One more file of `visits-eu`."""
+        """Write one more file of `visits-eu`."""
         path = self.folder / "visits" / key_of(day) / f"{seed}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows(day, count, seed).drop_columns(["day"]), path)
         return path
 
     def definitions(self) -> Definitions:
-        """What a code server would load."""
+        """Return the definitions that a code server would load."""
         with patch.dict(os.environ, {CONFIG_VARIABLE: str(self.config_file)}):
             found: Definitions = runpy.run_module("metastore_assets.definitions")["defs"]
         return found
@@ -119,25 +119,25 @@ class Lab:
         return self.evaluate(self.definitions().resolve_sensor_def(name), cursor)
 
     def evaluate(self, sensor: SensorDefinition, cursor: str | None = None) -> SensorExecutionData:
-        """One tick of a sensor."""
+        """Evaluate one tick of a sensor."""
         with build_sensor_context(self.instance, cursor, sensor_name=sensor.name) as context:
             return sensor.evaluate_tick(context)
 
     def run(self, table: str, request: RunRequest, raise_on_error: bool = True) -> ExecuteInProcessResult:
-        """Execute what a sensor asked for."""
+        """Execute the run that a sensor requested."""
         job = self.definitions().resolve_job_def(f"{table.replace('-', '_')}_refresh")
         tags = {**request.tags, "dagster/run_key": request.run_key or ""}
         return job.execute_in_process(instance=self.instance, tags=tags, raise_on_error=raise_on_error)
 
     def refresh(self, table: str) -> ExecuteInProcessResult:
-        """One tick that asks for a run, and the run."""
+        """Evaluate one tick, which must request a run, and execute that run."""
         (request,) = self.tick(table).run_requests or []
         return self.run(table, request)
 
     def by_hand(
         self, table: str, *assets: str, first: str | None = None, last: str | None = None
     ) -> ExecuteInProcessResult:
-        """Materialize from the UI: some of the table's assets, of a range of partitions or a single one."""
+        """Materialize assets of a table, for a range of partitions or a single one, as from the UI."""
         keys = {AssetKey([table, f"{table}_{asset}"]) for asset in assets}
         job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)
         tags = {
@@ -147,12 +147,12 @@ class Lab:
         return job.execute_in_process(instance=self.instance, tags={k: v for k, v in tags.items() if v})
 
     def events(self, run: str) -> list[AssetMaterialization]:
-        """The materializations of a run, in order."""
+        """Return the materializations of a run, in order."""
         events = [entry.dagster_event for entry in self.instance.all_logs(run) if entry.dagster_event]
         return [event.step_materialization_data.materialization for event in events if event.is_step_materialization]
 
     def reported_events(self, result: ExecuteInProcessResult) -> ReportedEvents:
-        """Kind of asset and partition of each materialization of a run; none of them twice."""
+        """Return the kind of asset and the partition of each materialization of a run; fail if one occurs twice."""
         pairs = [(kind_of(event.asset_key), event.partition) for event in self.events(result.run_id)]
         assert len(pairs) == len(set(pairs))
         return set(pairs)
@@ -165,7 +165,7 @@ class Lab:
 
 @contextmanager
 def lab_in(folder: Path, settings: Mapping[str, Any] = SETTINGS) -> Iterator["Lab"]:
-    """A lab with three days in each table and a Dagster instance of its own."""
+    """Return a lab with three days in each table and a new Dagster instance."""
     (folder / "home").mkdir()
     (folder / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
     with DagsterInstance.local_temp(str(folder / "home"), overrides=settings) as instance:
@@ -177,6 +177,6 @@ def lab_in(folder: Path, settings: Mapping[str, Any] = SETTINGS) -> Iterator["La
 
 
 def all_of(*days: int, table: bool = True) -> ReportedEvents:
-    """What a run tells when these days changed."""
+    """Return the events (kind of asset, partition) that a run must report after these days changed."""
     partitions: ReportedEvents = {("partitions", key_of(day)) for day in days}
     return partitions | ({(kind, None) for kind in KINDS} if table else set())

@@ -1,4 +1,4 @@
-"""A backfill of scattered partitions, launched and driven as the daemon of Dagster does it: its runs are one work."""
+"""A backfill of scattered partitions, run as Dagster's daemon does, is executed as one piece of work."""
 
 import logging
 import sys
@@ -25,10 +25,10 @@ from tests.assets.test_runs import stale
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.usefixtures("spark"),
-    # Dagster warns of what it does itself when it starts an in-process workspace.
+    # Dagster warns about its own call when it starts an in-process workspace.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:dagster"),
     pytest.mark.filterwarnings("ignore:.*AssetSelection.sources:DeprecationWarning"),
-    # The lab loads the definitions anew, although the workspace has imported them.
+    # The lab reloads the definitions, although the workspace has imported them.
     pytest.mark.filterwarnings("ignore:.*found in sys.modules after import:RuntimeWarning"),
 ]
 
@@ -42,7 +42,9 @@ def workspace(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkspacePr
     monkeypatch.setenv(CONFIG_VARIABLE, str(lab.config_file))
     lab.append(4, 5, 6)
     lab.refresh("sales")
-    monkeypatch.delitem(sys.modules, DEFINITIONS, raising=False)  # Of another test, with its configuration.
+    monkeypatch.delitem(
+        sys.modules, DEFINITIONS, raising=False
+    )  # Left by another test, with that test's configuration.
     origin = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name=DEFINITIONS))
     with WorkspaceProcessContext(lab.instance, InProcessWorkspaceLoadTarget(origin)) as context:
         yield context
@@ -50,7 +52,7 @@ def workspace(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkspacePr
 
 
 def launch(lab: Lab, workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> str:
-    """What the button in the UI does with these days chosen."""
+    """Launch a backfill of the days, as the button in the UI does."""
     backfill = PartitionBackfill.from_asset_partitions(
         backfill_id=f"fill{time.monotonic_ns()}",
         asset_graph=workspace.create_request_context().asset_graph,
@@ -69,7 +71,7 @@ def launch(lab: Lab, workspace: WorkspaceProcessContext, days: Sequence[int], as
 
 
 def iterate(lab: Lab, workspace: WorkspaceProcessContext, backfill: str) -> BulkActionStatus:
-    """Let the daemons look after the backfill and its runs until it is done; what Dagster says of it in the end."""
+    """Run the daemons' iterations until the backfill and its runs have ended; return the final backfill."""
     for _ in range(12):
         assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
         assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
@@ -91,7 +93,7 @@ def events_of_run(lab: Lab, run: DagsterRun) -> ReportedEvents:
 def test_scattered_partitions_are_read_once_and_reported_by_their_runs(
     lab: Lab, workspace: WorkspaceProcessContext
 ) -> None:
-    """Days 1, 3, 4 and 6 are three stretches, so three runs: one version, of which each tells its own partitions."""
+    """Days 1, 3, 4 and 6 are three ranges, so three runs: they publish one version, and each reports its partitions."""
     before = lab.latest("sales").number
     backfill = launch(lab, workspace, [1, 3, 4, 6], [PARTITIONS])
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
@@ -121,7 +123,7 @@ def test_scattered_partitions_are_read_once_and_reported_by_their_runs(
 
 @pytest.mark.long
 def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """The table's assets lie below. The last run tells of them too, and Dagster asks for no run of their own."""
+    """The last run also reports the table's assets, which are downstream, so Dagster requests no run for them."""
     before = lab.latest("sales").number
     assets = [PARTITIONS, *(AssetKey(["sales", f"sales_{kind}"]) for kind in KINDS)]
     backfill = launch(lab, workspace, [2, 5], assets)
@@ -134,7 +136,7 @@ def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProc
 
 
 def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """The others of the backfill are done, and Dagster can still read the ranges of the runs that are to come."""
+    """The other partitions of the backfill succeed, and Dagster can still read the ranges of the later runs."""
     lab.delete("day = '2024-01-03'")
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
     assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_FAILED
@@ -150,7 +152,7 @@ def test_removed_partitions_fail_only_their_run(lab: Lab, workspace: WorkspacePr
 def test_a_run_beside_an_older_run_reads_only_its_partitions(
     lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path
 ) -> None:
-    """Where nothing limits runs, they start together: the oldest of those at work is the first."""
+    """Without a limit on concurrent runs they start together; the oldest active run does the common work."""
     backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
     older, newer = (
         create_run_for_test(lab.instance, status=DagsterRunStatus.STARTED, tags={"dagster/backfill": backfill})
@@ -167,9 +169,11 @@ def test_a_run_beside_an_older_run_reads_only_its_partitions(
 
 
 def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:
-    """By the settings that are shipped, however the runs were launched: the others wait, and go on when the one at work
-    ends, or is found to be dead. Dagster sets a pool's limit when it sees the pool for the first time, and heeds it
-    from then on."""
+    """Under the shipped settings, other runs wait, however they were launched. They continue when the active run ends
+    or is found dead.
+
+    Dagster sets a pool's limit when it first sees the pool, and applies it from then on.
+    """
     iterate(lab, workspace, launch(lab, workspace, [6], [PARTITIONS]))
     backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
     assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))

@@ -1,4 +1,4 @@
-"""What a person sees: Dagster's webserver and daemon as processes, and a headless Chromium that looks at the pages."""
+"""Dagster's UI shows our assets, checks and pictures: real webserver and daemon processes, and a headless Chromium."""
 
 import os
 import re
@@ -42,7 +42,7 @@ INSTANCE = "telemetry: {enabled: false}\nnux: {enabled: false}\nrun_monitoring: 
 
 
 def wait_for(what: str, seconds: float, result: Callable[[], bool]) -> None:
-    """Until `found` says so; fails after so many seconds."""
+    """Wait until `result` returns true; fail after so many seconds."""
     end = time.monotonic() + seconds
     while not result():
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
@@ -51,7 +51,7 @@ def wait_for(what: str, seconds: float, result: Callable[[], bool]) -> None:
 
 @contextmanager
 def process(folder: Path, program: str, *arguments: str) -> Iterator[None]:
-    """A program of the environment, its children included, for as long as the block lasts."""
+    """Run a program of the environment during the block, then end it and its children."""
     environment = {
         **os.environ,
         "METASTORE_CONFIG": str(folder / "metastore.yaml"),
@@ -83,7 +83,7 @@ def answers(url: str) -> bool:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """A lab whose instance other processes can use."""
+    """A lab with an instance that other processes can use."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
     (tmp_path / "metastore.yaml").write_text(CONFIG.replace("uri: ./sales,", CHECKS), encoding="utf-8")
@@ -97,7 +97,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def page() -> Iterator[Any]:
-    """A page of a headless Chromium: the system's, else the one that Playwright installs."""
+    """A page of a headless Chromium: the system's, or else the one that Playwright installs."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -115,8 +115,8 @@ def reported_version(lab: Lab, table: str) -> int:
     return int(str(materialization.metadata["version"].value)) if materialization else 0
 
 
-def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
-    """The page says how many rows there are; a small picture is there without a click, and the whole with one."""
+def assert_page_shows(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
+    """Assert that the page shows the row count, a thumbnail without a click, and the full picture after a click."""
     folder = Path(os.environ.get(SCREENSHOTS) or lab.folder)
     page.goto(url)
     page.get_by_text("Show Markdown").first.wait_for(timeout=60_000)
@@ -135,8 +135,8 @@ def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
     assert image.evaluate("image => image.getBoundingClientRect().width") > 600
 
 
-def look_at_checks(page: Any, lab: Lab, url: str) -> None:
-    """What was found of one that failed, and of one that is not known, beside those that passed."""
+def assert_checks_are_shown(page: Any, lab: Lab, url: str) -> None:
+    """Assert that the page shows why one check failed and one is unknown, beside the passed ones."""
     for name, said in (
         ("shop_accepted_values", "5 distinct values, and 3 are accepted"),
         ("note_unique", "unknown: about"),
@@ -147,18 +147,19 @@ def look_at_checks(page: Any, lab: Lab, url: str) -> None:
         page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / f"check-{name}.png")
 
 
-def look_at_graph(page: Any, lab: Lab, url: str) -> None:
-    """A table's assets hang below its source: the partitions, and below these what is reduced from them."""
+def assert_graph_is_shown(page: Any, lab: Lab, url: str) -> None:
+    """Assert that the graph shows partition assets below the source, and table assets below the partitions."""
     page.goto(f"{url}/sales_partitions?view=lineage&lineageScope=neighbors")
     for kind in ("source", "partitions", "statistics", "frequencies", "histograms"):
         page.get_by_text(f"sales_{kind}", exact=True).first.wait_for(timeout=60_000)
-    page.wait_for_timeout(1_000)  # The graph is laid out, and then moves to its middle.
+    page.wait_for_timeout(1_000)  # The graph is laid out first, and then scrolls to its centre.
     page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / "graph.png")
 
 
 def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
-    """Sensors see the tables without being switched on; the pages of a partition and of the table show its rows and
-    its picture; and a daemon that was stopped goes on where it was."""
+    """Sensors run without being switched on, the pages of a partition and the table show rows and picture, and a daemon
+    that was stopped continues.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with ExitStack() as stack:
@@ -172,10 +173,10 @@ def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
         wait_for("the webserver", 60, lambda: answers(f"http://127.0.0.1:{port}/server_info"))
         assets = f"http://127.0.0.1:{port}/assets/sales"
         partition = f"{assets}/sales_partitions?view=partitions&partition={key_of(2)}"
-        look(page, lab, partition, "partition", "2000")
-        look(page, lab, f"{assets}/sales_statistics", "table", "6000")
-        look_at_checks(page, lab, f"{assets}/sales_statistics")
-        look_at_graph(page, lab, assets)
+        assert_page_shows(page, lab, partition, "partition", "2000")
+        assert_page_shows(page, lab, f"{assets}/sales_statistics", "table", "6000")
+        assert_checks_are_shown(page, lab, f"{assets}/sales_statistics")
+        assert_graph_is_shown(page, lab, assets)
 
         lab.append(2, 5, seed=1, count=500)
         runs = lab.instance.get_runs_count()
@@ -183,4 +184,4 @@ def test_pages_show_assets_checks_and_pictures(lab: Lab, page: Any) -> None:
             wait_for("the second version of sales", 300, lambda: reported_version(lab, "sales") == 2)
             wait_for("the run's end", 200, lambda: all(run.is_finished for run in lab.instance.get_runs()))
         assert lab.instance.get_runs_count() == runs + 1
-        look(page, lab, partition, "partition-again", "2500")
+        assert_page_shows(page, lab, partition, "partition-again", "2500")

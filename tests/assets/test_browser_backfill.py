@@ -1,4 +1,4 @@
-"""What a person sees of a backfill of scattered partitions, launched as the button in Dagster's UI does it."""
+"""Dagster's UI shows a backfill of scattered partitions that was launched as by its button."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LAUNCH = """mutation Launch($given: LaunchBackfillParams!) {
 
 
 def launch(url: str, given: Mapping[str, Any]) -> str:
-    """The id of a backfill that the webserver launched."""
+    """Launch a backfill through the webserver; return its id."""
     body = json.dumps({"query": _LAUNCH, "variables": {"given": given}}).encode()
     request = Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
     with urlopen(request, timeout=60) as response:
@@ -42,10 +42,12 @@ def launch(url: str, given: Mapping[str, Any]) -> str:
     return str(result["backfillId"])
 
 
-def test_a_backfill_of_scattered_partitions(lab: Lab, page: Any) -> None:
-    """Three stretches are three runs, one version, and on its page all partitions that were chosen are completed."""
+def test_a_backfill_of_scattered_partitions_is_shown_as_completed(lab: Lab, page: Any) -> None:
+    """Three ranges of partitions are three runs and one version; the page then shows all chosen partitions as
+    completed.
+    """
     lab.config_file.write_text(CONFIG.replace("tables:", "engine: auto\ntables:"), encoding="utf-8")
-    # One run of the table at a time: of several, each might read what another is reading.
+    # One run of the table at a time: concurrent runs might read the same partitions twice.
     shipped = (REPOSITORY / "dagster.yaml").read_text(encoding="utf-8")
     (lab.folder / "home" / "dagster.yaml").write_text(INSTANCE + shipped, encoding="utf-8")
     lab.append(4, 5, 6, 7, count=2000)

@@ -1,4 +1,4 @@
-"""What a browser fetches when it shows a table whose names and values are Markdown that names somebody's server."""
+"""A browser fetches nothing from a foreign server that a table's names and values reference in Markdown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ tables:
 
 @contextmanager
 def listening() -> Iterator[tuple[int, list[str]]]:
-    """A server that answers everything, and the paths that it was asked for."""
+    """Run a server that answers every request; yield its port and the list of requested paths."""
     paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -53,7 +53,7 @@ def listening() -> Iterator[tuple[int, list[str]]]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing on standard error."""
+            """Write nothing to standard error."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -64,7 +64,7 @@ def listening() -> Iterator[tuple[int, list[str]]]:
 
 
 def hostile(port: int) -> list[str]:
-    """Values that would have a page fetch something, or link to it."""
+    """Return texts that a page could render as an image or a link to the server."""
     address = f"http://127.0.0.1:{port}"
     return [
         f"![p]({address}/value.png)",
@@ -83,9 +83,9 @@ def served() -> Iterator[tuple[int, list[str]]]:
 
 @pytest.fixture
 def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
-    """A lab with a CSV table that names the server, of which a run has reported, and an asset that writes it.
+    """A lab with a CSV table that names the server, a run that has reported it, and an asset that writes it.
 
-    Made before the page: a run has an event loop, and so does Playwright.
+    Created before `page`: the run and Playwright each need an event loop.
     """
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
@@ -109,8 +109,10 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
 
 
 def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, list[str]], page: Any) -> None:
-    """Neither the statistics' page with its columns and checks, nor the dialog of the picture, nor the page of an asset
-    that writes the table; a picture that a project puts into its own metadata is fetched, so the browser could."""
+    """Checked on the statistics page, the picture's dialog and the page of the writing asset.
+
+    A picture in a project's own metadata is fetched: this shows that the browser could fetch.
+    """
     port, fetched = served
     with socket.create_server(("127.0.0.1", 0)) as server:
         webserver = server.getsockname()[1]

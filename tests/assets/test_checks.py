@@ -1,4 +1,4 @@
-"""Checks of the configuration as Dagster's: what it knows of them, and what a run tells of a version."""
+"""Configured checks are Dagster asset checks: their specs, and the results that a run reports for a version."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def evaluations(result: ExecuteInProcessResult) -> dict[str, AssetCheckEvaluatio
 
 
 def run(lab: Lab) -> ExecuteInProcessResult:
-    """A run that ends well or not."""
+    """Execute a run, which may fail."""
     (request,) = lab.tick("sales").run_requests or []
     return lab.run("sales", request, raise_on_error=False)
 
@@ -59,7 +59,9 @@ def checked(lab: Lab) -> Lab:
 
 
 def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
-    """Unknown is a warning that says so; a check that does not fit the table fails and says why; others are made."""
+    """An unknown result is a warning; a check that does not fit the table fails with the reason; other checks are
+    evaluated.
+    """
     first = evaluations(run(checked))
     assert {name: (own.passed, own.severity.value) for name, own in first.items()} == {
         "complete": (True, "ERROR"),
@@ -105,13 +107,13 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     assert "added" in str(changes["value counts"]["change"])
     assert changes["version"]["before"] == str(first_version.number)
     assert reported_row_counts["rows_changed"].value == 20
-    # The version is there and has been told: there is no use in another run.
+    # The version is published and reported: another run would change nothing.
     assert not checked.tick("sales").run_requests
-    _goes_and_comes_back(checked)
+    _assert_removal_is_reported_once(checked)
 
 
-def _goes_and_comes_back(lab: Lab) -> None:
-    """A table that is removed shows as a failed check with the next tick, once, until it is there again."""
+def _assert_removal_is_reported_once(lab: Lab) -> None:
+    """Assert that a removed table fails its check on the next tick, once, until it exists again."""
     table, away = lab.folder / "sales", lab.folder / "away"
     table.rename(away)
     removed = lab.tick("sales")
@@ -125,7 +127,7 @@ def _goes_and_comes_back(lab: Lab) -> None:
         "ERROR",
     )
     assert reported_row_counts.asset_key == AssetKey(["sales", "sales_statistics"])
-    # As the daemon does with what a tick tells.
+    # As the daemon does with the results of a tick.
     lab.instance.report_runless_asset_event(reported_row_counts)
     key = AssetCheckKey(reported_row_counts.asset_key, reported_row_counts.check_name)
     (shown,) = lab.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).values()
@@ -140,7 +142,7 @@ def _goes_and_comes_back(lab: Lab) -> None:
 
 
 def test_check_specs_are_defined_before_any_run() -> None:
-    """Names, what is expected in words, and which of them hold back what follows."""
+    """Specs have names, a description of the expectation, and whether they block downstream assets."""
     (table,) = MetastoreConfig.model_validate(yaml.safe_load(CONFIG)).tables
     specs = {spec.name: spec for spec in check_specs(table, AssetKey("statistics"))}
     assert list(specs) == [
@@ -161,7 +163,7 @@ def test_check_specs_are_defined_before_any_run() -> None:
 
 
 def test_values_with_markup_are_shown_literally() -> None:
-    """Descriptions are Markdown: a value could fetch a picture from anywhere."""
+    """Descriptions are Markdown: unescaped values could fetch a picture from anywhere."""
     reported_row_counts = escape_markdown("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
     assert reported_row_counts == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
 
@@ -169,7 +171,7 @@ def test_values_with_markup_are_shown_literally() -> None:
 def test_a_dropped_column_fails_its_check_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """A run publishes all the same, and warns once; so do the commands."""
+    """A run still publishes, and warns once; so do the commands."""
     table = {
         "name": "sales",
         "uri": str(tmp_path / "sales"),

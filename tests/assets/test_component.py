@@ -1,4 +1,4 @@
-"""The component: what `dg scaffold defs` writes loads as it is, YAML says what a translator would."""
+"""The Dagster component: `dg scaffold defs` writes one that loads, and YAML settings equal those of a translator."""
 
 import re
 import tomllib
@@ -19,11 +19,11 @@ from metastore_assets import MetastoreAsset, MetastoreComponent, MetastoreTransl
 from metastore_assets.assets.component import ScaffoldOptions
 
 REPOSITORY = Path(__file__).parents[2]
-# Dagster reads YAML with a function that Pydantic has deprecated, and what it makes of it is in beta.
+# Dagster reads YAML with a function that Pydantic deprecates, and its component loader is in beta.
 pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as`", "ignore::dagster_shared.utils.warnings.BetaWarning")
 
 
-class Mine(MetastoreTranslator):
+class ProjectTranslator(MetastoreTranslator):
     """A translator that YAML names."""
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
@@ -42,7 +42,7 @@ def loaded(attributes: dict[str, Any], tables: str | None = "[{name: sales, uri:
 
 
 def test_the_scaffolded_component_loads() -> None:
-    """With the configuration of a first table, whose paths are the project's."""
+    """It loads with the configuration of a first table, whose paths are relative to the project."""
     with create_defs_folder_sandbox() as sandbox:
         path = sandbox.scaffold_component(
             MetastoreComponent,
@@ -57,7 +57,7 @@ def test_the_scaffolded_component_loads() -> None:
 
 @pytest.mark.parametrize("name", ["bad name!", "1st", "", "a.b"])
 def test_an_invalid_table_name_is_not_scaffolded(name: str, tmp_path: Path) -> None:
-    """Nothing is written, and the error says what a name may be."""
+    """Nothing is written, and the error says which names are allowed."""
     with pytest.raises(ValidationError, match=r"\b99\b.*`_`.*`-`"):
         ScaffoldOptions(table=name)
     with create_defs_folder_sandbox() as sandbox:
@@ -68,7 +68,7 @@ def test_an_invalid_table_name_is_not_scaffolded(name: str, tmp_path: Path) -> N
 
 
 def test_yaml_settings_equal_those_of_a_translator() -> None:
-    """Prefix, the asset that writes a table, and attributes by table and kind."""
+    """The settings are the key prefix, the asset that writes a table, and attributes by table and kind."""
     definitions = loaded(
         {
             "prefix": ["lake"],
@@ -88,7 +88,7 @@ def test_yaml_settings_equal_those_of_a_translator() -> None:
 
 
 def test_yaml_may_set_other_keys() -> None:
-    """Then dependencies, the job and the sensor go by these."""
+    """Dependencies, the job and the sensor then use these keys."""
     definitions = loaded({"translation": {"key": "quality/{{ kind }}_of_{{ table }}"}})
     graph = definitions.resolve_asset_graph()
     node = graph.get(AssetKey(["quality", "statistics_of_sales"]))
@@ -97,29 +97,29 @@ def test_yaml_may_set_other_keys() -> None:
     assert AssetKey(["quality", "statistics_of_sales"]) in selected
 
 
-def made_tables(definitions: Definitions) -> set[str]:
+def tables_of(definitions: Definitions) -> set[str]:
     return {key.path[0] for key in definitions.resolve_asset_graph().materializable_asset_keys}
 
 
 def test_tables_are_inline() -> None:
-    """Without a file, with the keys and the relative paths of one, and added to those of a file."""
+    """Inline tables have the same keys and relative paths as those of a file, and are added to them."""
     policies = {"columns": {"id": {"frequencies": "off"}}, "checks": [{"row_count": 1}]}
     orders = {"name": "orders", "uri": "../lake/{{ env.METASTORE_TEST_FOLDER }}", **policies}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("METASTORE_TEST_FOLDER", "orders")
         definitions = loaded({"root": "./metastore", "tables": [orders]}, None)
     graph = definitions.resolve_asset_graph()
-    assert made_tables(definitions) == {"orders"}
+    assert tables_of(definitions) == {"orders"}
     assert "row_count" in {key.name for key in graph.asset_check_keys}
     source = graph.get(AssetKey(["orders", "orders_source"])).metadata["dagster/uri"]
     assert source.endswith("/defs/lake/orders")
-    assert made_tables(loaded({"tables": [orders]})) == {"orders", "sales"}
-    assert made_tables(loaded({"tables": ["sales"]}, "[{name: sales, uri: s}, {name: other, uri: o}]")) == {"sales"}
+    assert tables_of(loaded({"tables": [orders]})) == {"orders", "sales"}
+    assert tables_of(loaded({"tables": ["sales"]}, "[{name: sales, uri: s}, {name: other, uri: o}]")) == {"sales"}
 
 
 def test_yaml_names_a_translator() -> None:
-    """Which the component's own words come over."""
-    own = f"{__name__}:Mine"
+    """The component's own settings override those of the translator."""
+    own = f"{__name__}:ProjectTranslator"
     node = (
         loaded({"translator": own, "prefix": ["a"]})
         .resolve_asset_graph()
@@ -133,7 +133,7 @@ def test_yaml_names_a_translator() -> None:
     [
         ({"upstream": {"sails": "raw/sales"}}, "no table named 'sails'"),
         ({"tables": ["sails"]}, "no table named 'sails'"),
-        ({"translator": "nowhere:Mine"}, "'nowhere:Mine'"),
+        ({"translator": "nowhere:ProjectTranslator"}, "'nowhere:ProjectTranslator'"),
         ({"translator": "pathlib:Path"}, "a class that derives from MetastoreTranslator"),
         ({"config": "other.yaml"}, "no configuration at .*other.yaml"),
         ({"prefixes": ["a"]}, "prefixes"),
@@ -151,7 +151,7 @@ def test_errors_name_invalid_settings(attributes: dict[str, Any], message: str) 
 
 
 def test_dg_finds_the_component() -> None:
-    """By the entry point of the package, whose module gives it away although it is loaded late."""
+    """dg uses the package's entry point, whose module lists the component although it is imported lazily."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (module,) = project["entry-points"]["dagster_dg_cli.registry_modules"].values()
     point = metadata.EntryPoint("metastore_assets", module, "dagster_dg_cli.registry_modules")

@@ -1,4 +1,4 @@
-"""What steps print goes to S3 by dagster-aws, with the settings that the documentation gives."""
+"""Logs of steps are stored on S3 by dagster-aws, with the settings in the documentation."""
 
 import re
 from pathlib import Path
@@ -26,8 +26,10 @@ def talking() -> None:
 
 
 @pytest.mark.s3
-def test_the_documented_settings(tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They come from the environment, as the credentials do; nothing of these is in what is stored."""
+def test_the_documented_settings_store_logs_on_s3(
+    tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings and credentials come from environment variables; none of the secrets is in what is stored."""
     page = (REPOSITORY / "docs" / "how-to" / "dagster.md").read_text(encoding="utf-8")
     (documented,) = re.findall(r"```\n(compute_logs:\n.*?)```", page, re.DOTALL)
     settings = yaml.safe_load(documented)

@@ -1,4 +1,4 @@
-"""The newest statistics in the materialization of the asset that writes a table."""
+"""`fetch_column_statistics` attaches the newest statistics to the asset that writes a table."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.assets.user_project import attached, config, write
 
 
 def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
-    """Of the snapshot that it wrote, or none; its own metadata stay."""
+    """Only statistics of the snapshot that it wrote are attached; the asset's own metadata remain."""
     own = config(tmp_path)
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 5)
@@ -28,7 +28,7 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     event = fetch_column_statistics(AssetMaterialization("x", metadata={"dagster/row_count": 9}), "sales", own)
     assert event.metadata["dagster/row_count"].value == 9, "what the asset says itself wins"
 
-    # What is not so: nothing of it, but why.
+    # Without statistics, only the reason is attached.
     removed = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-09"))
     assert "dagster/partition_row_count" not in removed
     assert "2024-01-09" in str(removed["metastore/statistics"])
@@ -46,7 +46,7 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
 
 
 def test_a_failed_export_is_named(tmp_path: Path) -> None:
-    """The version is published and its statistics are attached."""
+    """The version is published and its statistics are attached all the same."""
     write(tmp_path, "2024-01-01", 3)
     own = config(tmp_path)
     exporting = own.tables[0].model_copy(update={"exports": ("iceberg",)})

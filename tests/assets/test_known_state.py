@@ -116,7 +116,7 @@ def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
 def test_the_sensor_stores_other_partition_columns_and_reloads(
     tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next load knows them. While the assets fit the table, the sensor reloads nothing."""
+    """The next load uses the stored columns. While the assets fit the table, the sensor does not reload."""
     monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     file = write_config(tmp_path)
     definitions = build_metastore_definitions(file)

@@ -1,4 +1,4 @@
-"""Backfills of the command that are done by runs of Dagster."""
+"""`metastore backfill` with chunks that are Dagster runs."""
 
 import json
 import os
@@ -142,8 +142,8 @@ def test_a_repeated_backfill_waits_for_the_run_that_continued(own: Lab) -> None:
 
 
 @pytest.mark.long
-def test_a_run_that_fails(own: Lab) -> None:
-    """The error has the run's reason; what was done before stays done."""
+def test_a_failed_run_ends_the_backfill_with_its_reason(own: Lab) -> None:
+    """The error has the run's reason; earlier chunks stay published."""
     publish(own)
     bad = own.write_file(3, count=5, seed=1)
     bad.write_bytes(b"PAR1 and nothing more")
@@ -169,8 +169,8 @@ def test_a_configuration_that_dagster_does_not_load_is_an_error(own: Lab) -> Non
         pass
 
 
-def test_no_instance_and_no_daemon(own: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused before anything is launched: a run would wait in the queue for ever."""
+def test_a_backfill_needs_an_instance_and_a_daemon(own: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backfill is refused before anything is launched: a run would stay in the queue for ever."""
     versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "visits-eu")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with pytest.raises(ConfigError, match=r"\$DAGSTER_HOME"), open_run_executor(versions, ""):
@@ -188,8 +188,8 @@ def test_no_instance_and_no_daemon(own: Lab, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.long
-def test_with_a_daemon(own: Lab) -> None:
-    """The command in one process, Dagster's daemon in another, the run in a third: found in the instance afterwards."""
+def test_a_daemon_starts_the_runs_of_a_backfill(own: Lab) -> None:
+    """The command, Dagster's daemon and the run are three processes; the test reads the result from the instance."""
     home = own.folder / "instance"
     home.mkdir()
     (home / "dagster.yaml").write_bytes((REPOSITORY / "dagster.yaml").read_bytes())
@@ -229,6 +229,6 @@ def test_with_a_daemon(own: Lab) -> None:
     with DagsterInstance.from_config(str(home)) as instance:
         (run,) = (
             run for run in instance.get_runs() if BACKFILL_TAG in run.tags
-        )  # The table's sensor asks for one too.
+        )  # The table's sensor requests a run, too.
         assert (run.job_name, run.status) == ("visits_eu_refresh", DagsterRunStatus.SUCCESS)
         assert len(instance.get_dynamic_partitions("visits-eu_partitions")) == 3

@@ -1,4 +1,4 @@
-"""Which columns are drawn, what is said of their worth, and how much of it there may be. Data in, data out."""
+"""Metadata of events: which columns are drawn, how guarantees are described, and bounds on size."""
 
 import json
 from dataclasses import replace
@@ -61,12 +61,14 @@ COLUMNS = [
     ],
 )
 def test_the_most_informative_columns_are_in_table_order(most: int, names: list[str]) -> None:
-    """Distributions and repeated values by turns; keys, texts and constants last; never a column without a value."""
+    """Columns with a distribution and columns with repeated values alternate; keys, texts and constants follow; columns
+    without values are never drawn.
+    """
     assert [column.column for column in select_informative_columns(COLUMNS, most)] == names
 
 
 def test_guarantees_name_columns_that_are_not_exact() -> None:
-    """An exception is a column by name; many are a number."""
+    """A few exceptions are named by column; many are counted."""
     assert guarantee("statistics", COLUMNS) == "exact"
     estimates = [replace(column, distinct_count_guarantee="estimate") for column in COLUMNS[:6]]
     assert guarantee("statistics", estimates) == (
@@ -81,7 +83,9 @@ def test_guarantees_name_columns_that_are_not_exact() -> None:
 
 
 def test_percentiles_are_drawn_for_continuous_columns() -> None:
-    """Of many values on a line of which none stands out; a value that does is worth more."""
+    """A column with many values of which none is frequent gets a line of percentiles; frequent values are preferred to
+    it.
+    """
     half = ((0.5, pa.scalar(1)),)
     price = row("price", "decimal_2", 900, percentiles=half)
     assert is_continuous(price, 50)
@@ -92,7 +96,7 @@ def test_percentiles_are_drawn_for_continuous_columns() -> None:
 
 
 def test_numbers_have_six_digits() -> None:
-    """Dagster shows all digits of a float, of which a person reads the first."""
+    """Dagster shows all digits of a float; people read the first few."""
     shown = measured_metadata([row("a", "float64", 1234567, null_count=500, mean=12345.678901234567)])
     assert {name: value.value for name, value in shown.items()} == {
         "a/null_share": 0.333333,
@@ -127,7 +131,7 @@ def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
 
 
 def test_plotted_metadata_are_numbers() -> None:
-    """Of each column under names of their own; what is not known or no number in JSON is left out; bounded in size."""
+    """Each column has names of its own; unknown values and NaN are omitted; the total size is bounded."""
     rows = [row("a", "float64", 3, null_count=1000, mean=float("nan")), row("b", "string", 2, distinct_count=None)]
     assert {name: value.value for name, value in measured_metadata(rows).items()} == {
         "a/null_share": 0.5,
@@ -202,7 +206,7 @@ def test_a_wide_table_has_some_statistics_and_a_complete_schema_or_none() -> Non
 
 
 def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
-    """No image, link or HTML in anything that Dagster renders, whatever the table's names and values are."""
+    """No image, link or HTML is in anything that Dagster renders, whatever the table's names and values are."""
     names = ["![n](http://127.0.0.1:9/n.png)", "<img src=x>", "http://a.example|b"]
     table = publish(
         ObjectStore(str(tmp_path)),
@@ -226,7 +230,7 @@ def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
 
 
 def test_user_defined_values_with_markup_are_shown_literally() -> None:
-    """Its name, its value, and why it has none."""
+    """This covers its name, its value, and the reason of an absent value."""
     for text in HOSTILE:
         own = {
             text: UserResult(pa.array([text]), "exact"),

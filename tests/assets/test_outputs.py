@@ -1,4 +1,4 @@
-"""One asset for each table (`outputs: table`): it has the events of the partitions and those of the table."""
+"""One asset per table (`outputs: table`) has the events of the partitions and those of the table."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ FIRST, SECOND, THIRD = "day=2024-01-01", "day=2024-01-02", "day=2024-01-03"
 
 
 def single(folder: Path) -> MetastoreConfig:
-    """A table with one asset, which has ranks and a check."""
+    """Return the configuration of a table with one asset, ranks and a check."""
     table = TableConfig.model_validate(
         {
             "name": "sales",
@@ -47,7 +47,9 @@ def outdated(definitions: Definitions, instance: DagsterInstance, *partitions: s
 
 
 def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Its partitions are reported one by one, and the table after them, with what the other assets would have."""
+    """Its partitions are reported one by one, and then the table, with the metadata that the separate assets would
+    have.
+    """
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 4)
     definitions = build_metastore_definitions(single(tmp_path))
@@ -73,7 +75,7 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
 
 
 def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Nor when definitions are loaded again; a partition that is materialized by hand is, and the table with it."""
+    """Reloading definitions changes nothing. A manually materialized partition is reported, and so is the table."""
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 4)
     definitions = build_metastore_definitions(single(tmp_path))
@@ -89,8 +91,9 @@ def test_unchanged_partitions_are_not_reported_again(tmp_path: Path, instance: D
 
 
 def test_an_interrupted_report_is_completed(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Events of partitions after that of the table do not count as one of the table; nor does a tick mind that a person
-    reported them, not a run."""
+    """An event of a partition does not count as the table's. A tick accepts events that a person reported without a
+    run.
+    """
     write(tmp_path, "2024-01-01", 3)
     definitions = build_metastore_definitions(single(tmp_path))
     commit(definitions, instance)
@@ -107,7 +110,6 @@ def test_an_interrupted_report_is_completed(tmp_path: Path, instance: DagsterIns
 
 
 def test_a_table_without_partitions_has_an_asset_without_any(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Its result is that of the run."""
     write_deltalake(tmp_path / "sales", pa.table({"amount": [1, 2]}))
     definitions = build_metastore_definitions(single(tmp_path))
     assert definitions.resolve_asset_graph().get(STATISTICS).partitions_def is None
@@ -117,7 +119,7 @@ def test_a_table_without_partitions_has_an_asset_without_any(tmp_path: Path, ins
 
 
 def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """With the partitions of that one."""
+    """The asset has the partitions of the writer."""
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3, "2024-01-02": 4})]),
         build_metastore_definitions(single(tmp_path), translator=ByDay()),
@@ -132,7 +134,7 @@ def test_the_asset_depends_on_the_asset_that_writes_the_table(tmp_path: Path, in
 
 @pytest.mark.parametrize("kinds", [("kinds", "table"), ("table", "kinds")])
 def test_the_mode_can_be_changed(kinds: tuple[str, str], tmp_path: Path, instance: DagsterInstance) -> None:
-    """The next run that is launched reports what the assets of the other mode have not."""
+    """The next run reports what the assets of the other mode lack."""
     write(tmp_path, "2024-01-01", 3)
     config = single(tmp_path)
     for outputs in kinds:

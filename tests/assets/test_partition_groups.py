@@ -1,4 +1,4 @@
-"""Partitions of a table that are one partition in Dagster, by the first of their columns."""
+"""Several partitions of a table are one partition in Dagster, grouped by their first columns."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +49,7 @@ def expected_group(columns: tuple[str, ...], key: str) -> str:
 def test_groups_are_the_sums_of_their_partitions(
     columns: tuple[str, ...], entries: dict[str, tuple[str, int]], others: dict[str, tuple[str, int]]
 ) -> None:
-    """And have another content id where any of them has, or another key."""
+    """A group's content id differs if that of one of its partitions differs, or one of their keys."""
     grouping, contents, groups = PartitionGrouping(columns), [], []
     for each in (entries, others):
         created = with_entries(3, {key: (content, number, files(key)) for key, (content, number) in each.items()})
@@ -82,7 +82,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str, str], int | None]]) -> None:
-    """Whatever was changed or removed (without content) in between, and wherever reports were cut."""
+    """Partitions change, are removed (without content) and are restored; reports are interrupted at any event."""
     contents: dict[str, str] = {}
     shown: dict[str, str] = {}
     since: dict[str, int] = {}
@@ -95,7 +95,7 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
         groups = GROUPED.contents(now)
         identity = {key: key for key in groups}
         key_map = PartitionKeyMap(identity, identity, grouping=GROUPED)
-        # Dagster forgets the events of partitions that are unregistered only on its pages.
+        # Dagster hides the events of unregistered partitions only in its UI.
         state = ReportedState(reported, {key: shown[key] for key in shown if key in groups}, since)
         pending = find_pending_events(state, now, key_map=key_map)
         for group in pending.partitions[:cut]:
@@ -110,7 +110,7 @@ def test_after_a_complete_report_each_group_is_shown(steps: list[tuple[dict[str,
 
 
 def test_a_group_with_other_files_is_shown_again() -> None:
-    """As a partition is: the same content, profiled again."""
+    """As a partition is: the content is the same, but it was profiled again."""
     first = with_entries(1, {key: ("u", 1, files(key)) for key in HOURS})
     again = with_entries(2, {key: ("u", 1, files(key)) for key in HOURS} | {HOURS[0]: ("u", 2, files("new"))})
     first, again = (replace(each, partition_columns=("day", "hour")) for each in (first, again))
@@ -142,7 +142,7 @@ def events_of(instance: DagsterInstance, result: ExecuteInProcessResult | None) 
 
 
 def test_hours_of_a_day_are_one_partition(tmp_path: Path, instance: DagsterInstance) -> None:
-    """In the report of a commit, in a run of chosen partitions, and where all hours of a day are gone."""
+    """This holds in the report of a commit, in a run of selected partitions, and if all hours of a day are removed."""
     write(tmp_path, "2024-01-01", {1: 3, 2: 5})
     write(tmp_path, "2024-01-02", {1: 2})
     definitions = build_metastore_definitions(config(tmp_path, "day"))

@@ -1,4 +1,4 @@
-"""Partitions of a table as those of a project's own definition: which is which, against an oracle; and what is none."""
+"""Partitions of a table are mapped to those of a project's definition, compared with an oracle."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -44,7 +44,7 @@ days = st.dates(date(2023, 10, 1), date(2024, 5, 1))
 
 @given(st.sets(days, max_size=20))
 def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date]) -> None:
-    """Those that the definition has, and no others; whether the day is one column or three."""
+    """All partitions of the definition are mapped and no others, whether the day is one column or three."""
     there = {day for day in chosen if START <= day < END}
     for mapping, key in (
         (TablePartitions(DAILY), lambda day: f"day={day}"),
@@ -62,7 +62,7 @@ def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
 def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tuple[date, str | None]]) -> None:
-    """The columns are in the table's order, Dagster's dimensions in theirs; values are encoded in the table's key."""
+    """Columns are in the table's order and dimensions in Dagster's; values are escaped as in the table's keys."""
     definition = MultiPartitionsDefinition({"when": DAILY, "country": COUNTRIES})
     mapping = TablePartitions(definition, "land={country}/day={when}")
     there = {(day, land) for day, land in chosen if START <= day < END and land in COUNTRIES.get_partition_keys()}
@@ -115,7 +115,7 @@ def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tu
 def test_keys_are_mapped_by_format_and_definition(
     instance: DagsterInstance, definition: PartitionsDefinition, template: str | None, key: str, expected: str | None
 ) -> None:
-    """Formats write a period in their ways; a time within a period is not the period; null and strangers are none."""
+    """Formats write a period differently; a time within a period, null, and unknown texts have no partition."""
     instance.add_dynamic_partitions("shops", ["Oslo"])
     mapping = TablePartitions(definition, template)
     if expected is not None:
@@ -127,13 +127,13 @@ def test_keys_are_mapped_by_format_and_definition(
 
 @pytest.mark.parametrize("key", ["day=2023-10-31", "day=2024-04-01", "day=1970-01-01", "day=9999-12-31"])
 def test_future_times_stay_unmapped_without_error(instance: DagsterInstance, key: str) -> None:
-    """Though it is all there is: the first rows of a table may be those of today."""
+    """This holds even if there are no other keys: the first rows of a table may be those of today."""
     result = TablePartitions(DAILY).key_map([key], instance)
     assert (result.dagster_keys, result.unmapped) == ({}, (key,))
 
 
 def test_the_current_day_is_unmapped_until_it_ends(instance: DagsterInstance) -> None:
-    """As everywhere in Dagster, unless the definition has an end offset."""
+    """Dagster has no partition for the current day unless the definition has an end offset."""
     today = datetime.now(UTC).date()
     keys = [f"day={today - timedelta(days=1)}", f"day={today}"]
     start = str(today - timedelta(days=5))

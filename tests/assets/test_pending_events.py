@@ -1,4 +1,4 @@
-"""What is told of a version: a comparison of two, as data in and data out."""
+"""The events to report for a version, computed by comparing it with what was reported before."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ def version(
     snapshot: str = "s",
     columns: tuple[str, ...] = ("day",),
 ) -> Version:
-    """Every partition has other rows in each version that it was computed in."""
+    """Return a version in which every partition has different rows for each version that computed it."""
     entries = [PartitionEntry(key, f"c{made}", 1, 1, 1, own, made) for key, (made, own) in partitions.items()]
     now = datetime(2024, 1, 1, tzinfo=UTC)
     empty = pa.schema([])
@@ -65,7 +65,7 @@ def version(
 
 
 def reported(version: Version | None, since: dict[str, int] | None = None) -> ReportedState:
-    """What Dagster was told by whole reports up to a version."""
+    """Return the state after complete reports up to a version."""
     return ReportedState(
         version, {entry.key: entry.content_id for entry in version.partitions} if version else {}, since or {}
     )
@@ -90,21 +90,22 @@ def test_only_partitions_computed_since_the_last_report_are_reported() -> None:
 
 
 def test_a_restored_partition_is_reported() -> None:
-    """Gone in the version that was told last, so Dagster has forgotten it, but not the events."""
+    """The last reported version lacked it, so Dagster has removed the partition, but not its events."""
     now = version(3, "t3", {"a": (1, files("a1"))})
     assert find_events(ReportedState(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
 
 
 def test_other_files_with_equal_content_are_reported() -> None:
-    """After `full`: what Dagster shows would else name files that expire."""
+    """After `refresh --full`: otherwise Dagster would show files that expire."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
     assert find_events(ReportedState(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
 
 
 def test_an_interrupted_report_continues() -> None:
-    """Those that it told are not told again, unless they were computed anew since: for a later version, or in a root
-    that was replaced."""
+    """Reported partitions are not repeated, unless they were recomputed since, in a later version or in a replaced
+    root.
+    """
     first = version(1, "t1", {key: (1, files(f"{key}1")) for key in "abc"})
     assert find_events(ReportedState(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)
     third = version(
@@ -118,7 +119,7 @@ def test_an_interrupted_report_continues() -> None:
 
 
 def test_events_missing_from_another_run_are_reported() -> None:
-    """The runs of a backfill tell their own partitions; of one that never came Dagster shows what was before."""
+    """The runs of a backfill report their own partitions; if one never ran, Dagster shows outdated events."""
     now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
     assert find_events(ReportedState(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
 
@@ -135,7 +136,7 @@ def test_kinds_without_an_asset_are_not_reported() -> None:
 
 
 def test_only_kinds_with_other_files_are_reported() -> None:
-    """A kind without a file, and one whose files were taken over, did not change. Ranks are in the lists."""
+    """A kind without a file, or with reused files, did not change. Ranks are stored in value counts."""
     before = files("a1")
     assert changed_kinds(before, ProfileFiles("a2.s", "", ("a1.f0",))) == ("statistics",)
     assert changed_kinds(before, ProfileFiles("a1.s", "a1.h", ("a2.f0", "a2.f1"))) == ("frequencies", "ranks")
@@ -143,14 +144,14 @@ def test_only_kinds_with_other_files_are_reported() -> None:
 
 
 def test_a_version_is_reported_even_if_no_file_changed() -> None:
-    """Its snapshot did: the table's statistics are what says so."""
+    """Its snapshot changed, which the table's statistics report."""
     before = version(1, "t1", {"a": (1, files("a1"))})
     assert find_events(reported(before), version(2, "t1", {"a": (1, files("a1"))}, "s2")) == ([], ("statistics",))
     assert find_events(reported(before), before) == ([], ())
 
 
 def test_selected_assets_are_reported_even_if_unchanged() -> None:
-    """In the order of the version, without doubles; and what others tell is left to them."""
+    """They are in the order of the version, without duplicates and without those that other runs report."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
     changed = find_pending_events(reported(before), now)
@@ -171,7 +172,7 @@ Event = tuple[str, int, str]
 
 @dataclass
 class Log:
-    """Dagster's event log, as far as it matters."""
+    """A model of Dagster's event log."""
 
     events: list[Event | int]
     """A number is the report of a version as a whole."""
@@ -187,7 +188,7 @@ class Log:
         )
 
     def report(self, versions: dict[int, Version], cut: int | None = None, others: Collection[str] = ()) -> None:
-        """What a run tells of the newest version: all, or so many partitions; or not what other runs are to tell."""
+        """Report the newest version: all of it, or the first `cut` events, without the partitions of `others`."""
         now = versions[max(versions)]
         changes = remove_events_of_other_runs(others, find_pending_events(self.reported_state(versions), now))
         self.events += [(entry.key, now.number, entry.content_id) for entry in changes.partitions[:cut]]
@@ -224,7 +225,7 @@ def test_any_state_is_compared_with_any_version(
     entries: dict[str, tuple[str, int, ProfileFiles]],
     stored: bool,
 ) -> None:
-    """As if each partition was looked at, be the versions published or not."""
+    """The result equals a comparison of every partition, whether the versions are in memory or stored."""
     reported_version = None if state[0] is None else with_entries(*state[0])
     now = with_entries(5, entries)
     if stored:
@@ -253,7 +254,7 @@ def test_any_state_is_compared_with_any_version(
 
 
 def test_a_report_reads_the_entries_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand partitions three; and all where the version that was reported has expired."""
+    """It reads three of a thousand partitions, but all if the version that was reported last has expired."""
     objects, names = ObjectStore(str(tmp_path)), [f"p{at:04}" for at in range(1000)]
     first = with_entries(1, {name: ("u", 1, files(name)) for name in names})
     first = replace(first, partitions=stored_partitions(objects, first, None))
@@ -297,8 +298,10 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_after_a_complete_report_dagster_shows_the_version(steps: list[tuple[str, Any]]) -> None:
-    """Whatever was published, told, cut and left to runs that never came before: the last event of each partition names
-    the files and the content that the version has. And then there is nothing more to tell."""
+    """The last event of each partition has the files and the content of the version, and nothing is pending.
+
+    The steps before are random: versions published, reported, interrupted, and left to runs that never started.
+    """
     entries: dict[str, tuple[int, str]] = {}
     versions: dict[int, Version] = {}
     log = Log([])

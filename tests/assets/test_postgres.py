@@ -1,4 +1,4 @@
-"""Dagster's instance on PostgreSQL: the same is told as on SQLite, and much faster."""
+"""Dagster's instance on PostgreSQL gets the same events as on SQLite, and much faster."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def database(url: str) -> str:
 
 @pytest.fixture
 def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """The lab of the other tests, with its instance on PostgreSQL, and without Spark."""
+    """The lab of the other tests with its instance on PostgreSQL and without Spark."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     with lab_in(tmp_path, SETTINGS | {"storage": {"postgres": {"postgres_url": database}}}) as created:
         created.config_file.write_text(created.config_file.read_text() + "engine: auto\n")
@@ -48,7 +48,7 @@ def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_commits_are_reported(lab: Lab) -> None:
-    """By the sensor's runs: each changed partition once, those that are gone no more, and nothing is stale then."""
+    """The sensor's runs report each changed partition once, do not list removed ones, and leave nothing stale."""
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3)
     lab.append(1, 7, 5, seed=1)
     lab.delete("day = '2024-01-03'")
@@ -59,7 +59,7 @@ def test_commits_are_reported(lab: Lab) -> None:
 
 
 def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two batches: what was told is not told again, and what was not is told by the next run."""
+    """The first run dies between two batches: the next reports only the remaining partitions."""
     monkeypatch.setattr("metastore_assets.assets.events._BATCH", 2)
     store, reported_row_counts = PostgresEventLogStorage.store_event_batch, list[int]()
 
@@ -80,8 +80,8 @@ def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert stale(lab, "sales") == set()
 
 
-def test_very_many_partitions(tmp_path: Path, database: str) -> None:
-    """2,000 in a tenth of what 20,000 may take."""
+def test_many_partitions_are_reported_fast(tmp_path: Path, database: str) -> None:
+    """Limits the time of 2,000 partitions to a tenth of what is allowed for 20,000."""
     report = report_events(tmp_path, 2_000, database)
     assert report.seconds < MOST_SECONDS * 2_000 / SHARE
     assert report.megabytes < MOST_MB * 2_000 / SHARE

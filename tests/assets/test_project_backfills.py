@@ -1,4 +1,4 @@
-"""Backfills of a project's own partitions, of the writer and the statistics below, made as Dagster's daemon does."""
+"""Backfills of a project's own partitions, of the writing asset and of the statistics, run as Dagster's daemon does."""
 
 import logging
 import time
@@ -21,7 +21,7 @@ from tests.assets.user_project import PARTITIONS, RAW
 
 pytestmark = [
     pytest.mark.long,
-    # Dagster warns of what it does itself when it starts an in-process workspace.
+    # Dagster warns about its own call when it starts an in-process workspace.
     pytest.mark.filterwarnings("ignore::DeprecationWarning:dagster"),
     pytest.mark.filterwarnings("ignore:.*AssetSelection.sources:DeprecationWarning"),
 ]
@@ -41,7 +41,7 @@ defs = Definitions.merge(
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[WorkspaceProcessContext]:
-    """The code location as a daemon sees it; its runs are executed in this process. The 9th and 10th have no rows."""
+    """The code location as a daemon sees it, with runs executed in this process. The 9th and 10th have no rows."""
     (tmp_path / "location.py").write_text(LOCATION, encoding="utf-8")
     (tmp_path / "home").mkdir()
     origin = InProcessCodeLocationOrigin(LoadableTargetOrigin(python_file=str(tmp_path / "location.py")))
@@ -53,7 +53,7 @@ def workspace(tmp_path: Path) -> Iterator[WorkspaceProcessContext]:
 
 
 def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> BulkActionStatus:
-    """What the button in the UI does with these days chosen; what Dagster says of it in the end."""
+    """Backfill the days as the button in the UI does; return the final backfill."""
     instance = workspace.instance
     created = PartitionBackfill.from_asset_partitions(
         backfill_id=f"fill{time.monotonic_ns()}",
@@ -80,21 +80,21 @@ def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Se
 
 
 def reported_rows(instance: DagsterInstance) -> dict[str, int]:
-    """By day, the rows that were told of the statistics last."""
+    """Return by day the row count that the statistics reported last."""
     records = instance.fetch_materializations(PARTITIONS, limit=1000, ascending=True).records
     events = [record.asset_materialization for record in records if record.asset_materialization]
     return {str(event.partition): int(event.metadata["dagster/partition_row_count"].value or 0) for event in events}
 
 
 def test_a_backfill_of_the_writer_and_dependent_assets(workspace: WorkspaceProcessContext) -> None:
-    """Days that lie apart, and one of which nothing is written: each is told with its rows."""
+    """The days are not contiguous, and one gets no rows: each is reported with its row count."""
     assert backfill(workspace, [1, 3, 4, 9], [RAW, PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS
     expected = {"2024-01-01": 1, "2024-01-03": 3, "2024-01-04": 4, "2024-01-09": 0}
     assert reported_rows(workspace.instance) == expected
 
 
 def test_a_backfill_of_dependent_assets_only(workspace: WorkspaceProcessContext, tmp_path: Path) -> None:
-    """Stretches that lie apart are read as one piece of work, in one version."""
+    """Separate ranges are read together and published in one version."""
     assert backfill(workspace, [1, 2, 3, 5, 6], [RAW]) == BulkActionStatus.COMPLETED_SUCCESS
     assert reported_rows(workspace.instance) == {}
     assert backfill(workspace, [1, 3, 6, 10], [PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS

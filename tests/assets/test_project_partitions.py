@@ -1,4 +1,4 @@
-"""Partitions of a project's own: real tables, real runs, without Spark, for the tables are small."""
+"""Assets with a project's own partitions, tested with real tables and runs; small tables need no Spark."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ from tests.assets.user_project import (
 
 
 def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Partition by partition: in the run of the writer, after a commit, and when rows are gone or were never there."""
+    """They do so by partition: in the run of the writer, after a commit, and when rows are deleted or never existed."""
     rows = {"2024-01-01": 3, "2024-01-02": 5}
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, rows)]),
@@ -62,7 +62,7 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
         assert reported_row_counts(instance, result, PARTITIONS) == {day: count}
     assert reported_row_counts(instance, result, STATISTICS) == {None: 8}
 
-    # Of a day that was never written it is known that it has no rows.
+    # A day that was never written is known to have no rows.
     result = materialize(definitions, instance, RAW, PARTITIONS, partition="2024-01-07")
     assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-07": 0}
 
@@ -79,14 +79,14 @@ def test_statistics_depend_on_the_asset_that_writes_the_table(tmp_path: Path, in
     assert observed.asset_observation is not None
     assert observed.asset_observation.metadata["dagster/row_count"].value == 13
 
-    # Written again by hand: what it was before is told again when it is asked for.
+    # Rewritten by hand: the earlier content is reported again on request.
     result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02")
     assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-02": 5}
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 13
 
 
 def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, instance: DagsterInstance) -> None:
-    """And what was not, is."""
+    """Statistics of older rows are outdated."""
     definitions = Definitions.merge(
         Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3})]),
         build_metastore_definitions(config(tmp_path), translator=ByDay()),
@@ -107,21 +107,21 @@ def test_statistics_of_the_writers_newest_rows_are_not_outdated(tmp_path: Path, 
 
 
 def test_a_mapping_that_fits_no_key_fails_the_run(tmp_path: Path, instance: DagsterInstance) -> None:
-    """The run fails with the table's keys and what to do, and the statistics stay published."""
+    """The error lists the table's keys and the remedy; the statistics stay published."""
 
-    class Wrong(ByDay):
+    class MonthlyPartitions(ByDay):
         def get_partitions_def(self, table: TableConfig) -> TablePartitions:
             return TablePartitions(DAYS, "date={:%Y-%m-%d}")
 
     write(tmp_path, "2024-01-02", 2)
-    definitions = build_metastore_definitions(config(tmp_path), translator=Wrong())
+    definitions = build_metastore_definitions(config(tmp_path), translator=MonthlyPartitions())
     with pytest.raises(Exception, match="DailyPartitionsDefinition"):
         commit(definitions, instance)
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 2
 
 
 def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance) -> None:
-    """A partition of the table is one of a day and a country; Dagster knows it by both."""
+    """A partition of the table is a day and a country, which are Dagster's two dimensions."""
     both = MultiPartitionsDefinition({"day": DAYS, "land": StaticPartitionsDefinition(["FR", "DE"])})
 
     class ByBoth(MetastoreTranslator):
@@ -160,9 +160,9 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
 def test_the_writing_asset_may_have_other_partitions(
     tmp_path: Path, above: PartitionsDefinition | None, own: TablePartitions | None
 ) -> None:
-    """Or none; names and times say what follows from what, or the translator does."""
+    """It may also have none. Dagster's rules for names and times relate the partitions, or the translator does."""
 
-    class Ours(ByDay):
+    class ProjectPartitions(ByDay):
         def get_partitions_def(self, table: TableConfig) -> TablePartitions | None:
             return own
 
@@ -173,7 +173,7 @@ def test_the_writing_asset_may_have_other_partitions(
     def sales() -> None: ...
 
     definitions = Definitions.merge(
-        Definitions(assets=[sales]), build_metastore_definitions(config(tmp_path), translator=Ours())
+        Definitions(assets=[sales]), build_metastore_definitions(config(tmp_path), translator=ProjectPartitions())
     )
     Definitions.validate_loadable(definitions)
     mapping = definitions.resolve_asset_graph().get_partition_mapping(PARTITIONS, RAW)

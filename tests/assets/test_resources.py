@@ -1,4 +1,4 @@
-"""Dagster's integrations at work: dagster-pyspark's resources give the session, dagster-aws's the access to S3."""
+"""The resources of dagster-pyspark provide the Spark session, those of dagster-aws the access to S3."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def write(folder: Path) -> str:
 
 @pytest.mark.spark
 def test_a_session_starts_at_first_use_and_stops_with_the_run(tmp_path: Path) -> None:
-    """In a process of its own: there can be one session per process."""
+    """Tested in a subprocess, as a process has one session."""
     command = [sys.executable, "-c", PROGRAM, write(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -62,7 +62,6 @@ def test_a_session_starts_at_first_use_and_stops_with_the_run(tmp_path: Path) ->
     "given", [None, LazyPySparkResource(spark_config={}), PySparkResource(spark_config={})], ids=type
 )
 def test_a_running_session_is_used_and_not_stopped(given: Any, spark: "SparkSession") -> None:
-    """With the resource of a project's own as without."""
     with running_spark(given, {}) as session:
         assert session() is spark
     assert spark.range(3).count() == 3
@@ -89,7 +88,7 @@ def test_the_configuration_file_is_read_when_it_is_resolved(tmp_path: Path) -> N
 
 
 def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looked up when it is needed, for whatever lies in S3; what the configuration says itself wins."""
+    """They are resolved on first use, for everything on S3; the configuration's own settings win."""
     s3 = S3Resource(
         endpoint_url="http://127.0.0.1:5",
         region_name="eu-central-1",
@@ -136,7 +135,7 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
 def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the files of its tables are read so; credentials that a catalog has itself are left alone."""
+    """They are also used to read the files of its tables. A catalog's own credentials take precedence."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     access = {"access-key-id": "key-of-glue", "secret-access-key": "not-a-secret", "region": "us-east-1"}
@@ -182,8 +181,8 @@ def test_a_glue_catalog_is_queried_with_the_settings_of_the_resource(
     assert len(open_table_format(sales).snapshot().fragments) == 1
 
 
-def test_s3_with_a_profile_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The profile's identity and region, as boto3 finds them; nothing where the resource says nothing."""
+def test_settings_of_s3_are_those_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Identity and region are those that boto3 finds for the profile; a resource without settings adds none."""
     (tmp_path / "credentials").write_text(
         "[lake]\naws_access_key_id = an-id\naws_secret_access_key = a-secret\nregion = eu-west-3\n", encoding="utf-8"
     )

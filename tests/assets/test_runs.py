@@ -1,4 +1,4 @@
-"""One commit is one run, which publishes one version and tells Dagster of exactly what changed."""
+"""One commit is one run, which publishes one version and reports exactly what changed."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -40,7 +40,7 @@ def partitions(instance: DagsterInstance, table: str) -> list[str]:
 
 
 def stale(lab: Lab, table: str) -> set[str]:
-    """What Dagster would show as out of date or missing, of assets and of their partitions."""
+    """Return the assets and partitions that Dagster would show as outdated or missing."""
     graph = lab.definitions().resolve_asset_graph()
     resolver = CachingStaleStatusResolver(lab.instance, graph, LoadingContextForTest(lab.instance))
     found = {}
@@ -52,7 +52,7 @@ def stale(lab: Lab, table: str) -> set[str]:
 
 
 def observed(result: ExecuteInProcessResult) -> list[tuple[Any, Any]]:
-    """Snapshot and row count of each observation of the source table."""
+    """Return snapshot and row count of each observation of the source table."""
     observations = [
         event.asset_observation_data.asset_observation
         for event in result.all_events
@@ -62,7 +62,7 @@ def observed(result: ExecuteInProcessResult) -> list[tuple[Any, Any]]:
 
 
 def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
-    """Appended, added, partly deleted, dropped, untouched: each partition is told of once, or not at all."""
+    """Partitions are appended to, added, partly deleted, dropped or untouched: each changed one is reported once."""
     first = lab.refresh("sales")
     assert lab.reported_events(first) == all_of(1, 2, 3)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(3)]
@@ -89,7 +89,7 @@ def test_plain_files_are_refreshed_in_the_same_way(lab: Lab) -> None:
 
 
 def test_metadata_contains_guarantees(lab: Lab) -> None:
-    """Row counts, schema, files, guarantee, snapshot, duration, and a picture."""
+    """The metadata are row counts, schema, files, guarantee, snapshot, duration, and a picture."""
     reported_of = {kind_of(event.asset_key): event for event in lab.events(lab.refresh("sales").run_id)}
     version = lab.latest("sales")
     for asset, event in reported_of.items():
@@ -125,7 +125,7 @@ def test_metadata_contains_guarantees(lab: Lab) -> None:
 
 
 def test_manually_selected_partitions_are_read_again_and_published(lab: Lab) -> None:
-    """One partition, a range, two that lie apart: each run is one version, and tells of no other partition."""
+    """One partition, a range, two separate ones: each run publishes one version and reports no other partition."""
     lab.refresh("sales")
     assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(2), last=key_of(3))) == all_of(2, 3)
     assert lab.reported_events(lab.by_hand("sales", "partitions", first=key_of(1))) == all_of(1)
@@ -135,13 +135,13 @@ def test_manually_selected_partitions_are_read_again_and_published(lab: Lab) -> 
 
 
 def test_a_manual_run_before_the_first_sensor_tick(lab: Lab) -> None:
-    """The table-level assets bring up everything, partitions included."""
+    """Materializing the table's assets reports everything, partitions included."""
     assert lab.reported_events(lab.by_hand("sales", *KINDS)) == all_of(1, 2, 3)
     assert lab.tick("sales").run_requests == []
 
 
 def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
-    """A version is published whole, whatever of it was selected."""
+    """A version is published as a whole, whichever assets were selected."""
     lab.by_hand("sales", *KINDS)
     lab.append(2, seed=1)
     result = lab.by_hand("sales", "histograms")
@@ -149,7 +149,7 @@ def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
     assert {output.step_output_data.output_name for output in result.all_events if output.is_successful_output} == {
         "sales__sales_histograms"
     }
-    # Nothing changed: what is selected is told, and nothing else; the snapshot was observed already.
+    # Nothing changed: only the selected assets are reported; the snapshot was observed already.
     again = lab.by_hand("sales", "histograms")
     assert lab.reported_events(again) == {("histograms", None)}
     assert observed(again) == []
@@ -157,7 +157,9 @@ def test_a_manual_run_of_one_kind_reports_other_changed_kinds(lab: Lab) -> None:
 
 
 def test_a_removed_partition_is_reported(lab: Lab) -> None:
-    """By hand: the others of the range are done; a run of nothing but gone partitions fails, and says why."""
+    """In a manual run, the other partitions of the range succeed. A run of only removed partitions fails with the
+    reason.
+    """
     lab.by_hand("sales", *KINDS)
     lab.delete("day = '2024-01-02'")
     with pytest.raises(Exception, match="'day=2024-01-02'"):
@@ -167,7 +169,7 @@ def test_a_removed_partition_is_reported(lab: Lab) -> None:
 
 
 def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spark: "SparkSession") -> None:
-    """The command line refreshes without Dagster: the sensor notices, and the run reads nothing again."""
+    """The command line refreshes without Dagster: the sensor notices, and the run reads no data."""
     lab.refresh("sales")
     lab.append(3, 4, seed=1)
     config = load_config(lab.config_file)
@@ -180,8 +182,9 @@ def test_a_version_published_elsewhere_is_reported_by_the_next_run(lab: Lab, spa
 
 
 def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
-    """The file is missing during the first attempt and back for the second. Both attempts have run keys of their own,
-    and the cursor is what remains of the daemon between them."""
+    """The file is missing during the first attempt and back for the second. Each attempt has its own run key; only the
+    cursor connects them.
+    """
     file = next((lab.folder / "sales").rglob("*.parquet"))
     hidden = file.rename(file.with_suffix(".hidden"))
     first = lab.tick("sales")
@@ -222,7 +225,7 @@ def test_a_file_that_crashes_its_reader_fails_the_run_with_its_name(lab: Lab) ->
 
 
 def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
-    """Published, but not shown: Dagster's own log says so, and the next tick asks for a run that shows it."""
+    """The version is published but not reported: the next tick finds that in Dagster's log and requests a run."""
     lab.refresh("sales")
     lab.instance.wipe_assets([AssetKey(["sales", "sales_statistics"])])
     assert lab.reported_events(lab.refresh("sales")) == all_of()
@@ -230,7 +233,7 @@ def test_the_report_of_a_killed_run_is_completed(lab: Lab) -> None:
 
 
 def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run died with two of four partitions told: the next tells the others, and the table."""
+    """The run died after two of four partitions: the next reports the other two, and the table."""
 
     def dying(context: AssetExecutionContext, events: Iterable[AssetMaterialization]) -> None:
         store_materializations(context, islice(events, 2))
@@ -247,7 +250,7 @@ def test_an_interrupted_report_continues(lab: Lab, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_public_method_stores_the_same_events(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a version of Dagster lacks the private parts that make it fast, a run reports the same."""
+    """Without the private parts of Dagster that make it fast, a run reports the same."""
     monkeypatch.setattr("metastore_assets.assets.events.HAS_EVENT_LOG", False)
     lab.append(4)
     assert lab.reported_events(lab.refresh("sales")) == all_of(1, 2, 3, 4)
@@ -255,7 +258,7 @@ def test_the_public_method_stores_the_same_events(lab: Lab, monkeypatch: pytest.
 
 
 def test_the_job_takes_partitions(lab: Lab) -> None:
-    """Keys and patterns, of which no run by hand could name several that lie apart."""
+    """The job's partitions are keys and patterns; a manual run could not select several separate ones."""
     lab.refresh("sales")
 
     def take(*partitions: str) -> ExecuteInProcessResult:
@@ -270,7 +273,7 @@ def test_the_job_takes_partitions(lab: Lab) -> None:
 
 
 def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> None:
-    """And, with a column under `ranks: on`, one of ranks."""
+    """With a column under `ranks: on`, these include an event for ranks."""
     with lab.config_file.open("a") as file:
         file.write("  - {name: flat, uri: ./flat, columns: {shop: {ranks: on}}}\n")
     write_deltalake(str(lab.folder / "flat"), rows(1, 100))
@@ -289,7 +292,7 @@ def test_a_table_without_partitions_has_only_table_level_events(lab: Lab) -> Non
 
 
 def test_a_replaced_root_is_reported_completely(lab: Lab) -> None:
-    """Version numbers start over; what Dagster was told before is no longer of this Metastore."""
+    """Version numbers start over, and earlier events in Dagster belong to another Metastore."""
     lab.refresh("sales")
     lab.append(1, seed=1)
     lab.refresh("sales")
@@ -298,7 +301,7 @@ def test_a_replaced_root_is_reported_completely(lab: Lab) -> None:
 
 
 def test_a_recreated_table_is_observed_again(lab: Lab) -> None:
-    """Dropped and written anew, a Delta table counts its snapshots from 0 again."""
+    """A Delta table that is dropped and recreated counts its snapshots from 0 again."""
     lab.refresh("sales")
     rmtree(lab.folder / "sales")
     lab.append(2, 9, seed=1)
@@ -309,7 +312,7 @@ def test_a_recreated_table_is_observed_again(lab: Lab) -> None:
 
 
 def test_a_corrected_policy_needs_no_commit(lab: Lab) -> None:
-    """Other policies, another layout: everything is computed anew, for the same snapshot."""
+    """A changed policy recomputes everything for the same snapshot."""
     lab.refresh("sales")
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(
@@ -326,7 +329,7 @@ def test_a_corrected_policy_needs_no_commit(lab: Lab) -> None:
 
 
 def test_events_stay_small(lab: Lab) -> None:
-    """Below 50 KB each, whatever the table: here 150 columns with long names and values."""
+    """Each is below 50 KB, whatever the table: here 150 columns with long names and values."""
     wide = {
         f"column_{'n' * 60}_{i}": [f"{'ü' * 3000}{k}" for k in range(3)] if i % 2 else [k * 10**9 for k in range(3)]
         for i in range(150)

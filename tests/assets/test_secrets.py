@@ -1,4 +1,4 @@
-"""Credentials of S3 are nowhere in what a project shows or stores: definitions, events, logs, plans, errors."""
+"""S3 credentials occur nowhere in what a project shows or stores: definitions, events, logs, plans, errors."""
 
 import json
 import socket
@@ -53,7 +53,7 @@ def config(lake: str) -> MetastoreConfig:
 
 
 def assert_no_secrets(*reported_row_counts: str, folder: Path | None = None) -> None:
-    """In none of the texts and in no file below the folder."""
+    """Assert that no secret occurs in the texts or in a file below the folder."""
     files = [file.read_bytes() for file in folder.rglob("*") if file.is_file()] if folder else []
     for secret in ENVIRONMENT.values():
         spellings = {secret, secret.replace("/", "\\/"), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
@@ -69,7 +69,7 @@ def closed_port() -> int:
 
 
 @pytest.mark.s3
-def test_a_project_on_s3(
+def test_a_project_on_s3_shows_and_stores_no_secrets(
     lake: str,
     s3_endpoint: str,
     tmp_path: Path,
@@ -77,7 +77,7 @@ def test_a_project_on_s3(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Table, root, sensor, run and look-ups with the one resource of dagster-aws, which looks its variables up."""
+    """Covers table, root, sensor, run and lookups with one dagster-aws resource that refers to variables."""
     home = tmp_path / "home"
     home.mkdir()
     own = resource(s3_endpoint)
@@ -92,7 +92,7 @@ def test_a_project_on_s3(
         source = again.resolve_asset_graph().get(AssetKey(["sales", "sales_source"]))
         assert source.kinds == {"delta"}, "what the newest version tells was looked up with the same credentials"
 
-        # What goes wrong: nothing listens there, in the sensor, in a run, and beside a writer.
+        # Errors: nothing listens at the endpoint, for the sensor, a run, and a writer's report.
         monkeypatch.setattr("metastore_assets.storage.object_store._MAX_RETRIES", 0)
         broken = build_metastore_definitions(config(lake), s3=resource(f"http://127.0.0.1:{closed_port()}"))
         errors = []
@@ -107,8 +107,8 @@ def test_a_project_on_s3(
 
 
 @pytest.mark.s3
-def test_the_command_on_s3(lake: str, s3_endpoint: str, tmp_path: Path) -> None:
-    """`${VAR}` in the file: plans, statistics, and errors with their tracebacks."""
+def test_the_command_prints_no_secrets(lake: str, s3_endpoint: str, tmp_path: Path) -> None:
+    """With `${VAR}` in the file: plans, statistics, and errors with their tracebacks have no secret."""
     text = """
 root: {lake}/metastore-of-command
 engine: auto
@@ -138,7 +138,7 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
 
 
 def test_errors_that_are_stored_have_no_secrets() -> None:
-    """Nor have their causes; those without are as they were."""
+    """Neither have their causes; errors without secrets are unchanged."""
     remember_secret("abracadabra", "${SPELL}")
     error = ConfigError("it is refused")
     error.__cause__ = ValueError("abracadabra")

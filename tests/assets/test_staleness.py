@@ -1,4 +1,4 @@
-"""What Dagster takes for outdated: nothing that a run has just brought up to date, whatever is loaded anew."""
+"""Dagster considers nothing outdated that a run has just refreshed, even after definitions are reloaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _outdated(instance: DagsterInstance, definitions: Definitions) -> set[str]:
     "folder", ["", pytest.param("day=2024-01-01", marks=pytest.mark.long)], ids=["unpartitioned", "partitioned"]
 )
 def test_nothing_is_outdated_after_a_run(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor when the code location is loaded again, nor after the next commit: what hangs below what stays so."""
+    """This also holds after a reload of the code location and after the next commit; the dependencies are unchanged."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     file = tmp_path / "metastore.yaml"
     file.write_text("{root: root, engine: auto, tables: [{name: t, uri: t}]}")

@@ -1,4 +1,4 @@
-"""The public functions in a project of one's own: names, what else a translator says, and the configuration."""
+"""The public functions in a user's project: names, translators, and the configuration."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ from metastore_assets.errors import ConfigError
 from tests.assets.user_project import STATISTICS, commit, config, reported_row_counts, write
 
 
-class House(MetastoreTranslator):
-    """What a project says of all its assets."""
+class ProjectTranslator(MetastoreTranslator):
+    """The settings of a project for all its assets."""
 
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
         spec = super().get_asset_spec(asset)
@@ -44,12 +44,15 @@ class House(MetastoreTranslator):
 
 
 def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInstance) -> None:
-    """With tables of one name, in one code location: neither takes the other's runs, keys or partitions for its own."""
+    """Both have tables of the same name, in one code location: they share no runs, keys or partitions."""
     for place in ("eu", "us"):
         (tmp_path / place).mkdir()
         write(tmp_path / place, "2024-01-01" if place == "eu" else "2024-01-02", 4 if place == "eu" else 6)
     definitions = Definitions.merge(
-        *(build_metastore_definitions(config(tmp_path / place), translator=House(place)) for place in ("eu", "us"))
+        *(
+            build_metastore_definitions(config(tmp_path / place), translator=ProjectTranslator(place))
+            for place in ("eu", "us")
+        )
     )
     for place, rows, day in (("eu", 4, "day=2024-01-01"), ("us", 6, "day=2024-01-02")):
         result = commit(definitions, instance, f"{place}_sales")
@@ -82,7 +85,7 @@ def pools(definitions: Definitions) -> set[str]:
 
 
 def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
-    """Assets and sensors one by one are what all definitions are; of some tables only, what is named."""
+    """All definitions are the assets and sensors of each table; a selection has those of the named tables."""
     two = config(tmp_path)
     two = two.model_copy(update={"tables": [*two.tables, TableConfig(name="other", uri="o")]})
     parts = Definitions(
@@ -100,7 +103,7 @@ def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
 
 
 def test_long_names_are_shortened(tmp_path: Path) -> None:
-    """Though a tag of Dagster has 63 characters at most; and a prefix that names cannot have is refused."""
+    """A tag of Dagster has at most 63 characters; a prefix that is invalid in names is refused."""
     names = ["a" * 99 + "b", "a" * 99 + "c"]
     tables = [TableConfig(name=name, uri="u") for name in names]
     graph = build_metastore_definitions(MetastoreConfig(root=str(tmp_path), tables=tables)).resolve_asset_graph()
@@ -112,18 +115,18 @@ def test_long_names_are_shortened(tmp_path: Path) -> None:
 
 
 def test_two_assets_of_a_table_need_different_keys(tmp_path: Path) -> None:
-    class Same(MetastoreTranslator):
+    class SameKeyTranslator(MetastoreTranslator):
         def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
             return super().get_asset_spec(asset).replace_attributes(key=AssetKey([asset.table.name]))
 
     with pytest.raises(ConfigError, match=r"'sales'.*'sales'"):
-        build_metastore_assets(config(tmp_path), translator=Same())
+        build_metastore_assets(config(tmp_path), translator=SameKeyTranslator())
 
 
 def test_definitions_load_where_only_runs_have_the_environment(
     tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reference stays one in all that is shown; a run without the variable says which one it is."""
+    """Definitions show references to variables unresolved; a run without a variable names it in the error."""
     write(tmp_path, "2024-01-01", 2)
     lake = MetastoreConfig(
         root=str(tmp_path / "metastore"),
@@ -144,7 +147,7 @@ def test_definitions_load_where_only_runs_have_the_environment(
 
 
 def test_a_path_and_a_configuration_object_give_equal_definitions(tmp_path: Path) -> None:
-    """And paths in it are relative to it."""
+    """Relative paths in both are relative to the same folder."""
     file = tmp_path / "metastore.yaml"
     file.write_text("root: ./metastore\nengine: auto\ntables: [{name: sales, uri: ./sales}]", encoding="utf-8")
     assert load_config(file) == config(tmp_path).resolve()

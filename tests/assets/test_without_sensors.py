@@ -1,4 +1,4 @@
-"""Definitions whose sensors are stopped or absent, and automation conditions in their place."""
+"""Definitions whose sensors are stopped or absent, and automation conditions as their replacement."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def statuses(definitions: Definitions) -> dict[str, DefaultSensorStatus]:
 
 
 def test_the_configuration_sets_the_status_of_sensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table's word goes before that of the file; an argument goes before both."""
+    """A table's setting overrides that of the file; an argument overrides both."""
     file = written(tmp_path)
     assert statuses(build_metastore_definitions(file)) == {"a": RUNNING, "b": RUNNING}
     assert statuses(build_metastore_definitions(file, sensors="stopped")) == dict.fromkeys("abc", STOPPED)
@@ -71,7 +71,7 @@ class EveryTenMinutes(MetastoreTranslator):
         return spec.replace_attributes(automation_condition=condition)
 
 
-class AsWritten(ByDay):
+class OnWriterUpdates(ByDay):
     def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
         spec = super().get_asset_spec(asset)
         eager = AutomationCondition.eager().without(AutomationCondition.in_latest_time_window())
@@ -79,7 +79,7 @@ class AsWritten(ByDay):
 
 
 def test_a_scheduled_automation_condition(tmp_path: Path) -> None:
-    """As docs/how-to/dagster.md has it: each tick of the clock asks for the statistics."""
+    """As in docs/how-to/dagster.md: each tick of the clock requests the statistics."""
     created = build_metastore_definitions(written(tmp_path), translator=EveryTenMinutes(), sensors="absent")
     start = datetime(2024, 1, 1, 12, 1)
     with DagsterInstance.ephemeral() as instance:
@@ -93,13 +93,13 @@ def test_a_scheduled_automation_condition(tmp_path: Path) -> None:
 
 
 def test_an_automation_condition_on_updates_of_the_writer(tmp_path: Path) -> None:
-    """As docs/how-to/dagster.md has it: each partition of the writer asks for the table's, and its run tells of it."""
+    """As in docs/how-to/dagster.md: each partition of the writer requests the table's, and its run reports it."""
     rows = {"2024-01-02": 3, "2024-01-05": 4}
     writer = raw_sales(tmp_path, rows)
     with DagsterInstance.ephemeral() as instance:
         alone = Definitions(assets=[writer])
         materialize(alone, instance, writer.key, partition="2024-01-02")
-        own = build_metastore_definitions(config(tmp_path), translator=AsWritten(), sensors="absent")
+        own = build_metastore_definitions(config(tmp_path), translator=OnWriterUpdates(), sensors="absent")
         created = Definitions.merge(alone, own)
         partitions = AssetKey(["sales", "sales_partitions"])
         result = evaluate_automation_conditions(created, instance)

@@ -1,4 +1,4 @@
-"""A failed check of a partitioned table says in which partitions it fails, the worst five by name."""
+"""A failed check of a partitioned table names the five worst of the partitions that fail."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ NULLS = {"a": 0, "b": 3, "c": 1, "d": 2, "e": 0, "f": 5, "g": 4, "h": 6, "i": 0}
 
 
 def evaluated(folder: Path, instance: DagsterInstance, checks: list[object]) -> dict[str, AssetCheckEvaluation]:
-    """The checks of column `x`, by name. Partition `b` has a value of 999, and `c` one of -5."""
+    """Return the check results of column `x` by name. Partition `b` has a value of 999, and `c` one of -5."""
     table = TableConfig.model_validate({"name": "t", "uri": str(folder / "t"), "columns": {"x": {"checks": checks}}})
     rows = [
         {"x": None if number < nulls else {"b": 999, "c": -5}.get(part, 1) if number == 9 else number, "part": part}
@@ -34,7 +34,7 @@ def records(evaluation: AssetCheckEvaluation) -> list[str]:
 
 
 def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, instance: DagsterInstance) -> None:
-    """By nulls, by distance from a limit, and how many more there are; of a check that passed there are none."""
+    """They are ordered by nulls or by distance from a limit, with the number of others; passed checks name none."""
     found = evaluated(
         tmp_path,
         instance,
@@ -60,10 +60,10 @@ def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_a_check_that_no_single_partition_violates(
+def test_a_check_that_no_single_partition_violates_names_none(
     tmp_path: Path, instance: DagsterInstance, partitioned: bool
 ) -> None:
-    """A value that occurs once in each partition; of a table without partitions nothing is said of them."""
+    """A value occurs once in each partition, so none is named; a table without partitions names none either."""
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(tmp_path / "t"), "columns": {"x": {"checks": ["unique"]}}}
     )
@@ -80,7 +80,7 @@ def test_a_check_that_no_single_partition_violates(
 
 
 def test_a_check_of_partitions_names_the_worst_first(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Not the first in the order of their keys."""
+    """Worst first is not the order of their keys."""
     found = evaluated(tmp_path, instance, [{"null_share": "20%", "partitions": "all"}])
     description = (found["x_null_share"].description or "").replace("\\", "")
     assert description.startswith("failed in 4 of 9 partitions: part=h: 6 nulls in 10 rows (60.0%); part=f: 5 nulls")

@@ -1,4 +1,4 @@
-"""A user's Dagster project: an asset that writes a Delta table, and the statistics definitions below it."""
+"""A user's Dagster project: an asset that writes a Delta table, and the definitions of its statistics."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -32,14 +32,14 @@ def config(folder: Path, root: str = "metastore") -> MetastoreConfig:
 
 
 def write(folder: Path, day: str, rows: int, part: str = "day") -> None:
-    """The rows of one day, in place of what there was of it."""
+    """Replace the rows of one day."""
     days = pa.array([date.fromisoformat(day)] * rows, pa.date32())
     table = pa.table({part: days, "amount": list(range(rows))})
     write_deltalake(folder / "sales", table, mode="overwrite", partition_by=[part], predicate=f"{part} = '{day}'")
 
 
 def raw_sales(folder: Path, rows: Mapping[str, int]) -> AssetsDefinition:
-    """The asset of a project that writes the table, a day at a time; of days without rows nothing."""
+    """Return the project's asset that writes the table, one day per partition; days missing in `rows` get no rows."""
 
     @asset(key=RAW, partitions_def=DAYS)
     def sales(context: AssetExecutionContext) -> MaterializeResult:  # type: ignore[type-arg]
@@ -51,7 +51,7 @@ def raw_sales(folder: Path, rows: Mapping[str, int]) -> AssetsDefinition:
 
 
 class ByDay(MetastoreTranslator):
-    """The table's partitions are those of the asset that writes it."""
+    """A translator that gives the table the partitions of the asset that writes it."""
 
     def get_upstream(self, table: TableConfig) -> AssetKey:
         return RAW
@@ -68,7 +68,7 @@ def materialize(
 
 
 def commit(definitions: Definitions, instance: DagsterInstance, name: str = "sales") -> ExecuteInProcessResult | None:
-    """What the daemon does after a commit: a tick, and the run that it asks for."""
+    """Evaluate a tick and execute the run that it requests, as the daemon does after a commit."""
     with build_sensor_context(instance, sensor_name=f"{name}_commits", definitions=definitions) as context:
         tick = definitions.resolve_sensor_def(f"{name}_commits").evaluate_tick(context)
     requests = tick.run_requests or []
@@ -81,7 +81,7 @@ def commit(definitions: Definitions, instance: DagsterInstance, name: str = "sal
 def reported_row_counts(
     instance: DagsterInstance, result: ExecuteInProcessResult | None, key: AssetKey
 ) -> dict[str | None, int]:
-    """Rows by partition that a run told of an asset; the table's are those of None."""
+    """Return the row counts that a run reported for an asset, by partition; the table's has the key None."""
     assert result is not None
     events = [entry.dagster_event for entry in instance.all_logs(result.run_id) if entry.dagster_event]
     found = [event.step_materialization_data.materialization for event in events if event.is_step_materialization]

@@ -57,5 +57,7 @@ def _published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def published(_published: Path, tmp_path: Path) -> Path:
-    """A configuration with the tables `orders` (two versions, two partitions), `gone` (not there) and `fresh`."""
+    """A configuration with the tables `orders` (two versions, two partitions), `gone` (no files) and `fresh` (no
+    version).
+    """
     return Path(shutil.copytree(_published, tmp_path / "copy")) / "metastore.yaml"

@@ -26,7 +26,7 @@ class Lakehouse:
     folder: Path
 
     def rows(self, table: str) -> pa.Table:
-        """The live rows, read by other code than the Metastore's."""
+        """Return the live rows, read by other code than the Metastore's."""
         if table == "events":
             return DeltaTable(str(self.folder / "events")).to_pyarrow_table()
         if table == "orders":
@@ -34,15 +34,15 @@ class Lakehouse:
             return pa.concat_tables([pq.read_table(path, partitioning=None) for path in paths])
         return pacsv.read_csv(self.folder / "people" / "people.csv")
 
-    def ask(self, table: str, query: str) -> list[tuple[Any, ...]]:
-        """What DuckDB answers; the query calls the table `t`."""
+    def query_duckdb(self, table: str, query: str) -> list[tuple[Any, ...]]:
+        """Return DuckDB's result of a query that calls the table `t`."""
         connection = duckdb.connect()
         connection.register("t", self.rows(table))
         return connection.sql(query).fetchall()
 
 
 def build(folder: Path) -> Lakehouse:
-    """Write the tables; `events` has had rows deleted."""
+    """Write the tables; `events` has deleted rows."""
     write_deltalake(str(folder / "events"), events(0, 900), partition_by=["day"])
     DeltaTable(str(folder / "events")).delete("id % 10 = 3")
     for country, table in zip(_COUNTRIES, (_orders(0, 300), _orders(300, 50), _orders(350, 1)), strict=True):
@@ -72,7 +72,7 @@ def build(folder: Path) -> Lakehouse:
 
 
 def _instants(numbers: list[int | None]) -> pa.Table:
-    """Nanoseconds from midnight and from 1970, days from the year 10000, and what is not profiled."""
+    """Return nanoseconds since midnight and since 1970, days from the year 10000, and a column that is not profiled."""
     nanoseconds = pa.array(numbers, pa.int64())
     days = pa.array([None if number is None else 2_932_896 + number for number in numbers], pa.int32())
     return pa.table(

@@ -32,24 +32,24 @@ def all_commands() -> Mapping[str, click.Command]:
 
 
 def run(*arguments: str, config: Path | None = None) -> Result:
-    """Run in this process: fast, and without a terminal."""
+    """Run the command in this process, without a terminal."""
     config_option = [] if config is None else ["--config", str(config)]
     result = CliRunner().invoke(cli, [*config_option, *arguments], prog_name="metastore")
     if "--json" in arguments:
-        assert_published_form(arguments, result.stdout)
+        assert_matches_schema(arguments, result.stdout)
     return result
 
 
 @cache
 def validator(command: str) -> Draft202012Validator:
-    """The check of a command's documents by the schema that `metastore schema` prints."""
+    """Return a validator for a command's documents by the schema that `metastore schema` prints."""
     schema = json.loads(CliRunner().invoke(cli, ["schema", *command.split()]).stdout)
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
 
 
-def assert_published_form(arguments: Sequence[str], stdout: str) -> None:
-    """Each line of what a command prints with `--json` is as its schema says."""
+def assert_matches_schema(arguments: Sequence[str], stdout: str) -> None:
+    """Assert that each line that a command prints with `--json` matches its schema."""
     words = list(arguments)
     while words and words[0].startswith("-"):
         del words[: 2 if words[0] == "--config" else 1]
@@ -61,14 +61,14 @@ def assert_published_form(arguments: Sequence[str], stdout: str) -> None:
 
 
 def answer(*arguments: str, config: Path | None = None) -> Any:
-    """The JSON that a command prints; it must succeed."""
+    """Return the JSON that a command prints; it must succeed."""
     result = run(*arguments, "--json", config=config)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
 def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 3) -> str:
-    """The one line of a failure that printed nothing else."""
+    """Return the line on stderr of a failed command that printed nothing else."""
     ended = result.exit_code if isinstance(result, Result) else result.returncode
     assert ended == status, (ended, result.stdout, result.stderr)
     assert result.stdout == ""
@@ -82,7 +82,7 @@ def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 3)
 def execute(
     *arguments: str, folder: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run in a process of its own, in a folder."""
+    """Run the command in a subprocess, in a folder."""
     done = subprocess.run(
         [*PROGRAM, *arguments],
         cwd=folder,
@@ -94,10 +94,10 @@ def execute(
         check=False,
     )
     if "--json" in arguments:
-        assert_published_form(arguments, done.stdout)
+        assert_matches_schema(arguments, done.stdout)
     return done
 
 
 def documents(done: subprocess.CompletedProcess[str] | Result) -> list[dict[str, Any]]:
-    """The JSON documents on stdout, one per line."""
+    """Return the JSON documents on stdout, one per line."""
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""Tables that other libraries write, in ways that readers are easily wrong about, are told right or refused well."""
+"""Tables that other libraries write in ways that readers easily misread are profiled correctly or refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 @pytest.mark.timeout(900)  # more than a hundred tables, written by ten libraries and profiled one by one
 def test_every_adversarial_table_comes_out_as_expected(tmp_path: Path) -> None:
-    """Exact, or refused with an error that says what is wrong; and the page that is shown to users says the same."""
+    """Each is exact, or refused with an error that names the problem; the page for users lists the same results."""
     verdicts = judge(selected(), tmp_path)
     odd = {one.case.name: f"{one.outcome}: {one.detail}" for one in verdicts if not one.as_expected}
     assert odd == {}

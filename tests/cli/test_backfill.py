@@ -31,7 +31,7 @@ def write(folder: Path, partition: int, name: str = "1") -> Path:
 
 
 def lake_in(folder: Path) -> Path:
-    """Four partitions of plain files that were never read, and a flat table; the configuration of both."""
+    """Four partitions of plain files without a version, an unpartitioned table, and the configuration of both."""
     for partition in (1, 2, 9, 10):
         write(folder, partition)
     (folder / "flat").mkdir()
@@ -47,19 +47,19 @@ def config(tmp_path: Path) -> Path:
 
 
 def size_of(config: Path, *patterns: str) -> str:
-    """Of files of the table, as people read it."""
+    """Return the size of the table's files as it is printed for people."""
     files = [path for pattern in patterns or ("*/*",) for path in (config.parent / "lake").glob(pattern)]
     return text.format_size(sum(path.stat().st_size for path in files))
 
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For what changes nothing."""
+    """A configuration for tests that change nothing."""
     return lake_in(tmp_path_factory.mktemp("lake"))
 
 
-def test_from_nothing_to_all_again(config: Path) -> None:
-    """What cron sees of a table's first version, of one that is up to date, and of all read again in chunks."""
+def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None:
+    """The steps of cron: a table's first version, an up-to-date table, and a full refresh in chunks."""
     planned = answer("backfill", "t", "--dry-run", config=config)
     assert {*planned} > RESULT
     assert (planned["dry_run"], planned["missing"], planned["versions"], planned["done"]) == (True, 4, [], False)
@@ -85,7 +85,7 @@ def test_from_nothing_to_all_again(config: Path) -> None:
 
 
 def test_formatted_values(config: Path) -> None:
-    """The plan goes to stderr, what was done to stdout; -v names every partition, else only few are named."""
+    """The plan goes to stderr and the result to stdout; all partitions are named if few, or with `-v`."""
     for partition in range(20, 30):
         write(config.parent, partition)
     done = run("backfill", "t", "--yes", config=config)
@@ -122,8 +122,8 @@ def test_formatted_values(config: Path) -> None:
     assert nothing.stdout.endswith(": nothing to do: none of 1 selected partition is missing\n")
 
 
-def test_a_choice_before_the_first_version(config: Path) -> None:
-    """Is read, and kept; the exit status is that of success, and `done` says that there is nothing to look up yet."""
+def test_selected_partitions_can_be_read_before_the_first_version(config: Path) -> None:
+    """They are profiled and stored. The status is 0, and `done` says that no version can be looked up yet."""
     backfilled = run("backfill", "t", "--yes", "--to", "2", config=config)
     assert backfilled.exit_code == 0
     assert "publishes no version until 2 partitions that you did not select" in backfilled.stderr
@@ -169,8 +169,10 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
         ("t --chunk 0", 2, "0 is not in the range"),
     ],
 )
-def test_bad_input(untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, said: str) -> None:
-    """Is told before anything is read, by the names of table, option and value."""
+def test_bad_input_is_an_error_before_data_is_read(
+    untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, said: str
+) -> None:
+    """It is reported before data is read, with the names of table, option and value."""
     monkeypatch.chdir(untouched.parent)
     (untouched.parent / "keys").write_text("part=1\npart=7\n")
     message = error_of(run("backfill", *arguments.split(), "--dry-run", config=untouched), status)
@@ -179,12 +181,16 @@ def test_bad_input(untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: 
 
 
 def test_a_failure_reports_what_was_done(config: Path) -> None:
-    """On stdout as JSON, with the reason; the exit status is 1. Once the file is mended it goes on."""
+    """The result is JSON on stdout with the reason, with exit status 1. The next run continues after the file is
+    repaired.
+    """
     answer("backfill", "t", "--yes", config=config)
     broken = config.parent / "lake" / "part=9" / "1.parquet"
     good, times = broken.read_bytes(), broken.stat()
     broken.write_bytes(good[:-8] + b"junk" + good[-4:])
-    os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))  # As if the disk were at fault: nothing tells.
+    os.utime(
+        broken, ns=(times.st_atime_ns, times.st_mtime_ns)
+    )  # As if the disk were at fault: the file's metadata do not change.
     failed = run("backfill", "t", "--full", "--yes", "--chunk", "2", "--json", config=config)
     assert failed.exit_code == 3
     plan_output = json.loads(failed.stdout)
@@ -208,8 +214,8 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 130, 0)]
 )
-def test_confirmation(config: Path, typed: str, status: int, versions: int) -> None:
-    """At a terminal; who says no has nothing done."""
+def test_a_backfill_asks_for_confirmation(config: Path, typed: str, status: int, versions: int) -> None:
+    """At a terminal; an answer of no changes nothing."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*PROGRAM, "backfill", "t"], cwd=config.parent, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
@@ -230,8 +236,10 @@ def test_confirmation(config: Path, typed: str, status: int, versions: int) -> N
 
 
 @pytest.mark.long
-def test_killed_again_and_again(config: Path) -> None:
-    """At whatever it is: each time there is a version that is true, and in the end all was read again."""
+def test_a_backfill_that_is_killed_repeatedly_ends_correctly(config: Path) -> None:
+    """The process is killed at any moment: each time the version is correct, and in the end everything was read
+    again.
+    """
     for partition in range(20, 40):
         write(config.parent, partition)
     answer("backfill", "t", "--yes", config=config)

@@ -1,4 +1,4 @@
-"""Tables that cannot be refreshed or profiled: one line that names what is wrong, and the last version stays."""
+"""A table that cannot be refreshed or profiled is one line of error, and its last version stays."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _configure(folder: Path, root: str = "./root", columns: str = "{}", uri: str
 
 
 def assert_last_version_is_readable(config: Path) -> None:
-    """The last version is readable, and the next refresh finds nothing that it does not know of."""
+    """Assert that the last version is readable and that the next refresh finds no unknown object."""
     shown = json.loads(run("show", "t", "--json", config=config).stdout)
     assert (shown["version"], shown["row_count"]) == (1, 200)
 
 
 def test_a_corrupt_parquet_file(lake: Path) -> None:
-    """Names the partition and the file; what was profiled is not read again once the file is mended."""
+    """The error names partition and file. After the file is repaired, the others are not read again."""
     config = lake / "metastore.yaml"
     pq.write_table(pa.table({"id": [1], "name": ["x"]}), lake / "t" / "part=1" / "new.parquet")
     broken = lake / "t" / "part=2" / "broken.parquet"
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_parquet(lake: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a,b\n1,2\n3\n", 'a,b\n1,2\n"3,4\n', "a,b\n1,\xff\n"])
 def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
-    """Too few fields, a quote that is never closed, bytes that are no text."""
+    """The row has too few fields, an unclosed quote, or bytes that are not text."""
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "good.csv").write_text("a,b\n1,2\n")
     (tmp_path / "t" / "bad.csv").write_bytes(text.encode("latin-1"))
@@ -99,7 +99,7 @@ def test_a_removed_table(lake: Path) -> None:
 
 
 def test_a_policy_that_names_an_unknown_column(lake: Path) -> None:
-    """A typing error, which would else be ignored: names the key, and the columns there are."""
+    """A misspelled column would otherwise be ignored: the error names the key and the existing columns."""
     config = _configure(lake, columns="{nmae: {frequencies: all}}")
     message = error_of(run("refresh", "t", config=config))
     assert all(part in message for part in ["columns.nmae", "id, name, part"]), message
@@ -118,7 +118,7 @@ def test_an_unknown_partition(lake: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
 def test_a_root_without_permission(lake: Path) -> None:
     message = error_of(run("refresh", "t", config=_configure(lake, root="/sys/metastore")))
-    # The kernel refuses root in other words than the rest.
+    # The kernel's message for root differs from that for other users.
     assert "not permitted" in message or "no permission" in message
     assert all(part in message for part in ["/sys/metastore", "set another root"]), message
 
@@ -130,7 +130,7 @@ def test_a_root_that_is_a_file(lake: Path) -> None:
 
 
 def test_one_table_of_several_fails(lake: Path) -> None:
-    """The others are refreshed all the same; programs get a line for each."""
+    """The other tables are refreshed; with `--json`, each table has a line."""
     config = lake / "metastore.yaml"
     config.write_text(
         "root: ./root\ntables:\n"
@@ -146,7 +146,7 @@ def test_one_table_of_several_fails(lake: Path) -> None:
 
 
 def test_profile_options(tmp_path: Path) -> None:
-    """Files that do not say how they are written."""
+    """`profile` has options for what files do not declare about themselves."""
     path = tmp_path / "it's.csv"
     path.write_text("1|a\n2|NA\n")
     options = [
@@ -161,7 +161,7 @@ def test_profile_options(tmp_path: Path) -> None:
     assert "options.heder" in error_of(run("profile", str(path), "--option", "heder=false"))
 
 
-def test_profile_for_people(lake: Path) -> None:
+def test_profile_prints_text(lake: Path) -> None:
     done = run("profile", str(lake / "t"), str(lake / "nowhere"))
     assert done.exit_code == 3
     assert done.stdout.splitlines()[0].startswith(f"{lake / 't'}  200 rows, snapshot ")

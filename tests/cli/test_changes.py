@@ -1,4 +1,4 @@
-"""`metastore changes`: which values came, went, or occur otherwise often."""
+"""`metastore changes`: values that were added, removed, or have another frequency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`metastore check`: what it prints, and how it ends."""
+"""`metastore check`: its output and its exit status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKS = {
 
 @pytest.fixture
 def checked(published: Path) -> Path:
-    """The configuration with checks of `orders` that pass, warn, and are not known."""
+    """The configuration with checks of `orders` that pass, warn, or are unknown."""
     return with_checks(published, CHECKS)
 
 
@@ -86,7 +86,7 @@ def test_an_error_ends_with_status_1(checked: Path) -> None:
     assert "100 rows" in older["checks"][0]["observed"]
 
 
-def test_for_people(checked: Path) -> None:
+def test_results_are_printed_as_text(checked: Path) -> None:
     lines = run("check", "orders", config=checked).stdout.splitlines()
     assert lines[0] == "orders version 2: 3 passed, 1 failed, 2 unknown"
     assert [line.split()[:2] for line in lines[2:8]] == [
@@ -105,7 +105,7 @@ def test_for_people(checked: Path) -> None:
 
 
 def test_suggestions_are_pasted_and_pass(published: Path) -> None:
-    """What is printed goes into the configuration as it is."""
+    """The printed suggestions are pasted into the configuration unchanged."""
     output = run("check", "orders", "--suggest", config=published).stdout
     suggested = yaml.safe_load(output)
     assert suggested["columns"]["state"]["checks"][0] == {"null_share": "15%", "severity": "warn"}

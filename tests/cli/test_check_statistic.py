@@ -1,4 +1,4 @@
-"""`metastore check-statistic`: laws on random data, for programs and for people."""
+"""`metastore check-statistic` tests a user-defined statistic on random data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_statistic_that_obeys_the_laws() -> None:
 
 
 def test_a_statistic_that_depends_on_the_order_of_rows() -> None:
-    """Exit status 1, and the data."""
+    """The exit status is 1, and the data that violate the law are printed."""
     result = run("check-statistic", FIRST, "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)

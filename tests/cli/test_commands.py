@@ -1,4 +1,4 @@
-"""The commands that read: what they print, for programs and for people."""
+"""The commands that read versions: their output as JSON and as text."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_top(published: Path) -> None:
     assert [row["frequency"] for row in half] == [120, 60]
 
 
-def test_top_for_people(published: Path) -> None:
-    """Values cannot break the lines or command the terminal; what is not listed is counted."""
+def test_top_escapes_control_characters(published: Path) -> None:
+    """Control characters in values cannot break lines or reach the terminal; values that are not listed are counted."""
     lines = run("top", "orders", "state", "-n", "1", config=published).stdout.splitlines()
     assert lines[0] == "state string  360 values, 2 distinct, 40 nulls"
     assert [line.split("  ")[0] for line in lines[1:]] == ["value", "new", "other values", "null"]
@@ -105,8 +105,8 @@ def test_histogram(published: Path) -> None:
     assert all(row["frequency"] == min(row["maximum"], COUNT) - row["minimum"] for row in few)
 
 
-def test_histogram_for_people_lists_every_bin(published: Path) -> None:
-    """Without a terminal: a line per bin, and at most twenty unless asked for more."""
+def test_histogram_as_text_lists_every_bin(published: Path) -> None:
+    """Without a terminal, a line per bin; at most twenty unless more are requested."""
     few = run("histogram", "orders", "id", "--bins", "8", config=published).stdout.splitlines()
     bins = answer("histogram", "orders", "id", "--bins", "8", config=published)
     assert [line.split()[:3] for line in few[2:]] == [
@@ -138,7 +138,7 @@ def test_versions(published: Path) -> None:
 
 
 def test_expire(published: Path) -> None:
-    """Nothing young is removed, unless the grace says so; the newest version stays."""
+    """Young versions stay unless `--grace` is shorter; the newest version always stays."""
     expired = answer("expire", "orders", "--keep", "1", config=published)
     assert (expired["versions"], expired["files"]) == (0, 0)
     done = answer("expire", "orders", "--keep", "1", "--grace", "0", config=published)
@@ -149,7 +149,7 @@ def test_expire(published: Path) -> None:
 
 
 def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
-    """No colours, no blanks at the end of a line, and nothing cut or left out."""
+    """No colours, no trailing blanks, and nothing is truncated or omitted."""
     output = run("show", "orders", config=published).stdout
     assert "\x1b" not in output
     assert "…" not in output
@@ -160,7 +160,7 @@ def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
 
 
 def test_percentiles(published: Path) -> None:
-    """The 5th, the 50th and the 95th are in the table, all that are kept in the JSON."""
+    """The table has the 5th, 50th and 95th; the JSON has all that are stored."""
     shown = answer("show", "orders", config=published)
     lines = {line.split()[0]: line for line in run("show", "orders", config=published).stdout.splitlines()[2:]}
     for row in shown["columns"]:
@@ -177,7 +177,7 @@ def test_percentiles(published: Path) -> None:
 
 
 def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.CaptureFixture[str]) -> None:
-    """As a backfill's does: all of few, or with `-v`."""
+    """A backfill's plan lists all partitions if they are few, or with `-v`."""
     counts = {"added": 60, "removed": 0, "unchanged": 0, "profiled": 60}
     plan = {
         "table": "t", "version": 1, "snapshot": "1", "dry_run": True, "published": True, "bytes_to_read": 60,
@@ -201,7 +201,7 @@ def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_the_configuration_file_is_resolved(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By --config before or after the command, by the variable, and in the working folder."""
+    """Found by --config before or after the command, by the variable, and in the working folder."""
     elsewhere = published.parent / "root"
     monkeypatch.chdir(elsewhere)
     assert run("tables", "--config", str(published)).exit_code == 0
@@ -258,7 +258,7 @@ def test_accepted_integers_have_no_grouped_digits() -> None:
 
 
 def test_bounds_of_values_are_shown_as_written() -> None:
-    """A bound may be a year. Bounds of row counts are grouped, as all counts are."""
+    """A bound may be a year. Bounds of row counts have grouped digits, as all counts do."""
     from metastore_assets.checks.column_checks import Range
     from metastore_assets.checks.table_checks import RowCount
 

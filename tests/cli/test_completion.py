@@ -1,4 +1,4 @@
-"""What shells are told when Tab is pressed: asked in a process of its own, as they ask, and by a real bash."""
+"""Shell completion, requested from a subprocess as shells do, and from a real bash."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COLUMNS = ["id", "price", "ratio", "state", "day", "at", "big", "blob", "tags", 
 
 
 def environment(shell: str, words: list[str]) -> dict[str, str]:
-    """How click's scripts ask: the last word is the one that the cursor is in."""
+    """Return the environment that click's scripts set: the last word is the one at the cursor."""
     line = " ".join(["metastore", *words])
     cursor = words[-1] if shell == "fish" else str(len(words))
     return {"_METASTORE_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": cursor}
 
 
 def offered(*words: str, shell: str = "bash") -> list[str]:
-    """What completes the last word, asked in this process and in the working folder."""
+    """Return the completions of the last word, computed in this process and in the working folder."""
     done = CliRunner().invoke(cli, env=environment(shell, list(words)), prog_name="metastore")
     assert (done.exit_code, done.stderr) == (0, "")
     return _values(done.stdout, shell)
@@ -77,7 +77,7 @@ def test_names_are_offered(folder: Path, words: list[str], expected: list[str]) 
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells(folder: Path, shell: str) -> None:
+def test_other_shells_get_completions(folder: Path, shell: str) -> None:
     assert offered("show", "", shell=shell) == TABLES
     assert offered("show", "orders", "--columns", "id,st", shell=shell) == ["id,state"]
     words = ["show", "orders", "--partition", "half="]
@@ -86,7 +86,7 @@ def test_other_shells(folder: Path, shell: str) -> None:
     assert (_values(done.stdout, shell), done.stderr, done.returncode) == (["half=1", "half=2"], "", 0)
     script = CliRunner().invoke(cli, env={"_METASTORE_COMPLETE": f"{shell}_source"}, prog_name="metastore").stdout
     assert f"_METASTORE_COMPLETE={shell}_complete" in script
-    # A list of columns has commas, at which nothing may be cut.
+    # A list of columns has commas: the shell must not split there.
     assert 'string split ","' not in script
 
 
@@ -142,10 +142,10 @@ press_tab() {  # after the line; the words are what bash makes of it
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash(published_days: Path) -> None:
-    """The script that it is told to load, in a real bash, with what bash sets when Tab is pressed."""
+def test_bash_completes_words(published_days: Path) -> None:
+    """Bash loads the script that `completion` prints, with the variables that bash sets when Tab is pressed."""
     scripts = str(Path(sys.executable).parent)
-    # Bash takes for a word what follows the last `=`, and inserts what it is given as it is.
+    # For bash, the word starts after the last `=`, and completions are inserted unchanged.
     cases = [
         ("show ", ["show", ""], TABLES),
         ("show orders --partition da", ["show", "orders", "--partition", "da"], ["day=a\\ b%2Fc", "day=日本"]),
@@ -180,7 +180,7 @@ def test_bash(published_days: Path) -> None:
 
 @pytest.fixture(scope="module")
 def published_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a configuration of tables, one of which has partitions that are awkward to type."""
+    """A folder with a configuration of tables, one with partitions that need quoting."""
     import pyarrow as pa
 
     from metastore_assets.formats import encode_partition_key

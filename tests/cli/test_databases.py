@@ -1,4 +1,4 @@
-"""The commands on whole databases."""
+"""Commands on all tables of a database."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield new_lake
 
 
-def test_all_of_a_database(lake: Lake) -> None:
-    """Tables come and go from one command to the next; what is kept of one that is gone is read, and says so."""
+def test_commands_follow_the_tables_of_a_database(lake: Lake) -> None:
+    """Tables are created and dropped between commands; a dropped table's stored version is readable and marked."""
     config = lake.folder / "metastore.yaml"
     first = run("refresh", "--all", "--json", config=config)
     assert first.exit_code == 0
@@ -56,8 +56,8 @@ def test_all_of_a_database(lake: Lake) -> None:
     assert "did you mean 'sales_orders'" in near.stderr
 
 
-def test_while_a_catalog_does_not_answer(lake: Lake) -> None:
-    """What is kept is read, and nothing is taken for gone."""
+def test_stored_versions_are_readable_without_the_catalog(lake: Lake) -> None:
+    """No table is taken for dropped."""
     config = lake.folder / "metastore.yaml"
     run("refresh", "sales_orders", config=config)
     lake.database.write_text("no database")

@@ -1,4 +1,4 @@
-"""`metastore doctor` notices what would make a refresh or a lookup fail, and says what to do."""
+"""`metastore doctor` finds what would make a refresh or lookup fail, and prints the remedy."""
 
 from __future__ import annotations
 

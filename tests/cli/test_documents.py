@@ -1,4 +1,4 @@
-"""The documents of `--json` are as the published schemas say. `run` checks that of every other test of commands too."""
+"""Output of `--json` matches the published schemas. `run` checks this for all other tests of commands, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 import pytest
 
 from metastore_assets.cli.documents import DOCUMENTS, SCHEMA_VERSION
-from tests.cli.run_command import all_commands, assert_published_form, documents, run
+from tests.cli.run_command import all_commands, assert_matches_schema, documents, run
 
 _COMMANDS = [
     "backfill fresh --engine auto --dry-run",
@@ -80,10 +80,10 @@ def test_output_is_as_published(published: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_differences_are_detected() -> None:
-    assert_published_form(("top",), '[{"value": 1, "frequency": 2}]')
+    assert_matches_schema(("top",), '[{"value": 1, "frequency": 2}]')
     for wrong in ('[{"value": 1}]', '[{"value": 1, "frequency": 2, "more": 3}]', '{"value": 1, "frequency": 2}'):
         with pytest.raises(AssertionError):
-            assert_published_form(("top",), wrong)
+            assert_matches_schema(("top",), wrong)
 
 
 def test_all_schemas_have_a_version() -> None:

@@ -1,7 +1,7 @@
-"""The command as a user runs it on a real lakehouse, with Spark, and DuckDB to check the numbers.
+"""The command on a real lakehouse with Spark, with results compared to DuckDB's.
 
-What starts Spark, must not import something, writes to a terminal or is ended from outside is a process of its own;
-other commands run in this one.
+Commands that start Spark, write to a terminal, are interrupted, or must not import a module run in a subprocess; others
+run in this process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The lakehouse, refreshed once by the command."""
     built = build(tmp_path_factory.mktemp("lakehouse"))
     done = execute("refresh", "--all", "--json", folder=built.folder)
-    # Nothing of what Spark's JVM says at its start gets through.
+    # No output of Spark's JVM at its start is passed on.
     assert (done.returncode, done.stderr) == (0, "")
     assert [(row["table"], row["version"], row["published"]) for row in documents(done)] == [
         (table, 1, True) for table in (*TABLES, "instants")
@@ -50,7 +50,7 @@ def answer_of(lakehouse: Lakehouse, *arguments: str) -> Any:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_the_numbers_are_duckdbs(lakehouse: Lakehouse, table: str) -> None:
+def test_statistics_equal_duckdbs(lakehouse: Lakehouse, table: str) -> None:
     shown = answer_of(lakehouse, "show", table)
     rows = lakehouse.rows(table)
     assert (shown["row_count"], shown["current"]) == (rows.num_rows, True)
@@ -58,42 +58,47 @@ def test_the_numbers_are_duckdbs(lakehouse: Lakehouse, table: str) -> None:
     assert set(rows.column_names) <= set(columns)
     for name in rows.column_names:
         own, quoted = columns[name], f'"{name}"'
-        [(values, distinct)] = lakehouse.ask(table, f"SELECT count({quoted}), count(DISTINCT {quoted}) FROM t")
+        [(values, distinct)] = lakehouse.query_duckdb(table, f"SELECT count({quoted}), count(DISTINCT {quoted}) FROM t")
         assert (own["value_count"], own["null_count"]) == (values, rows.num_rows - values)
-        # Without a list of its values, what is kept of `note` merges to an estimate.
+        # Value counts of `note` are not stored, so its distinct count is merged from sketches: an estimate.
         exact = name != "note"
         assert own["distinct_count_guarantee"] == ("exact" if exact else "estimate")
         assert own["distinct_count"] == (distinct if exact else pytest.approx(distinct, rel=0.05))
         finite = "WHERE NOT isnan(ratio)" if name == "ratio" else ""
-        [bounds] = lakehouse.ask(table, f"SELECT min({quoted})::VARCHAR, max({quoted})::VARCHAR FROM t {finite}")
+        [bounds] = lakehouse.query_duckdb(
+            table, f"SELECT min({quoted})::VARCHAR, max({quoted})::VARCHAR FROM t {finite}"
+        )
         if own["type"].startswith("double"):
             assert (own["minimum"], own["maximum"]) == tuple(map(float, bounds))
-            assert own["nan_count"] == rows.num_rows - lakehouse.ask(table, f"SELECT count(*) FROM t {finite}")[0][0]
+            assert (
+                own["nan_count"]
+                == rows.num_rows - lakehouse.query_duckdb(table, f"SELECT count(*) FROM t {finite}")[0][0]
+            )
         elif own["type"] != "bool":
             assert (str(own["minimum"]), str(own["maximum"])) == bounds
         if own["mean"] is not None:
-            [(total,)] = lakehouse.ask(table, f"SELECT sum({quoted})::VARCHAR FROM t {finite}")
+            [(total,)] = lakehouse.query_duckdb(table, f"SELECT sum({quoted})::VARCHAR FROM t {finite}")
             assert float(own["sum"]) == pytest.approx(float(total), rel=1e-12)
-            # Python's are exact fractions; DuckDB's lose what is left of great numbers that are close together.
+            # Python computes exact fractions; DuckDB loses digits of great numbers that are close together.
             numbers = [value for value in rows.column(name).to_pylist() if value is not None and value == value]
             assert own["mean"] == pytest.approx(float(fmean(numbers)), rel=1e-12)
             assert own["standard_deviation"] == pytest.approx(float(stdev(numbers)), rel=1e-12)
 
 
-def test_top_values_are_duckdbs(lakehouse: Lakehouse) -> None:
-    expected = lakehouse.ask(
+def test_top_values_equal_duckdbs(lakehouse: Lakehouse) -> None:
+    expected = lakehouse.query_duckdb(
         "events", "SELECT kind, count(*) FROM t WHERE kind IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, encode(1::VARCHAR)"
     )
     values_found = answer_of(lakehouse, "top", "events", "kind")
     assert {(row["value"], row["frequency"]) for row in values_found} == set(expected)
     assert [row["frequency"] for row in values_found] == [count for _, count in expected]
-    day = lakehouse.ask("events", "SELECT kind, count(kind) FROM t WHERE day = '2024-01-02' GROUP BY 1")
+    day = lakehouse.query_duckdb("events", "SELECT kind, count(kind) FROM t WHERE day = '2024-01-02' GROUP BY 1")
     values_found = answer_of(lakehouse, "top", "events", "kind", "--partition", "day=2024-01-02")
     assert {(row["value"], row["frequency"]) for row in values_found} == {row for row in day if row[0] is not None}
 
 
 def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
-    """Merged from two files, by a command that does not let pandas in."""
+    """Statistics are merged from two files by a command that must not import pandas."""
     expected_values: list[Any] = [
         documents(execute(*arguments, "--json", folder=lakehouse.folder))[0]
         for arguments in (["show", "instants"], ["top", "instants", "at", "-n", "2"])
@@ -120,18 +125,18 @@ def test_nanoseconds_and_far_years_without_pandas(lakehouse: Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("bins", [None, "7"])
-def test_histograms_are_duckdbs(lakehouse: Lakehouse, bins: str | None) -> None:
+def test_histograms_equal_duckdbs(lakehouse: Lakehouse, bins: str | None) -> None:
     """Every bin holds the values from its minimum up to, and without, its maximum."""
     values_found = answer_of(lakehouse, "histogram", "events", "price", *([] if bins is None else ["--bins", bins]))
     assert bins is None or len(values_found) <= 7
     for row in values_found if bins else values_found[:: len(values_found) // 20]:
         query = f"SELECT count(*) FROM t WHERE price >= {row['minimum']} AND price < {row['maximum']}"
-        assert lakehouse.ask("events", query) == [(row["frequency"],)]
+        assert lakehouse.query_duckdb("events", query) == [(row["frequency"],)]
     assert sum(row["frequency"] for row in values_found) == lakehouse.rows("events").num_rows
 
 
 def test_partition_keys_of_any_text(lakehouse: Lakehouse) -> None:
-    """A key that is listed can be given back."""
+    """A printed key is accepted as an argument."""
     keys = {row["partition"]: row["row_count"] for row in answer_of(lakehouse, "show", "orders", "--partitions")}
     assert keys == {
         encode_partition_key([("country", country)]): count
@@ -168,21 +173,21 @@ def test_partition_keys_of_any_text(lakehouse: Lakehouse) -> None:
         ),
     ],
 )
-def test_for_people(lakehouse: Lakehouse, arguments: list[str], expected: list[str]) -> None:
+def test_text_output(lakehouse: Lakehouse, arguments: list[str], expected: list[str]) -> None:
     done = run(*arguments, config=lakehouse.folder / "metastore.yaml")
     assert (done.exit_code, done.stderr) == (0, "")
     assert all(part in done.stdout for part in expected), done.stdout
 
 
 def test_statistics_on_a_terminal_of_usual_width(lakehouse: Lakehouse) -> None:
-    """Of an ordinary table, 100 cells hold what a person asks for first."""
+    """For an ordinary table, 100 columns of the terminal show the most important statistics."""
     shown = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal("show", "events", folder=lakehouse.folder, width=100))
     assert "nulls NaN distinct minimum    median     maximum        mean distribution" in shown
     assert "not shown: 5 %, 95 %, std dev (see --columns A,B or --json)" in shown
 
 
 def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> None:
-    """In under a second, and so without even importing it."""
+    """It takes less than a second, and Spark is not imported."""
     [result] = documents(execute("refresh", "events", "--json", folder=lakehouse.folder))
     assert (result["version"], result["published"]) == (1, False)
     assert result["fragments"] == {"added": 0, "removed": 0, "unchanged": 3, "profiled": 0}
@@ -192,27 +197,29 @@ def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> 
 
 
 def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
-    """It never stands still, and nothing of it is left on the screen when the result is printed."""
+    """It moves all the time, and is cleared from the screen when the result is printed."""
     written = on_terminal("refresh", "events", "--full", folder=lakehouse.folder, width=120)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
     frames = [line.strip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
     assert any("events: reducing" in frame for frame in frames)
     for stage in ("starting Spark", "events: profiling"):
-        # The spinner, whose first cell differs from frame to frame, turns where it takes time, and the time goes on.
+        # While a stage takes long, the spinner (first character) turns and the time advances.
         assert len({frame[0] for frame in frames if stage in frame}) > 1, stage
     seconds = [60 * int(frame[-5:-3]) + int(frame[-2:]) for frame in frames if re.search(r"\d:\d\d:\d\d$", frame)]
     assert seconds == sorted(seconds)
     assert seconds[-1] >= seconds[0] + 1
     assert re.search(r"0 of 3 fragments(?! ·)", plain)
     assert re.search(r"\d of \d tasks", plain)
-    # The last of the terminal's commands before the result is the one to clear the line.
+    # The last control sequence before the result clears the line.
     before, _, result = written.rpartition("\x1b[2K")
     assert re.sub(r"\x1b\[[0-9;]*m", "", result).startswith("events version 2 of snapshot")
     assert "events" in before
 
 
-def test_profile(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """No configuration, one line per URI, the numbers of `show`; a table that fails leaves the others be."""
+def test_profile_equals_show(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """Without configuration: one line per URI, with the numbers of `show`; a failed table does not affect the
+    others.
+    """
     (tmp_path / "empty").mkdir()
     uris = [str(lakehouse.folder / table) for table in TABLES]
     scratch = tmp_path / "scratch"
@@ -229,16 +236,16 @@ def test_profile(lakehouse: Lakehouse, tmp_path: Path) -> None:
         assert profile["uri"] == uri
         assert profile["current"] is True
         assert {"table", "version"}.isdisjoint(profile)
-        # The policy of `note` is not the usual one.
+        # The policy of `note` differs from the default.
         assert [row for row in profile["columns"] if row["column"] != "note"] == [
             row for row in shown["columns"] if row["column"] != "note"
         ]
-    # Spark removes its own folders a moment after the command has ended.
+    # Spark removes its folders a moment after the command has ended.
     _wait(lambda: not any(scratch.glob("metastore-*")))
 
 
-def test_spark_does_not_start(tmp_path: Path) -> None:
-    """The line says what Spark said, and where the rest of it is."""
+def test_a_failed_start_of_spark_is_one_line(tmp_path: Path) -> None:
+    """The error has Spark's message and the path of the complete log."""
     build(tmp_path)
     config = tmp_path / "metastore.yaml"
     config.write_text(config.read_text().replace("local[2]", "nonsense"))
@@ -263,10 +270,10 @@ def test_spark_does_not_start(tmp_path: Path) -> None:
         ("fragments are profiled", signal.SIGTERM, ""),
     ],
 )
-def test_an_end_while_refreshing(tmp_path: Path, moment: str, number: signal.Signals, said: str) -> None:
-    """Ctrl-C and SIGTERM: at most one line, the usual status, no traceback, no files left, and no version."""
+def test_an_interrupted_refresh_leaves_nothing(tmp_path: Path, moment: str, number: signal.Signals, said: str) -> None:
+    """Ctrl-C and SIGTERM: at most one line, the usual status, no traceback, no files, and no version."""
     built = build(tmp_path)
-    orders = built.rows("orders")  # once: what is written below would be read with it
+    orders = built.rows("orders")  # once: the query below would also read it
     for copy in range(120):
         pq.write_table(orders, tmp_path / "orders" / "country=FR" / f"part-{copy}.parquet")
     scratch = tmp_path / "scratch"
@@ -284,19 +291,19 @@ def test_an_end_while_refreshing(tmp_path: Path, moment: str, number: signal.Sig
         pattern = "metastore-spark-*" if moment == "Spark starts" else "*.parquet"
         _wait(lambda: any(begun(pattern)) or process.poll() is not None)
         if number == signal.SIGINT:
-            os.killpg(process.pid, number)  # as a terminal does, to every process of the command
+            os.killpg(process.pid, number)  # as a terminal does: to all processes of the command
         else:
             process.send_signal(number)
         stdout, stderr = process.communicate(timeout=60)
-    # As a shell tells it: what interrupts the making of a class from text ends Python by the signal, whoever caught it.
+    # An interrupt while Python creates a class from text ends the process by the signal, even if it is caught.
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
     assert (status, stdout, stderr) == (128 + number, "", said)
     assert list(scratch.glob("metastore-*")) == []
     assert not (tmp_path / "root" / "orders" / "versions").exists()
 
 
-def test_output_is_closed_early(lakehouse: Lakehouse) -> None:
-    """A closed pipe is nothing to tell anybody."""
+def test_a_closed_pipe_is_silent(lakehouse: Lakehouse) -> None:
+    """A closed pipe prints no error."""
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(

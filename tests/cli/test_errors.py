@@ -1,4 +1,4 @@
-"""What goes wrong is one line on stderr and an exit status: 1, or 2 for wrong usage."""
+"""Each error is one line on stderr, with exit status 1, or 2 for wrong usage."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from tests.cli.run_command import error_of, run
         (["expire", "nope"], ["'nope'"]),
     ],
 )
-def test_missing_names(published: Path, arguments: list[str], said: list[str]) -> None:
-    """The line names what was asked for and what there is."""
+def test_missing_names_are_reported_with_existing_ones(published: Path, arguments: list[str], said: list[str]) -> None:
+    """The line has the requested name and the existing names."""
     for as_json in ([], ["--json"]):
         message = error_of(run(*arguments, *as_json, config=published))
         assert all(part in message for part in said), message
@@ -67,8 +67,8 @@ def test_missing_names(published: Path, arguments: list[str], said: list[str]) -
         (["expire", "orders", "--keep", "0"], "0 is not in the range"),
     ],
 )
-def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
-    """Status 2, and the line says where help is."""
+def test_wrong_usage_is_status_2(published: Path, arguments: list[str], said: str) -> None:
+    """The status is 2, and the line names the help option."""
     message = error_of(run(*arguments, config=published), failures.BAD_USAGE)
     assert said in message
     assert "--help`)" in message
@@ -76,7 +76,7 @@ def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
 def test_help_is_not_reformatted(arguments: list[str]) -> None:
-    """Asked for, on stdout with status 0; without any argument, as click has it: on stderr with status 2."""
+    """On stdout with status 0 if requested; without any argument, on stderr with status 2, as click does."""
     result = run(*arguments)
     assert result.exit_code == (0 if arguments else failures.BAD_USAGE)
     help_text = result.stdout if arguments else result.stderr
@@ -88,7 +88,7 @@ def test_help_is_not_reformatted(arguments: list[str]) -> None:
 
 
 def test_help_lists_every_command_in_one_section() -> None:
-    """The sections have all commands, each once; the five most used ones come first."""
+    """Each command is in exactly one section; the five most used ones are first."""
     lines = run("--help").stdout.partition("Common commands:")[2].splitlines()
     names = [line.split()[0] for line in lines if re.match(r"  [a-z]", line)]
     assert names[:5] == ["profile", "refresh", "show", "top", "check"]
@@ -97,7 +97,7 @@ def test_help_lists_every_command_in_one_section() -> None:
 
 @pytest.mark.parametrize("command", ["show", "versions", "top"])
 def test_a_table_without_a_version_is_not_taken_for_another(published: Path, command: str) -> None:
-    """It is configured: its name is not misspelt, however close it is to that of one that is published."""
+    """It is configured, so no published table with a similar name is suggested."""
     published.write_text("root: ./root\ntables: [{name: order, uri: ./orders}]")
     message = error_of(run(command, "order", *(["id"] if command == "top" else []), config=published))
     assert message.endswith("; run `metastore refresh order`")
@@ -108,14 +108,14 @@ def test_a_location_without_a_table_is_named_with_the_table(published: Path) -> 
     assert message.startswith(f"table 'gone': {published.parent}/gone holds no table")
 
 
-def test_no_tables_at_all(published: Path) -> None:
+def test_a_configuration_without_tables_is_an_error(published: Path) -> None:
     published.write_text("root: ./root\ntables:\n")
     result = run("refresh", "--all", config=published)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "note: no tables are configured\n")
     assert run("tables", config=published).stdout == "no tables are configured\n"
 
 
-def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_configuration_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = error_of(run("tables"))
     assert str(tmp_path / "metastore.yaml") in message
@@ -155,8 +155,8 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("{root: r, roof: s}", ["roof"]),
     ],
 )
-def test_an_invalid_configuration(tmp_path: Path, text: str, said: list[str]) -> None:
-    """The line names the file, the key path, the value, and what is allowed."""
+def test_an_invalid_configuration_is_explained(tmp_path: Path, text: str, said: list[str]) -> None:
+    """The line names file, key path, value, and what is allowed."""
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     message = error_of(run("tables", config=path))
@@ -170,14 +170,14 @@ def test_an_invalid_configuration(tmp_path: Path, text: str, said: list[str]) ->
         ("zpi=string", "schema.zpi is no column of the table; did you mean zip?"),
     ],
 )
-def test_a_wrong_type_of_a_column(tmp_path: Path, declared: str, said: str) -> None:
-    """Told before anything is computed."""
+def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, said: str) -> None:
+    """It is reported before any data is read."""
     (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
     assert said in error_of(run("profile", str(tmp_path), "--schema", declared))
 
 
-def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is one line too, which says that it is not the user's fault; --debug shows where it comes from."""
+def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one line that says that it is a bug; --debug prints the traceback."""
 
     def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("one\ntwo \x1b[31m")
@@ -192,8 +192,8 @@ def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -
         assert debugged.stderr.splitlines()[-1] == f"error: {message}"
 
 
-def test_an_error_of_a_python_worker_of_spark() -> None:
-    """Of all that Spark says of it, the line tells what went wrong."""
+def test_an_error_of_a_spark_worker_is_one_line() -> None:
+    """The line has the cause, out of all that Spark prints."""
     error = RuntimeError(
         "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
         '  File "x.py", line 1, in f\n'
@@ -211,7 +211,7 @@ def test_an_error_of_the_package_is_one_printable_line(published: Path) -> None:
     assert message.isprintable()
 
 
-def test_ctrl_c(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
@@ -221,8 +221,8 @@ def test_ctrl_c(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_error_that_an_interrupt_led_to(interrupt: type[BaseException]) -> None:
-    """Spark answers Ctrl-C by cancelling its jobs: their errors are not what to tell."""
+def test_errors_caused_by_an_interrupt_are_not_reported(interrupt: type[BaseException]) -> None:
+    """Spark answers Ctrl-C by cancelling its jobs; errors of these are not reported."""
     error = OSError("cancelled")
     error.__context__ = interrupt()
     with pytest.raises(interrupt):
@@ -230,8 +230,8 @@ def test_an_error_that_an_interrupt_led_to(interrupt: type[BaseException]) -> No
     failures.raise_interrupt(OSError("of its own"))
 
 
-def test_profile_shows_the_ranges_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the option that allows more; both options are the keys of the configuration."""
+def test_profile_names_the_options_for_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the option that allows more; both options have the names of the configuration's keys."""
     add = {"path": "s3://other/lake/p=1/x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1}
     schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}
     actions = [
@@ -256,6 +256,6 @@ def test_profile_shows_the_ranges_of_columns(tmp_path: Path, monkeypatch: pytest
     assert "() False" in error_of(run("profile", "t"))
 
 
-def test_profile_of_a_name_in_a_catalog() -> None:
+def test_profile_of_a_catalog_name_suggests_a_command() -> None:
     """The error has the command to use, instead of one about an unknown kind of URL."""
     assert "`metastore init`" in error_of(run("profile", "catalog://lake/sales.orders"))

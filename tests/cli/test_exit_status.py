@@ -1,4 +1,4 @@
-"""The exit statuses of docs/reference/output.md, for every command."""
+"""Every command has the exit statuses of docs/reference/output.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_wrong_option_is_bad_usage(published: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", sorted(_ARGUMENTS))
 def test_an_error_is_no_failed_check(published: Path, command: str) -> None:
-    """A configuration that cannot be read, or a table that is not there, for commands that need no configuration."""
+    """The configuration is unreadable or, for commands without one, the table does not exist."""
     if command not in _NO_CONFIGURATION:
         published.write_text("root: [")
     done = run(command, *_ARGUMENTS[command].split(), config=published)
@@ -76,7 +76,7 @@ def test_a_closed_pipe_is_silent(published: Path, command: str) -> None:
     assert (done.returncode, done.stderr) == (failures.BROKEN_PIPE, b"")
 
 
-def test_a_failed_check(published: Path) -> None:
+def test_a_failed_check_is_status_1(published: Path) -> None:
     text = published.read_text().replace("uri: ./orders}", "uri: ./orders, checks: [{row_count: 1000}]}", 1)
     published.write_text(text)
     done = run("check", "orders", "--json", config=published)
@@ -115,6 +115,6 @@ def test_a_version_has_one_grammar(published: Path, command: str) -> None:
 @pytest.mark.parametrize(
     "command", ["show orders", "diff orders", "prune orders --where id=1", "count orders --where id=1"]
 )
-def test_a_version_that_is_not_there(published: Path, command: str) -> None:
+def test_a_missing_version_is_an_error(published: Path, command: str) -> None:
     assert run(*command.split(), "--version", "9", config=published).exit_code == failures.ERROR
     assert run(*command.split(), "--version", " ", config=published).exit_code == failures.BAD_USAGE

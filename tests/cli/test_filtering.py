@@ -1,4 +1,4 @@
-"""The commands that take a predicate: what they print, for programs and for people."""
+"""The commands that take a predicate: their output as JSON and as text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_estimate(published: Path) -> None:
 
 
 def test_count(published: Path) -> None:
-    """Of the table as it is now, which is another one than the version's: its file's own footer says it."""
+    """The count is that of the current table, not of the version: the added file's footer has it."""
     result = answer("count", "orders", "--where", "id = 1", config=published)
     assert (result["count"], result["fragments_read"], result["fragments_total"]) == (1, 0, 1)
     assert result["bytes_read"] == 0

@@ -145,7 +145,7 @@ def test_options_of_readers_are_written(folder: Path) -> None:
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
 )
 def test_any_location_and_column_can_be_read_again(name: str, column: str) -> None:
-    """YAML gives back the text that was written, whatever characters it has."""
+    """YAML returns the text that was written, whatever characters it has."""
     uri = f"s3://bucket/{name}"
     item = starting_config.Suggestion(column, "{value_filter: on}", "reason", active=True)
     result = starting_config.TableProposal(
@@ -162,7 +162,7 @@ def test_any_location_and_column_can_be_read_again(name: str, column: str) -> No
 
 
 def test_many_columns_are_suggested_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Profiles of so many columns are merged with Spark, which `init` does not start."""
+    """So many columns would be merged with Spark, which `init` does not start."""
     monkeypatch.setattr(engine, "_SMALL_MERGE", 3)
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({f"c{at}": [1] for at in range(5)} | {"email": ["a"]}), tmp_path / "t" / "1.parquet")
@@ -171,7 +171,7 @@ def test_many_columns_are_suggested_by_name(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_table_in_a_catalog(folder: Path) -> None:
-    """The file has the settings as they were written, also references to variables."""
+    """The file has the settings as they were entered, including references to variables."""
     with SqlCatalog("lake", uri=f"sqlite:///{folder / 'lake.db'}", warehouse=str(folder / "warehouse")) as catalog:
         catalog.create_namespace("sales")
         Lake(folder, catalog).add("orders")

@@ -1,4 +1,4 @@
-"""Ctrl-C ends the command soon, also while it waits for a store that accepts connections and never answers."""
+"""Ctrl-C ends a command soon, even while it waits for a server that accepts connections and never responds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cli.run_command import PROGRAM
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    # What a shell runs in the background ignores Ctrl-C, and so would all that is started from there.
+    # A shell's background jobs ignore Ctrl-C, and so would all their children.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
@@ -59,7 +59,7 @@ def test_every_command_that_waits_is_tested() -> None:
 
 
 @pytest.mark.parametrize(("command", "address", "number"), _CASES)
-def test_an_end_while_a_store_is_silent(
+def test_a_command_that_waits_for_a_store_ends_soon(
     published: Path, silent: socket.socket, command: str, address: str, number: signal.Signals
 ) -> None:
     endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -91,8 +91,8 @@ def test_an_end_while_a_store_is_silent(
 
 
 @pytest.mark.usefixtures("silent")
-def test_an_end_while_laws_are_tested(tmp_path: Path) -> None:
-    """The class writes a file at its first call, so that the command is in the middle of its work."""
+def test_a_command_that_tests_a_statistic_ends_soon(tmp_path: Path) -> None:
+    """The class writes a file at its first call, so the command is at work when it is interrupted."""
     (tmp_path / "mine.py").write_text(
         "import pathlib\nfrom tests.pipeline.user_statistics import Parities\n"
         "class Mine(Parities):\n    def update(self, state, values, counts):\n"

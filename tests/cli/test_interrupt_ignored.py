@@ -1,4 +1,4 @@
-"""An interrupt where Python ignores errors is raised later."""
+"""An interrupt that arrives where Python ignores errors is raised later."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ except BaseException as error:
 
 
 @pytest.mark.parametrize(("number", "raised"), [(2, "KeyboardInterrupt None"), (15, "SystemExit 143")])
-def test_around_a_fork(number: int, raised: str) -> None:
+def test_an_interrupt_around_a_fork_is_raised(number: int, raised: str) -> None:
     done = subprocess.run(python_command("-c", PROGRAM, str(number)), capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr, done.returncode) == (raised, "", 0)

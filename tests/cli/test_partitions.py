@@ -1,4 +1,4 @@
-"""Partitions on the command line: keys as they are listed or as people read them, and patterns."""
+"""Partitions on the command line: keys as they are printed or as people write them, and patterns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_condition_that_matches_nothing(config: Path, table: str, text: str, s
 @pytest.mark.parametrize("text", ["half=2", "half=?", "half=%32"])
 @pytest.mark.parametrize("command", [["show", "orders"], ["top", "orders", "state"], ["histogram", "orders", "id"]])
 def test_one_partition_is_shown(published: Path, command: list[str], text: str) -> None:
-    """A pattern does where it fits one partition; the answer names its key."""
+    """A pattern is accepted if it matches one partition; the output names its key."""
     if text == "half=?":
         message = error_of(run(*command, "--partition", text, config=published))
         assert "'half=?' means 2 partitions of table 'orders': name one of them, such as 'half=1'" in message

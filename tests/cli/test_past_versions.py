@@ -1,4 +1,4 @@
-"""`history`, `diff` and `report`: what people ask of a table's past."""
+"""`history`, `diff` and `report`: the commands about a table's past versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_history(published: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["price"], ["state"], ["tags"], ["id", "--statistic", "distinct_count"]])
-def test_history_for_people(published: Path, arguments: list[str]) -> None:
+def test_history_as_text(published: Path, arguments: list[str]) -> None:
     done = run("history", "orders", *arguments, config=published)
     assert done.exit_code == 0, done.output
     assert "2 versions, 1 to 2" in done.stdout
@@ -91,7 +91,7 @@ def test_report(published: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_input(published: Path, arguments: list[str], message: str) -> None:
+def test_bad_input_is_an_error(published: Path, arguments: list[str], message: str) -> None:
     assert message in error_of(run(*arguments, config=published))
 
 

@@ -1,4 +1,4 @@
-"""The line that tells what is going on: always moving, never wider than the terminal, and true."""
+"""The progress line: always moving, never wider than the terminal, and correct."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EVENTS = [
 
 
 def frame(event: Progress, width: int) -> str:
-    """What the line shows of an event."""
+    """Return the line that shows an event."""
     written = io.StringIO()
     console = Console(file=written, width=width, color_system=None)
     line = ProgressLine(console)
@@ -50,7 +50,7 @@ def frame(event: Progress, width: int) -> str:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 160])
 @pytest.mark.parametrize("name", ["t", "a_rather_long_name_" * 4, "表" * 30])
-def test_it_fits_the_terminal(width: int, name: str) -> None:
+def test_the_line_fits_the_terminal(width: int, name: str) -> None:
     for event in EVENTS:
         shown = frame(replace(event, table=name), width)
         assert "\n" not in shown
@@ -68,12 +68,14 @@ def test_progress_line() -> None:
     assert "0 of 20,000 partitions" in partitions
     assert "t: reducing the table" in table
     assert "t: publishing" in publish
-    # A name too long to show does not push out what is done.
+    # A name that is too long does not hide the progress.
     assert "…: reducing the table" in frame(Progress("a_name" * 20, "reduce", 2, 2, "partitions"), 60)
 
 
 def test_progress_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the whole of a work in chunks, as far as there is room; what is left follows from what was read so far."""
+    """The line shows the progress of all chunks if there is room; the remaining time is extrapolated from what was
+    read.
+    """
     wide, narrow = (frame(EVENTS[7], width) for width in (160, 80))
     assert "t: profiling (chunk 2 of 5)" in wide
     assert "40 of 100 fragments · 1 GB of 4 GB · 12,345 rows" in wide
@@ -104,7 +106,7 @@ def test_no_progress_without_a_terminal() -> None:
 
 @pytest.mark.spark
 def test_tasks_are_counted_while_a_job_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """One by one, as they end; and none of a job that is over."""
+    """Tasks are counted one by one, as they end; ended jobs are not counted."""
 
     def wait_for_file(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

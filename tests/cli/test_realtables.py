@@ -1,4 +1,4 @@
-"""`metastore profile` of every real table in one call, without configuration, says what is known of each."""
+"""`metastore profile` of every real table in one call without configuration lists the statistics of each."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ pytestmark = pytest.mark.spark
 
 _REFUSED = {
     "listing/orc_TestOrcFile_testTimestamp",  # rows that are single values, not records
-    "listing/parquet_int96_from_spark",  # a year near 290000 that its writer itself let overflow
+    "listing/parquet_int96_from_spark",  # a year near 290000: an overflow in the program that wrote it
     "listing/csv_impala_table_missing_columns",  # rows of different lengths
-    "listing/csv_impala_strings_with_quotes",  # quotes that belong to values: `quote` has to say so
+    "listing/csv_impala_strings_with_quotes",  # quotes that belong to values: needs the option `quote`
 }
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # more than a hundred tables, one by one
 def test_no_real_table_is_wrong_and_few_are_refused(realtables: Path, tmp_path: Path) -> None:
-    """None wrong, at most 3 % refused, and the page that is shown to users is what comes out."""
+    """None is wrong, at most 3 % are refused, and the page for users lists these results."""
     results = judge(real_tables(realtables, tmp_path))
     assert {result.table.name: result.detail for result in results if result.outcome == "wrong"} == {}
     refused = {result.table.name: result.detail for result in results if result.outcome == "refused"}

@@ -1,4 +1,4 @@
-"""What `refresh` tells of commits, before and after."""
+"""What `refresh` prints about commits, as its plan and its result."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.cli.run_command import answer, run
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
-def test_a_commit(tmp_path: Path) -> None:
-    """The plan says what the refresh then does; what did not change is not read; old versions stay readable."""
+def test_a_refresh_reads_only_changed_files(tmp_path: Path) -> None:
+    """The plan equals what the refresh does; unchanged files are not read; older versions stay readable."""
     build(tmp_path)
     config = tmp_path / "metastore.yaml"
     answer("refresh", "events", config=config)
@@ -42,7 +42,7 @@ def test_a_commit(tmp_path: Path) -> None:
 
 
 def test_only_live_fragments_are_counted(tmp_path: Path) -> None:
-    """After appends, deletes, overwrites and a restore: as many as the table has files, as deltalake counts them."""
+    """After appends, deletes, overwrites and a restore, the count equals the number of files that deltalake lists."""
     build(tmp_path)
     config, uri = tmp_path / "metastore.yaml", str(tmp_path / "events")
     commits: list[Callable[[DeltaTable], object]] = [

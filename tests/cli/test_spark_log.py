@@ -1,4 +1,4 @@
-"""What Spark wrote is kept for whoever has to find out why it failed, and for nobody else."""
+"""Spark's log is kept if Spark failed, and removed otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metastore_assets.cli.spark import LazySpark
 def test_the_log_of_an_interrupted_call_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool
 ) -> None:
-    """An interrupt within a call to Spark comes out as an error of the call, which is no failure of Spark."""
+    """An interrupt during a call to Spark raises an error of the call, but is no failure of Spark."""
 
     def failing(*_: object, **__: object) -> None:
         if not interrupted:

@@ -1,4 +1,4 @@
-"""`metastore spark-server`: what it says and how it ends, with a server and without."""
+"""`metastore spark-server`: its output and exit status, with a running server and without."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_remote_server_is_not_started(config: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_it_starts_once_and_stops(config: Path) -> None:
+def test_a_server_starts_once_and_stops(config: Path) -> None:
     started = answer("spark-server", "start", config=config)
     assert started["started"]
     again = answer("spark-server", "start", config=config)

@@ -1,4 +1,4 @@
-"""Reading starts fast: nothing large is imported that is not needed, and no Spark starts."""
+"""Commands that read start fast: they import nothing large that is not needed, and start no Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 def imported(*arguments: str, folder: Path, environment: Mapping[str, str] | None = None) -> set[str]:
-    """The modules, by their full names, that a command has imported when it ends well."""
+    """Return the full names of the modules that a command has imported; it must succeed."""
     (modules,) = imported_by([arguments], folder=folder, environment=environment)
     return modules
 
@@ -35,7 +35,7 @@ def imported(*arguments: str, folder: Path, environment: Mapping[str, str] | Non
 def imported_by(
     commands: Sequence[Sequence[str]], *, folder: Path, environment: Mapping[str, str] | None = None
 ) -> list[set[str]]:
-    """The same of each of several commands of one process: what it and those before it have imported."""
+    """Return, for each of several commands of one process, the modules imported so far."""
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps(commands)],
         cwd=folder,
@@ -71,7 +71,7 @@ READING = [
 
 
 def test_reading_imports_nothing_large(published: Path) -> None:
-    """Not one of these commands, run one after the other in a process: the first that did would be named."""
+    """The commands run one after the other in a process; the first that imports something large is named."""
     settings = imported_by(READING, folder=published.parent)
     assert len(settings) == len(READING)
     large = [(arguments, sorted(modules & LARGE)) for arguments, modules in zip(READING, settings, strict=True)]
@@ -79,7 +79,7 @@ def test_reading_imports_nothing_large(published: Path) -> None:
 
 
 def test_reading_statistics_imports_no_value_counts(published: Path) -> None:
-    """`show` costs little more than twice what it takes to import Arrow: what is as large is not among it."""
+    """`show` costs little more than twice the import of Arrow, so any import of that size would show."""
     modules_imported = imported("show", "orders", folder=published.parent)
     unwanted = {"asyncio", "multiprocessing", "numpy.ma", "obstore", "polars", "pyarrow.compute", "pyarrow.dataset"}
     assert modules_imported & {*LARGE, *unwanted, "sqlglot", "subprocess"} == set()
@@ -110,7 +110,7 @@ def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> No
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists() or (os.cpu_count() or 1) < 2, reason="cannot be seen here")
 def test_numpy_starts_threads_only_on_request() -> None:
-    """Those of its BLAS, one per core but one, are a part of what each command costs."""
+    """BLAS would start one per core, which takes a part of each command's time."""
     program = (
         "import os; from metastore_assets.startup import limit_blas_threads; limit_blas_threads(); "
         "import numpy; print(len(os.listdir('/proc/self/task')))"
@@ -192,14 +192,14 @@ told.itself = told  # so that only a look for garbage, or taking the module apar
 
 
 def test_a_process_ends_after_all_exit_functions() -> None:
-    """Nothing is taken apart, but threads are waited for, what is registered is called, and all output is there."""
+    """Objects are not destroyed, but threads are joined, exit functions called, and all output flushed."""
     done = _ended(_ENDING + "end.status = 3; sys.exit(3)")
     assert done.returncode == 3
     assert done.stdout.splitlines() == ["a thread has ended", "what wants to be called was called"]
 
 
 def test_a_process_without_a_status_ends_normally() -> None:
-    """An error that nobody expected, for one."""
+    """This is the case after an unexpected error."""
     done = _ended(_ENDING + "raise ValueError('unexpected')")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "taken apart"
@@ -208,7 +208,7 @@ def test_a_process_without_a_status_ends_normally() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
 def test_unwritable_output_is_reported_at_exit() -> None:
-    """By Python, with its own status for it."""
+    """Python prints the error and exits with its own status."""
     with open("/dev/full", "w") as full:
         done = _ended(_ENDING + "print('held back'); end.status = 0; sys.exit(0)", stdout=full)
     assert done.returncode == 120
@@ -216,7 +216,7 @@ def test_unwritable_output_is_reported_at_exit() -> None:
 
 
 def _ended(program: str, stdout: int | TextIO = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    # Output is held back, as it is where nobody asks for anything else.
+    # Output is buffered, as it is by default.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-c", program]
     return subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What is shown on a real terminal: as wide as it is, in colour, and only there."""
+"""Output on a real terminal fits its width and is coloured; elsewhere it is not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0, **environment: str) -> str:
-    """What a command writes to a terminal of that width."""
+    """Return what a command writes to a terminal of that width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "NO_COLOR")}
@@ -45,7 +45,7 @@ def on_terminal(*arguments: str, folder: Path, width: int = 80, status: int = 0,
         while True:
             try:
                 chunk = os.read(ours, 65536)
-            except OSError:  # Linux's way to say that the other end is closed.
+            except OSError:  # On Linux, this error means that the other end is closed.
                 break
             if not chunk:
                 break
@@ -60,7 +60,7 @@ EVERYTHING = [*ALWAYS, "NaN", "5 %", "95 %", "mean", "std dev", "distribution"]
 
 
 def headings(line: str) -> set[str]:
-    """The headings in a line, of which some have a blank inside and one is the end of another."""
+    """Return the headings in a line; some contain a blank, and one is the end of another."""
     return {heading for heading in EVERYTHING if re.search(rf"(?<![\d\w]){heading}(?!\w)", line)}
 
 
@@ -74,7 +74,7 @@ def headings(line: str) -> set[str]:
     ],
 )
 def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[str]) -> None:
-    """No line is longer than the terminal is wide; what is left out for that is said, with how to see it."""
+    """No line is longer than the terminal is wide; omitted columns are reported, with how to see them."""
     plain = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
     lines = plain.splitlines()
     assert max(map(len, lines)) <= width
@@ -84,8 +84,8 @@ def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[st
     assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - there
 
 
-def test_of_columns_that_are_named_all_is_shown(published: Path) -> None:
-    """In several tables if need be."""
+def test_named_columns_are_shown_completely(published: Path) -> None:
+    """They are split into several tables if necessary."""
     columns, width = "id,price,ratio,state,day,at,blob", 80
     named = _STYLE.sub("", on_terminal("show", "orders", "--columns", columns, folder=published.parent, width=width))
     assert "not shown" not in named
@@ -121,7 +121,7 @@ def test_colours_are_for_terminals_that_want_them(published: Path) -> None:
     assert "\x1b[1m" in on_terminal("show", "orders", folder=published.parent, NO_COLOR=""), "an empty text is none"
 
 
-def test_errors_are_coloured_likewise(published: Path) -> None:
+def test_errors_are_coloured_only_for_terminals(published: Path) -> None:
     assert "\x1b[31merror: \x1b[0m" in on_terminal("show", "nothing", folder=published.parent, status=3)
     assert "\x1b" not in on_terminal("show", "nothing", folder=published.parent, status=3, NO_COLOR="1")
 
@@ -134,7 +134,7 @@ _COLUMNS = st.lists(
 
 @given(_COLUMNS, st.data(), st.integers(20, 120))
 def test_any_grid_fits(columns: list[tuple[str, bool]], data: st.DataObject, width: int) -> None:
-    """No line is wider than the terminal, unless numbers or one column alone are; what is hidden is reported."""
+    """No line is wider than the terminal, unless numbers or a single column are; hidden columns are reported."""
     cells = [st.integers(0, 10**9).map(str) if right else _CELLS for _, right in columns]
     rows = data.draw(st.lists(st.tuples(*cells), max_size=4))
     less_important = data.draw(st.lists(st.sampled_from([heading for heading, _ in columns]), max_size=6))
@@ -174,15 +174,15 @@ def test_top_values_are_cut_to_fit(published: Path) -> None:
     assert max(map(len, output.splitlines())) <= 60
 
 
-def test_without_utf_8_something_is_shown(published: Path) -> None:
-    """Characters that the terminal does not know are replaced; JSON is escaped."""
+def test_text_is_readable_without_utf_8(published: Path) -> None:
+    """Characters that the terminal cannot encode are replaced; JSON is escaped."""
     output = on_terminal("show", "orders", folder=published.parent, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert "orders" in output
     assert on_terminal("show", "orders", "--json", folder=published.parent, PYTHONIOENCODING="ascii").isascii()
 
 
 def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
-    """With what is in which file."""
+    """The plan has the types and the files."""
     fragments, partitions = (
         {"added": 1, "removed": 0, "unchanged": 0, "profiled": 1},
         {"changed": 1, "removed": 0, "total": 1},

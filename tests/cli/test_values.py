@@ -1,4 +1,4 @@
-"""The commands that ask about values: what they print, for programs and for people."""
+"""The commands that query values: their output as JSON and as text."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_where(published: Path) -> None:
 
 
 def test_show_has_singletons_and_entropy(published: Path) -> None:
-    """Of the table always; of a partition for columns that are named; never of what is not listed."""
+    """A table always has them, a partition if columns are named, and a column without value counts never."""
     columns = {row["column"]: row for row in answer("show", "orders", config=published)["columns"]}
     assert (columns["big"]["singleton_count"], columns["big"]["duplicate_count"]) == (COUNT, 0)
     assert columns["big"]["entropy"] == pytest.approx(8.6438561898)
@@ -84,7 +84,7 @@ def test_show_has_singletons_and_entropy(published: Path) -> None:
 
 
 def test_compact(published: Path) -> None:
-    """Of lists that are a file each, the plain files are what there is to do; then nothing."""
+    """Plain value counts in a file each are compacted; a second call has nothing to do."""
     done = answer("compact", "orders", config=published)
     assert (done["published"], done["version"], done["ranks"]) == (True, 3, None)
     assert done["files"] == done["files_before"]
@@ -128,7 +128,7 @@ def test_a_quantile_needs_a_fraction(published: Path) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A table of one file, refreshed without Spark: a column of each policy that keeps less."""
+    """A table of one file, refreshed without Spark, with one column for each policy that stores less than all."""
     (tmp_path / "lake").mkdir()
     columns = {name: [1, 2, 2, 3] for name in ("kept", "hidden", "dropped", "cut")}
     pq.write_table(pa.table({**columns, "items": [[1]] * 4}), tmp_path / "lake" / "a.parquet")
@@ -155,7 +155,7 @@ def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
 
 
 def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
-    """Whoever needs it says so; the version stands, and what does not need it is answered."""
+    """Commands that need the run name it; the version stays, and other commands work."""
     for path in (small.parent / "root" / "t" / "value_counts").glob("*.parquet"):
         path.unlink()
     for command in (
@@ -177,7 +177,7 @@ def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
 
 
 def test_ranks_imply_all_values(tmp_path: Path) -> None:
-    """Of a column that `auto` would not list."""
+    """Also for a column of which `auto` would not store value counts."""
     (tmp_path / "lake").mkdir()
     numbers = range(70_000)
     pq.write_table(pa.table({"ranked": numbers, "auto": numbers}), tmp_path / "lake" / "a.parquet")
@@ -196,7 +196,9 @@ def test_ranks_imply_all_values(tmp_path: Path) -> None:
 
 
 def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
-    """Where a column asks for it itself; where the table does, it is absent from columns without lists."""
+    """If the column's own policy requests it; requested by the table, it is absent from columns without value
+    counts.
+    """
     text = small.read_text()
     shipped = "metastore_assets.statistics.user_defined.shipped:OutsideFences"
     small.write_text(text.replace("{frequencies: 'off'}", f"{{frequencies: 'off', statistics: ['{shipped}']}}"))

@@ -1,4 +1,4 @@
-"""Commands with `--where`: answers of the rows that a predicate is true of."""
+"""Commands with `--where` answer for the rows that match a predicate."""
 
 from __future__ import annotations
 
