@@ -1,4 +1,4 @@
-"""A small table of plain files to commit to, and functions that compare published versions."""
+"""A small table of plain files to which random commits are made, and functions that compare published versions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rows(random_source: random.Random, count: int) -> pa.Table:
 
 @contextmanager
 def everything_on_spark() -> Iterator[None]:
-    """Nothing is merged in this process, however little it is."""
+    """Merge everything on Spark, however little it is."""
     with patch.object(engine, "_SMALL_MERGE", -1), patch.object(engine, "_SMALL_SUM", -1):
         yield
 
@@ -100,7 +100,7 @@ class Lake:
         return path
 
     def commit(self) -> str:
-        """A random change of the table; says what it was."""
+        """Change the table randomly; return a description of the change."""
         files = self.files()
         kind = self.draw.choice(["append", "append", "remove", "rewrite", "compact", "drop", "scatter"])
         if kind == "append" or len(files) < 4:
@@ -130,14 +130,14 @@ class Lake:
 
 
 def latest(config: MetastoreConfig) -> Version:
-    """The newest published version of the table `t`."""
+    """Return the newest published version of the table `t`."""
     version = VersionStore(ObjectStore(config.root, config.storage_options), "t").latest()
     assert version is not None
     return version
 
 
 def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
-    """All that a lookup says of the table or of a partition, as plain values: by column, in table order."""
+    """Return all statistics of the table or a partition as plain values, by column in table order."""
     columns: dict[str, Any] = {}
     for row in table.statistics(partition=partition):
         listed = None
@@ -156,7 +156,7 @@ def profile(table: Table, partition: str | None = None) -> dict[str, Any]:
 
 
 def everything(config: MetastoreConfig) -> dict[str, Any]:
-    """All that the newest version says of the table and of each partition."""
+    """Return all statistics of the newest version, by partition and for the table."""
     table = Metastore(config.root, storage_options=config.storage_options).table("t")
     return {
         "row_count": table.version.row_count,
@@ -166,7 +166,7 @@ def everything(config: MetastoreConfig) -> dict[str, Any]:
 
 
 def close(left: Any, right: Any) -> bool:
-    """Equal; floats to 1e-9 relative, for moments of the third and fourth order are rounded as they merge."""
+    """Compare values; floats to 1e-9 relative, as third and fourth moments are rounded when merged."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
     if isinstance(left, float) and isinstance(right, float):
@@ -175,14 +175,14 @@ def close(left: Any, right: Any) -> bool:
 
 
 def numbers(answer: dict[str, Any]) -> dict[str, Any]:
-    """A profile without the states that serve merging only."""
+    """Return a profile without the states that are stored only for merging."""
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
     columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in answer["columns"].items()}
     return {"row_count": answer["row_count"], "columns": columns}
 
 
 def assert_same(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Two results of `everything` agree in all numbers; else the error names the partition, column and number."""
+    """Assert that two results of `everything` have equal numbers; the error names partition, column and number."""
     assert first["row_count"] == second["row_count"]
     assert first["partitions"].keys() == second["partitions"].keys()
     pairs = [("table", first["table"], second["table"])]

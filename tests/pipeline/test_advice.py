@@ -1,4 +1,4 @@
-"""What the errors of a refresh advise about data files that could not be read."""
+"""Errors of a refresh advise what to do about data files that could not be read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metastore_assets.profiling import profile
 
 
 def test_advice_for_damaged_and_unsupported_files(tmp_path: Path) -> None:
-    """The advice to repair or remove is for damaged files only, not for unsupported ones."""
+    """Repair or removal is advised for damaged files only, not for unsupported ones."""
     (tmp_path / "a.csv").write_text("id,text\n1,a\n2,b\n")
     with zipfile.ZipFile(tmp_path / "b.csv", "w") as archive:
         archive.writestr("b.csv", "id,text\n3,c\n")

@@ -1,4 +1,6 @@
-"""`auto` decides once per column, says why, and changes with hysteresis only; a commit costs what it changed."""
+"""`auto` resolves a column's policy once, records why, and changes it with hysteresis; a commit costs its changes
+only.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     st.booleans(),
 )
 def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
-    """What is estimated is listed again only below half of what made it so, and never both at once."""
+    """An estimated column is enumerated again only below half of the threshold; both conditions never hold at once."""
     for distinct, repeats in walk:
         values = distinct * repeats
         if why_enumerated(distinct, values) is not None:
@@ -50,7 +52,7 @@ def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], est
 
 @dataclass
 class Walk:
-    """A table of one column in files that each bring `step` distinct values, six times each."""
+    """A table of one column in files that each add `step` distinct values, six times each."""
 
     folder: Path
     spark: SparkSession
@@ -78,7 +80,7 @@ class Walk:
         return refresh(self.config, self.config.tables[0], lambda: self.spark, **how)
 
     def state(self) -> str:
-        """That of `x`, which is the same at every level."""
+        """Return the state of `x`, which is the same for fragments, partitions and table."""
         table = Metastore(self.config.root).table("t")
         locations = [None, *(entry.key for entry in table.partitions())]
         (state,) = {table.statistics(["x"], partition=location)[0].frequencies for location in locations}
@@ -99,7 +101,7 @@ def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def assert_full_says_the_same(walk: Walk) -> None:
-    """`--full` reads everything again under the recorded decisions."""
+    """Assert that `--full`, which reads everything under the recorded decisions, gives equal results."""
     reported, decisions = everything(walk.config), latest(walk.config).decisions
     root = Path(walk.config.root)
     shutil.copytree(root, root.with_name("kept"))
@@ -116,7 +118,7 @@ def assert_full_says_the_same(walk: Walk) -> None:
 
 
 def _without_estimated_percentiles(answer: dict[str, Any]) -> None:
-    """How digests were grouped shows in their last digits."""
+    """Remove estimated percentiles, whose last digits depend on the order of merges."""
     for _, profile in [(0, answer["table"]), *answer["partitions"].values()]:
         for row in profile["columns"].values():
             if row["percentiles_guarantee"] == "estimate":
@@ -130,7 +132,7 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
     walk.refresh()
     assert (walk.state(), latest(walk.config).decisions) == ("enumerated", {})
 
-    # Up, beyond 131,072: estimated at once, and nothing is read or summed for it.
+    # Up, beyond 131,072: estimated at once, and nothing is read or summed for that.
     walk.put(4)
     up = walk.refresh()
     assert (walk.state(), up.fragments_profiled, walk.summed) == ("estimated", 1, [])
@@ -141,7 +143,7 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
         Metastore(walk.config.root).table("t").top("x")
     assert_full_says_the_same(walk)
 
-    # Down a little, and up, and down: it stays, and a commit costs what it changed.
+    # Down a little, up, and down: the decision stays, and a commit costs its changes only.
     for removed in ((4,), (3,)):
         for number in removed:
             walk.path(number).unlink()
@@ -153,7 +155,8 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
     assert walk.refresh().fragments_profiled == 2
     assert (walk.state(), latest(walk.config).decisions["x"].since, walk.summed) == ("estimated", 2, [])
 
-    # Far down: the next commit lists it again, and its plan says what is read for it: what was profiled without.
+    # Far down: the next commit enumerates the column, and its plan names the fragments to read: those without value
+    # counts.
     for number in (0, 1, 2):
         walk.path(number).unlink()
     walk.refresh()
@@ -170,7 +173,7 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
     assert "few enough to be listed" in decision.reason
     assert_full_says_the_same(walk)
 
-    # Listed below the threshold: a commit sums what is there and what came, once per place.
+    # Enumerated below the threshold: a commit sums stored and new values, once per partition and table.
     walk.put(6)
     walk.refresh()
     assert walk.state() == "enumerated"
@@ -179,7 +182,7 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
 
 @pytest.mark.spark
 def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
-    """More than half of more than 65,536 values of a file differ: no list is written, and none is kept."""
+    """More than half of over 65,536 values of a file differ: value counts are neither written nor stored."""
     folder = walk.folder / "lake" / "part=0"
     folder.mkdir(parents=True)
     for number in range(3):
@@ -201,7 +204,7 @@ def test_a_near_unique_column_is_never_enumerated(walk: Walk) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
-    """Off reads nothing; on again reads only what was profiled without, and says so."""
+    """Switching off reads nothing; switching on reads only fragments without value counts, and the plan says so."""
     walk.put(0, 1)
     walk.refresh()
     listed = everything(walk.config)
@@ -228,7 +231,7 @@ def test_switching_policies_reads_no_table_file(walk: Walk) -> None:
 
 
 def test_a_full_refresh_keeps_the_content_id(tmp_path: Path) -> None:
-    """The only file of a partition is profiled before the decisions of the first version, and later under them."""
+    """The partition's only file is profiled before the first version's decisions, and later under them."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(0)

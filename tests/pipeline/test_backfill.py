@@ -1,4 +1,4 @@
-"""What a backfill reads and publishes, whatever is chosen, and wherever it was interrupted."""
+"""What a backfill reads and publishes, for any selection and any interruption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.pipeline.test_engine import no_spark
 
 
 class Interrupted(Exception):
-    """Raised in the middle of the work, as a signal would be."""
+    """Raised during the work, like a signal."""
 
 
 def config_of(lake: Lake, root: str = "root") -> MetastoreConfig:
@@ -47,7 +47,7 @@ def plan_of(lake: Lake, selection: BackfillSelection, **options: Any) -> Backfil
 def fill(
     lake: Lake, selection: BackfillSelection, progress: Callable[[Progress], None] = lambda event: None, **options: Any
 ) -> BackfillResult:
-    """Plan a backfill and do it."""
+    """Plan a backfill and execute it."""
     config, result = config_of(lake), BackfillResult("t")
     plan = plan_of(lake, selection, **options)
     backfill(config, lake.table, plan, local_processor(config, lake.table, no_spark, plan, progress), result)
@@ -55,7 +55,7 @@ def fill(
 
 
 def fill_until(lake: Lake, selection: BackfillSelection, event: int, **options: Any) -> BackfillResult | None:
-    """As far as it comes until it is interrupted at its n-th event; None when it came to its end before."""
+    """Execute a backfill and interrupt it at its n-th event; return its result so far, or None if it ended before."""
     events = 0
 
     def interrupt(progress: Progress) -> None:
@@ -79,7 +79,7 @@ def paths(lake: Lake, folder: str) -> list[str]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """Twelve partitions of one small file each, never read; little is kept of them, for here it is which are read."""
+    """Twelve partitions of one small file each, without a version; few statistics are configured."""
     created = Lake(
         tmp_path, options={"columns": {"default": {"frequencies": "off", "histogram": "off", "quantiles": "off"}}}
     )
@@ -93,7 +93,7 @@ def key(partition: int) -> str:
 
 
 def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
-    """One chunk: a version describes the whole table. Nothing is left to be done then."""
+    """It is one chunk, as a version describes the whole table, and nothing is left to do."""
     plan = plan_of(lake, BackfillSelection())
     assert (plan.version, plan.missing, plan.stale, len(plan.chunks), plan.fragments) == (0, 12, 0, 1, 12)
     assert plan.keys == tuple(key(number) for number in range(1, 13))
@@ -106,7 +106,7 @@ def test_the_first_version_reads_all_partitions(lake: Lake) -> None:
 
 
 def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake: Lake) -> None:
-    """Nothing is told of a table of which most is unknown; what was read is not read again."""
+    """No version is published while most of the table is unknown; saved profiles are not read again."""
     selection = BackfillSelection(first="3", last="11")
     plan = plan_of(lake, selection)
     assert not plan.publishes
@@ -119,7 +119,7 @@ def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake
 
 
 def test_no_publish_saves_profiles_only(lake: Lake) -> None:
-    """What is chosen is read, and the next refresh publishes it."""
+    """The next refresh publishes the saved profiles."""
     fill(lake, BackfillSelection())
     for partition in (2, 5, 9):
         lake.append(partition, 8)
@@ -130,7 +130,7 @@ def test_no_publish_saves_profiles_only(lake: Lake) -> None:
 
 
 def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
-    """By mode; what is not chosen and out of date is read with it, for the version would not be true else."""
+    """Outdated partitions are read, too, even if not selected: otherwise the version would be wrong."""
     fill(lake, BackfillSelection())
     lake.append(3, 8)
     lake.append(20, 8)
@@ -153,7 +153,7 @@ def test_missing_and_stale_partitions_are_selected(lake: Lake) -> None:
 
 
 def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
-    """Without a selection, though no partition has anything to be read; with one, nothing of it is to be done."""
+    """Without a selection it does, although no file is read; with a selection there is nothing to do."""
     fill(lake, BackfillSelection())
     lake.files()[0].unlink()
     assert plan_of(lake, BackfillSelection(first="4")).chunks == ()
@@ -163,8 +163,10 @@ def test_removing_partitions_publishes_a_version(lake: Lake) -> None:
 
 
 def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each chunk is a version, by number of partitions or by bytes; each partition is read once. What is told of it on
-    the way is of the whole: bytes and rows rise over all chunks, to what there is of both."""
+    """Each chunk, limited in partitions or bytes, is a version, and each partition is read once.
+
+    Bytes and rows in progress events rise over all chunks, up to their totals.
+    """
     fill(lake, BackfillSelection())
     assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all"), chunk_partitions=5).chunks] == [
         5,
@@ -189,7 +191,9 @@ def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPat
 
 
 def test_all_outdated_partitions_are_one_chunk(lake: Lake) -> None:
-    """What the newest version lacks comes first, and in one; stale partitions are read whole, the old files too."""
+    """Partitions that changed since the newest version are the first chunk. Stale ones are read completely, old files
+    too.
+    """
     fill(lake, BackfillSelection())
     for partition in (2, 4, 30):
         lake.append(partition, 8)
@@ -202,7 +206,7 @@ def test_all_outdated_partitions_are_one_chunk(lake: Lake) -> None:
 
 @pytest.mark.parametrize("event", [8, *(pytest.param(event, marks=pytest.mark.long) for event in (1, 3, 13, 20, 27))])
 def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
-    """Whatever it was at: the next one goes on; no more than the chunk that was not read to its end is read again."""
+    """Wherever it was interrupted, the next backfill continues; only the interrupted chunk may be read again."""
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), event, chunk_partitions=3)
     assert stopped is not None
@@ -217,7 +221,7 @@ def test_an_interrupted_backfill_continues(lake: Lake, event: int) -> None:
 
 @pytest.mark.long
 def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
-    """Interrupted between reading and publishing, by the name of the attempt; another request has nothing of it."""
+    """The profiles are saved under the attempt's name; other backfills do not use them."""
     fill(lake, BackfillSelection())
     events: list[str] = []
     fill(lake, BackfillSelection("all"), lambda event: events.append(event.stage))
@@ -232,7 +236,7 @@ def test_saved_profiles_of_a_chunk_are_not_read_again(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
-    """Nor does one that starts anew; the interrupted one goes on all the same."""
+    """Nor does one with `--restart`; the interrupted one can still be continued."""
     fill(lake, BackfillSelection())
     stopped = fill_until(lake, BackfillSelection("all"), 9, chunk_partitions=3)
     assert stopped is not None
@@ -245,7 +249,7 @@ def test_another_selection_does_not_continue_the_backfill(lake: Lake) -> None:
 
 
 def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
-    """A table does not stand still for hours: what came is read as every refresh reads it, what went is not missed."""
+    """The table changes meanwhile: new partitions are read, as by every refresh, and dropped ones are omitted."""
     fill(lake, BackfillSelection())
 
     def commit(event: Progress) -> None:
@@ -259,12 +263,12 @@ def test_partitions_dropped_after_planning_are_omitted(lake: Lake) -> None:
     assert done.done
     assert done.versions == [2, 3]
     assert {entry.key for entry in latest(config_of(lake)).partitions} == {*map(key, range(1, 12)), key(30)}
-    assert done.fragments == 12  # eleven again, and the one that came
+    assert done.fragments == 12  # the eleven that are left, and the new one
 
 
 @pytest.mark.long
 def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
-    """The chunks before are versions, and stay; once it is mended, the rest is read."""
+    """Earlier chunks stay published; after the file is repaired, the rest is read."""
     fill(lake, BackfillSelection())
     broken = next((lake.uri / "part=7").iterdir())
     good = broken.read_bytes()
@@ -284,7 +288,7 @@ def test_an_unreadable_file_stops_the_backfill(lake: Lake) -> None:
 
 
 def test_partition_keys_from_a_list(lake: Lake) -> None:
-    """An empty one is no selection of everything; unknown ones are named, and how many they are."""
+    """An empty list selects nothing; the error names unknown keys and their number."""
     assert plan_of(lake, BackfillSelection(keys=())).chunks == ()
     fill(lake, BackfillSelection())
     assert plan_of(lake, BackfillSelection("all", keys=())).chunks == ()
@@ -296,8 +300,8 @@ def test_partition_keys_from_a_list(lake: Lake) -> None:
         plan_of(lake, BackfillSelection("all", ("part=9",), first="2", last="4"))
 
 
-def test_the_expected_duration() -> None:
-    """By the version that read most; no less for each than the quickest took."""
+def test_the_expected_duration_is_extrapolated() -> None:
+    """It is extrapolated from the version that read most, with at least the shortest time per partition."""
     assert expected_seconds([], 100, 1) is None
     efforts = [RefreshStats(1, 0, 2.0), RefreshStats(4, 1000, 10.0), RefreshStats(1, 10, 3.0)]
     assert expected_seconds(efforts, 5000, 2) == 50.0
@@ -305,7 +309,7 @@ def test_the_expected_duration() -> None:
 
 
 def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
-    """What it has read is not read again; but where what it kept is damaged, the next one reads all."""
+    """Saved profiles are not read again; if they are damaged, everything is read."""
     config = config_of(lake)
     refresh(config, lake.table, no_spark)
 
@@ -332,7 +336,7 @@ def test_an_interrupted_full_refresh_continues(lake: Lake) -> None:
 @pytest.mark.s3
 @pytest.mark.long
 def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
-    """The record and what attempts keep are objects like others."""
+    """The backfill's record and the saved profiles are objects like others."""
     config = config_of(lake).model_copy(update={"root": "s3://metastore/backfills", "storage_options": s3_options})
 
     def fill_there(interrupt: Callable[[Progress], None] = lambda event: None) -> BackfillResult:
@@ -355,7 +359,7 @@ def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_opt
     assert ObjectStore(config.root, config.storage_options).child("t").list("backfills") == []
 
 
-# An example takes seconds: to make a failing one smaller would take minutes.
+# An example takes seconds, so shrinking a failure would take minutes.
 @pytest.mark.long
 @settings(
     max_examples=25,
@@ -366,8 +370,9 @@ def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_opt
 def test_any_sequence_of_backfills_gives_the_version_from_scratch(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """After random commits and backfills, some of them interrupted: each version says what one from scratch says, a
-    backfill reads no more than its plan says, and what it leaves undone is what was not chosen."""
+    """Commits and backfills are random, some interrupted. Each version equals one from scratch, a backfill reads no
+    more than planned, and only unselected partitions stay unread.
+    """
     lake = Lake(tmp_path_factory.mktemp("lake"), random.Random(data.draw(st.integers(0, 99))))
     for partition in range(4):
         lake.append(partition, 5)

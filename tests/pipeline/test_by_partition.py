@@ -1,4 +1,4 @@
-"""Which partitions hold which values, carried from commit to commit: as DuckDB counts the rows, and as from scratch."""
+"""Counts of values by partition, updated with each commit, equal DuckDB's and those from scratch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ON = {"by_partition": "on"}
 
 
 def config(lake: Lake, root: str = "root") -> MetastoreConfig:
-    """Little is read, and merged, without Spark."""
+    """Return a configuration with which little is read and merged without Spark."""
     return lake.config(root).model_copy(update={"engine": "auto"})
 
 
@@ -61,7 +61,7 @@ def reader(lake: Lake, root: str = "root") -> ValueCountReader:
 
 
 def stored_counts(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]]:
-    """By column, how often which value, as text, is in which partition."""
+    """Return by column the frequency of each value, as text, in each partition."""
     counts_by_column: dict[str, Counter[tuple[str, str]]] = {}
     for column in lists.by_partition:
         counts = counts_by_column.setdefault(column, Counter())
@@ -73,7 +73,7 @@ def stored_counts(lists: ValueCountReader) -> dict[str, Counter[tuple[str, str]]
 
 
 def counted(lake: Lake, columns: Any) -> dict[str, Counter[tuple[str, str]]]:
-    """The same, as DuckDB counts the rows; of a table of one partition nothing is kept."""
+    """Count the rows with DuckDB in the same form; a table of one partition stores no counts by partition."""
     source = f"read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = true, hive_types_autocast = false)"
     result = {}
     for column in columns:
@@ -97,7 +97,7 @@ def _value(text: str) -> Any:
 def test_counts_by_partition_equal_duckdbs_after_any_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Columns are kept so and not any more meanwhile; lookups do without the lists of partitions."""
+    """Columns are switched on and off in between; lookups work without counts by partition."""
     draw = random.Random(seed)
     if seed % 2:
         monkeypatch.setattr(graph, "SETTINGS", RUNS)
@@ -132,7 +132,7 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
 
 
 def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> None:
-    """Also when the table gets its second partition, or keeps only one; and turning it off leaves nothing."""
+    """Also if the table gets its second partition, or only one remains. Turning it off removes all its files."""
     plain.put("p=1/one", pa.table({"a": ["x", "x", None, "y"], "b": [1, 2, 3, 3]}))
     plain.put("p=2/one", pa.table({"a": ["y", "z", "z", "z"], "b": [3, 3, None, 4]}))
     plain.refresh()
@@ -162,7 +162,7 @@ def test_turning_by_partition_on_reads_stored_profiles_only(plain: Plain) -> Non
 
 
 def stages(plain: Plain) -> set[str]:
-    """What is kept by partition, of the newest version."""
+    """Return the newest version's stages of counts by partition."""
     lists = read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts)
     result = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
     assert {name.partition(".")[2] for name in result} == set(lists.by_partition.values())
@@ -187,7 +187,7 @@ def test_a_widened_column_and_renamed_partitions(plain: Plain) -> None:
 
 @pytest.mark.parametrize("all_of_them", [True, False])
 def test_partitions_with_changed_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
-    """The same files in partitions of other names, as when an Iceberg spec calls its field otherwise: none is read."""
+    """The same files are in partitions with other names, as after a renamed field of an Iceberg spec: none is read."""
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     lake = tmp_path / "lake"
     catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())

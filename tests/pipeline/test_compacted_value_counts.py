@@ -1,4 +1,4 @@
-"""Compacted lists as files that any tool reads as they are, against DuckDB over the rows; and when there are none."""
+"""Compacted value counts are Parquet files that any tool reads; their contents equal DuckDB's counts of the rows."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ CLASSES = {
 
 
 def shown(rows: list[Any]) -> str:
-    """Rows as text, in which NaN is equal to itself; both zeros are one."""
+    """Return rows as text, in which NaN equals itself and both zeros are one."""
     return repr([(value + 0.0 if isinstance(value, float) else value, *rest) for value, *rest in rows])
 
 
 def assert_plain(lake: Lake, ranked: set[str]) -> None:
-    """Each column's rows, in the order of the file, are those that DuckDB groups the table's rows to."""
+    """Assert that each column's rows, in file order, equal DuckDB's GROUP BY over the table."""
     files = f"{lake.folder}/lake/**/*.parquet"
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -143,7 +143,7 @@ def assert_plain(lake: Lake, ranked: set[str]) -> None:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
 def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
-    """Values of every class, in one partition or several; gone with the next commit, and there again."""
+    """Values of each class, in one or several partitions; a commit removes the files and compaction restores them."""
     draw = random.Random(seed)
     lake.columns = {"default": {"frequencies": "all"}, "money": {"ranks": "on"}, "text": {"ranks": "on"}}
     lake.columns |= {"ratio": {"ranks": "on"}, "small": {"frequencies": "top(3)"}}
@@ -162,7 +162,7 @@ def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
 
 
 def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
-    """Rows that only moved, and another policy, change no list; a column of another name does, and so do ranks."""
+    """Rewritten rows and another policy change no value counts; renaming a column or storing ranks does."""
     rows = pa.table({"a": [1, 2, 2, 5], "b": ["x", "y", "y", "z"]})
     lake.put("one", rows)
     lake.put("two", rows)
@@ -190,7 +190,7 @@ def test_plain_files_are_retained_until_value_counts_change(lake: Lake) -> None:
 
 
 def test_plain_files_of_fingerprinted_columns_have_repeated_values(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file has the values that occur at least twice, also where others share their fingerprints."""
+    """The file has the values that occur at least twice, also if they share fingerprints with others."""
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 5)
     lake.columns = {"a": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     lake.put("one", pa.table({"a": [*range(300), 7, 7, 290]}))

@@ -1,4 +1,4 @@
-"""Partitions that are meant by a condition: those of a table, some of which leave as days go by, and of a backfill."""
+"""Conditions that select partitions: of a table, where the date changes the selection, and of a backfill."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def table_of_days(folder: Path, **options: Any) -> MetastoreConfig:
 
 
 def test_a_condition_on_current_date_selects_other_partitions_the_next_day(tmp_path: Path) -> None:
-    """Nothing is read again for it, and on the same day nothing is published."""
+    """No file is read for it, and nothing is published on the same day."""
     config = table_of_days(tmp_path, partitions="day >= current_date - 2")
     observed = []
     for day in (5, 5, 6):

@@ -1,4 +1,4 @@
-"""Files of a version that are gone, of every kind, or have another value in one of their rows: `verify` says so."""
+"""`verify` reports every kind of file of a version that is missing or has a changed value."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ def put(folder: Path, part: int, name: str, seed: int) -> Path:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two partitions, one of so many files that they merge in steps; one file came later, one left. Lists are
-    compacted."""
+    """Two partitions, one with so many files that they merge in steps; a file was added later, one removed; value
+    counts are compacted.
+    """
     folder = tmp_path_factory.mktemp("whole")
     for number in range(9):
         put(folder, 0, str(number), number)
@@ -67,12 +68,12 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(folder, 0, "later", 12)
     refresh(own, own.tables[0], no_spark)
     compact(VersionStore(ObjectStore(own.root), "t"), own.tables[0])
-    assert noticed(folder) == ""
+    assert reported_damage(folder) == ""
     return folder
 
 
 def kinds(folder: Path) -> dict[str, list[Path]]:
-    """The files that the newest version consists of, by kind: `index/*.membership.parquet`, say."""
+    """Return the files of the newest version by kind, such as `index/*.membership.parquet`."""
     version = VersionStore(ObjectStore(config(folder).root), "t").latest()
     assert version is not None
     found: dict[str, list[Path]] = {}
@@ -81,14 +82,14 @@ def kinds(folder: Path) -> dict[str, list[Path]]:
     return found
 
 
-def noticed(folder: Path) -> str:
-    """What `verify` says; nothing where it finds all right."""
+def reported_damage(folder: Path) -> str:
+    """Return what `verify` reports; nothing if all is right."""
     own = config(folder)
     try:
         result = verify(own, own.tables[0], no_spark)
     except MetastoreError as error:
         return str(error)
-    # A fragment that the table does not have is taken for one that the table has changed since, which is counted.
+    # A fragment that the table lacks counts as a change of the table since, which is reported separately.
     return "" if result.is_right and not result.skipped_partitions else str(result)
 
 
@@ -97,16 +98,16 @@ def test_errors_name_missing_files_of_every_kind(intact: Path) -> None:
     assert len(result) > 20
     for kind, paths in result.items():
         if kind == HINT or kind.startswith("versions/"):
-            continue  # a version whose document is gone is not there: the one before is the newest
+            continue  # a version without its document does not exist: the one before is the newest
         for path in paths[:2]:
             data = path.read_bytes()
             path.unlink()
-            assert path.name in noticed(intact), kind
+            assert path.name in reported_damage(intact), kind
             path.write_bytes(data)
 
 
-def other(value: Any) -> Any:
-    """Another value of the same type; None where there is none."""
+def different_value(value: Any) -> Any:
+    """Return a different value of the same type, or None if there is none."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
@@ -117,24 +118,29 @@ def other(value: Any) -> Any:
         return value[:-1] + bytes([value[-1] ^ 1]) if value else None
     if isinstance(value, list):
         changed = (
-            [*value[:at], other(own), *value[at + 1 :]] for at, own in enumerate(value) if other(own) is not None
+            [*value[:at], different_value(own), *value[at + 1 :]]
+            for at, own in enumerate(value)
+            if different_value(own) is not None
         )
         return next(changed, None)
     if isinstance(value, dict):
-        return next((value | {name: other(own)} for name, own in value.items() if other(own) is not None), None)
+        return next(
+            (value | {name: different_value(own)} for name, own in value.items() if different_value(own) is not None),
+            None,
+        )
     return None
 
 
 def change(path: Path, column: str) -> bool:
-    """Put another value into one row of a file, all else as it is; whether there is a value."""
+    """Replace a value in one row of a file; return whether there was one to replace."""
     file = pq.ParquetFile(path)
     groups = [file.read_row_group(at) for at in range(file.num_row_groups)]
     for at, table in enumerate(groups):
         values = table[column].to_pylist()
-        row = next((row for row, value in enumerate(values) if other(value) is not None), None)
+        row = next((row for row, value in enumerate(values) if different_value(value) is not None), None)
         if row is None:
             continue
-        values[row] = other(values[row])
+        values[row] = different_value(values[row])
         location, field = table.schema.get_field_index(column), table.schema.field(column)
         groups[at] = table.set_column(location, field, pa.array(values, field.type))
         with pq.ParquetWriter(path, file.schema_arrow) as writer:
@@ -159,12 +165,12 @@ CHANGED = {
 
 
 def test_changed_values_are_reported(intact: Path, tmp_path: Path) -> None:
-    """All at once, each told of where it is."""
+    """All files are changed at once, and each change is located."""
     folder = tmp_path / "copy"
     shutil.copytree(intact, folder)
     result = kinds(folder)
     for kind, (column, _) in CHANGED.items():
         assert [path for path in result[kind] if change(path, column)], kind
-    answer = noticed(folder)
+    answer = reported_damage(folder)
     for kind, (_, where) in CHANGED.items():
         assert where in answer, (kind, answer)

@@ -1,4 +1,4 @@
-"""What does not subtract: bounds, histograms and counts after rows went, as from scratch and as DuckDB says."""
+"""Bounds, histograms and distinct counts, which cannot be subtracted, are correct after deletes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = 18
 
 
 def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
-    """The lower the number, the wider its values are apart."""
+    """Write a file; the lower the number, the wider its range of values."""
     reach = 10 ** max(1, 12 - number // 2)
     numbers = [draw.choice([None, draw.randint(-reach, reach)]) for _ in range(count)]
     floats = [None if own is None else draw.choice([own / 7, float("nan"), float("inf")]) for own in numbers]
@@ -31,7 +31,10 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
 @pytest.mark.parametrize("lists", ["all", "off"])
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 14))])
 def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
-    """The files with the values furthest out go first, whole or in part: bins become finer, and bounds closer."""
+    """Files with the extreme values are deleted first, partly or completely: bins become finer, and bounds closer.
+
+    The results also equal DuckDB's.
+    """
     draw = random.Random(seed)
     lake = tmp_path / "lake"
     lake.mkdir()

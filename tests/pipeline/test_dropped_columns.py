@@ -1,4 +1,4 @@
-"""Policies of columns that the writer of a table dropped, and of columns that never were."""
+"""Policies for columns that the table no longer has, and for columns that never existed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refreshed(folder: Path, columns: dict[str, Any], *, full: bool = False) -> R
 
 
 def write(folder: Path, *names: str) -> None:
-    """Replace the table by one with these columns; of a dotted name a struct with that field."""
+    """Replace the table by one with these columns; a dotted name is a field of a struct."""
     (folder / "lake").mkdir(exist_ok=True)
     arrays = {
         name.split(".")[0]: pa.StructArray.from_arrays([pa.array([1, 2])], [name.split(".")[1]])
@@ -48,8 +48,9 @@ def write(folder: Path, *names: str) -> None:
 
 
 def test_refreshes_continue_after_a_column_is_dropped(tmp_path: Path) -> None:
-    """It is named in each result; the version stays current; nothing changes when the policy is removed, and it counts
-    again when the column is back."""
+    """Each result names the dropped column and the version stays current. Removing the policy changes nothing, and the
+    policy applies again when the column is back.
+    """
     write(tmp_path, "id", "note")
     assert refreshed(tmp_path, NOTE).dropped_columns == ()
     write(tmp_path, "id")
@@ -84,7 +85,7 @@ def test_a_dropped_column_is_recorded_after_its_versions_expire(tmp_path: Path) 
 
 
 def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
-    """Any version that is stored explains the name; the next one records it."""
+    """Any stored version that has the column explains the name; the next version records it."""
     for names in (("id", "note"), ("id",), ("id", "more")):
         write(tmp_path, *names)
         refreshed(tmp_path, {})
@@ -95,7 +96,7 @@ def test_a_policy_for_a_column_that_was_dropped_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [("id",), ("id", "note")])
 def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """At first sight of a table, and when it comes later; also beside a column that was dropped."""
+    """This holds for the first version and later ones, also beside a column that was dropped."""
     misspelt = {"nmae": {"frequencies": "off"}}
     write(tmp_path, *names)
     with pytest.raises(ConfigError, match=r"columns\.nmae"):
@@ -109,7 +110,7 @@ def test_a_misspelt_name_is_an_error(tmp_path: Path, names: tuple[str, ...]) -> 
 
 
 def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: Path) -> None:
-    """Where a column went and another came it may be renamed, which many formats do not tell."""
+    """If one column disappears and another appears it may be a rename, which many formats do not record."""
     hidden = {"note": {"values": "hidden"}}
     write(tmp_path, "id", "note")
     refreshed(tmp_path, hidden)
@@ -124,7 +125,7 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
 
 
 def test_warnings_name_dropped_columns(tmp_path: Path) -> None:
-    """Of those that the configuration still names."""
+    """Only those that the configuration still names."""
     (table,) = config_of(tmp_path, {**NOTE, "id": {}}).tables
     assert table.dropped_columns_warning(()) is None
     assert table.dropped_columns_warning(("gone",)) is None

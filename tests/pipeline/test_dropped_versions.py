@@ -1,4 +1,4 @@
-"""Refreshes drop the versions that they make outdated, and with them exactly what only those name."""
+"""Refreshes remove old versions, and exactly the files that only those reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 
 
 def pass_days(root: Path) -> None:
-    """Make everything there is two days older."""
+    """Make all files two days older."""
     for path in root.rglob("*"):
         if path.is_file():
             modified = path.stat().st_mtime - 2 * 86_400
@@ -39,7 +39,9 @@ def refreshed(config: MetastoreConfig, spark: SparkSession) -> VersionStore:
 def test_old_versions_are_removed_and_a_restore_reads_no_file(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over random commits; entries lie in bases and changes. A file that left comes back while it is still known."""
+    """After random commits, with entries in base and delta files. A file that returns within its retention is not
+    read.
+    """
     monkeypatch.setattr(entries_module, "_REWRITE_BELOW", 2)
     lake = Lake(tmp_path, random.Random(5))
     for partition in range(4):

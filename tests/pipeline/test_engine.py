@@ -1,4 +1,4 @@
-"""Spark is asked for when there is much to do, and what is done without it comes out the same."""
+"""Spark starts for large work only, and results without it are equal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _auto(lake: Lake, root: str) -> MetastoreConfig:
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", _KINDS)
 def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path: Path, kind: type[Table]) -> None:
-    """Of every format, from scratch and after commits."""
+    """For every format, from scratch and after commits."""
     table = kind(tmp_path / "t")
     table.append([(number, f"text {number % 4}", DAYS[number % 3]) for number in range(12)])
     config = MetastoreConfig(
@@ -63,7 +63,7 @@ def test_results_are_equal_with_and_without_spark(spark: SparkSession, tmp_path:
 
 @pytest.mark.parametrize("limit", ["_SMALL_BYTES", "_SMALL_FILES", "_SMALL_MERGE", "_SMALL_SUM"])
 def test_much_work_runs_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Reading is so by bytes and by files, merging by columns, summing by values."""
+    """Reads are large by bytes and files, merges by columns, sums by values."""
     lake = Lake(tmp_path)
     lake.append(1)
     lake.append(2)
@@ -104,7 +104,7 @@ def test_a_commit_without_new_files_starts_no_spark(spark: SparkSession, tmp_pat
 
 
 def test_errors_name_a_file_that_crashes_its_reader(tmp_path: Path) -> None:
-    """And costs nothing but its own profile."""
+    """Only the profile of that file is lost."""
     folder = tmp_path / "t"
     folder.mkdir()
     maps = pa.array([[(7, 1)]] * 20, pa.map_(pa.int32(), pa.int32()))

@@ -1,4 +1,4 @@
-"""A step of a column kept by fingerprints is the difference of two counts, whatever shares a fingerprint."""
+"""The update of a fingerprinted column is the difference of two counts, even if values share fingerprints."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def values_of_fingerprints(fragments: Sequence[Sequence[int]], wanted: Numbers) 
 
 @dataclass
 class CountsOfFragments:
-    """What the lists of some fragments would say."""
+    """A model of the value counts of some fragments."""
 
     fragments: Sequence[Sequence[int]]
 
@@ -62,7 +62,7 @@ class CountsOfFragments:
 
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
-    """What the list has to hold: the values whose fingerprint occurs at least twice."""
+    """Return the values to store: those whose fingerprint occurs at least twice."""
     complete, total = frequencies_of([value for entry in fragments for value in entry]), fingerprints(fragments)
     if not len(complete):
         return EMPTY

@@ -1,4 +1,4 @@
-"""How a `repeated` column is kept: what decides, what a changed policy costs, and what is told and refused."""
+"""Policies of `repeated` columns: which algorithm stores them, the cost of a changed policy, and the errors."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def test_small_changes_do_not_revert_a_decision(distinct: int, repeats: int) -> 
 
 
 def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decided from what the values are like, recorded with why, and decided anew once they are clearly otherwise."""
+    """The algorithm is chosen from the values, recorded with its reason, and changed once the values are clearly
+    different.
+    """
     for module in (auto_policies, profile):
         monkeypatch.setattr(module, "NEAR_UNIQUE_FROM", 100)
     lake = Words(tmp_path, frequencies="repeated")
@@ -86,7 +88,7 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
     assert (decision.distinct, decision.values) == (181, 183)
     assert decision.reason == "about 181 of 183 values are distinct: few of them can occur twice"
     assert lake.top() == [("twice", 3)]
-    # More repeat, but not so many that lists would be shorter.
+    # More repeat, but too few for value counts to be smaller.
     lake.words(*(f"more {at}" for at in range(90)), part=2)
     lake.refresh()
     assert lake.algorithm() == "repeated"
@@ -102,7 +104,7 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
 
 
 def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) -> None:
-    """A long fragment is never sorted; what short ones listed gives way to fingerprints."""
+    """Long fragments are never sorted; value counts of short ones are replaced by fingerprints."""
     lake = Words(tmp_path, frequencies="repeated")
     lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)
     lake.words("69999", "once", "unlisted value", *(f"short {at}" for at in range(40)))
@@ -122,7 +124,7 @@ def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) 
 
 @pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
 def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> None:
-    """However many distinct values there are in one file."""
+    """This holds for any number of distinct values in one file."""
     policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
     (own,) = profile_field(pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy)
     assert (own.statistics.frequencies, own.statistics.distinct_count) == ("enumerated", 150_000)
@@ -130,7 +132,7 @@ def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> No
 
 
 def test_fingerprints_are_derived_from_value_counts(tmp_path: Path) -> None:
-    """A policy that asks for them reads no file; one that asks for lists reads those without."""
+    """A policy for fingerprints reads no file; one for value counts reads the fragments without them."""
     lake = Words(tmp_path, **LISTS)
     first = lake.words("a", "b", "b", None, "c")
     lake.words("c", "d", part=1)
@@ -174,7 +176,7 @@ def test_values_that_are_not_stored_are_read(tmp_path: Path) -> None:
 
 
 def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is a file without any value that comes to occur twice."""
+    """Nor is a file read that has no value that becomes repeated."""
     lake = Words(tmp_path)
     lake.words("a", "b", "x")
     lake.words("a", "c", "x", part=1)
@@ -203,7 +205,7 @@ def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_values_that_occur_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long list is not read for the sake of a few of its values."""
+    """Long value counts are not read to find a few values."""
     lake = Words(tmp_path)
     lake.words(*(f"{at // 2}" for at in range(400)))
     lake.refresh()
@@ -267,8 +269,7 @@ def test_ranks_require_enumerated_values() -> None:
     assert config.effective_policy("word").algorithm == "enumeration"
 
 
-def test_tables_of_one_file_of_nulls_and_without_rows(tmp_path: Path) -> None:
-    """A table of one file, of one partition; of nulls alone; without rows."""
+def test_tables_of_one_file_of_nulls_or_without_rows_are_refreshed(tmp_path: Path) -> None:
     lake = Words(tmp_path)
     path = lake.words("a", "a", "b")
     lake.refresh()
@@ -304,7 +305,7 @@ def test_verify_reports_changed_fingerprints(tmp_path: Path) -> None:
 
 
 def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a purge leaves no trace of a value that is gone."""
+    """A purge removes all traces of deleted values."""
     lake = Words(tmp_path)
     removed_file = lake.words("Ada Deleted-Person", "b", "x")
     lake.words("Ada Deleted-Person", "c", "x", "b", part=1)
@@ -330,7 +331,7 @@ def test_compaction_and_purge_change_no_answer(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_overwritten_file_is_an_error(tmp_path: Path) -> None:
-    """The values that are read have to be those that the fingerprints were taken of."""
+    """The values that are read must be those from which the fingerprints were computed."""
     lake = Words(tmp_path)
     path = lake.words("a", "b")
     lake.words("c", part=1)
@@ -350,8 +351,10 @@ def test_an_overwritten_file_is_an_error(tmp_path: Path) -> None:
     assert lake.top() == [("a", 2)]
 
 
-def test_a_file_removed_while_its_values_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The refresh plans again, from the table as it is then."""
+def test_a_file_removed_while_its_values_are_read_causes_a_new_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refresh plans again from the current table."""
     lake = Words(tmp_path)
     going = lake.words("a", "b")
     lake.words("c", "d", part=1)
@@ -368,7 +371,7 @@ def test_a_file_removed_while_its_values_are_read(tmp_path: Path, monkeypatch: p
     assert lake.top() == [("c", 2)]
 
 
-def test_columns_are_added_dropped_and_change_their_class(tmp_path: Path) -> None:
+def test_columns_may_be_added_dropped_and_change_their_class(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.put(pa.table({"code": ["a", "a", "b"], "number": pa.array([1, 1, 2], pa.int64())}))
     going = lake.put(pa.table({"code": ["b", "c"]}), 1)

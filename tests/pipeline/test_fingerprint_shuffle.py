@@ -1,4 +1,4 @@
-"""Fingerprints of many values are summed, and their values read, by Spark's tasks."""
+"""Spark tasks sum fingerprints of many values, and read the repeated values."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _return_total(number: int, total: FingerprintCounts) -> tuple[int, Fingerpri
 
 @pytest.mark.spark
 def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
-    """With what the tasks read and wrote, for who counts that."""
+    """The result also has the bytes that tasks read and wrote."""
     with count_io() as meter:
         ranges = FingerprintRanges.of_values(spark, 20_000_000, 12)
         result = shuffle_fingerprints(spark, _read, [1, 2, 3], ranges, _return_total)
@@ -91,7 +91,9 @@ def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_incremental_refreshes_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incremental_refreshes_on_spark_equal_those_from_scratch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 7)
     monkeypatch.setattr(fingerprints, "_MAX_LOCAL_ROWS", 100)
     monkeypatch.setattr(fingerprints, "_MIN_ROWS_PER_TASK", 150)

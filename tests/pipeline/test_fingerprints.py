@@ -1,4 +1,4 @@
-"""Columns kept by fingerprints: what occurs twice is listed exactly, whatever came and went, however much collides."""
+"""Fingerprinted columns store repeated values exactly, after any commits and with any collisions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRINTED = {"frequencies": "repeated", "algorithm": "fingerprints"}
 
 
 class Lake:
-    """Files of rows in partitions, whose columns are kept by fingerprints; no Spark is needed for so few."""
+    """Files of rows in partitions whose columns are fingerprinted; so few need no Spark."""
 
     def __init__(self, folder: Path, policy: dict[str, Any] | None = None) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ def _no_spark() -> Any:
 
 
 def rows(draw: random.Random, count: int) -> pa.Table:
-    """Values of which some repeat, in a file and across files."""
+    """Return rows in which some values repeat, within a file and across files."""
 
     def code() -> str | None:
         return draw.choice([None, f"{draw.randrange(150):03}", f"x{draw.randrange(10**6)}", ""])
@@ -84,7 +84,7 @@ def rows(draw: random.Random, count: int) -> pa.Table:
 
 
 def expected(lake: Lake, leaf: str) -> Counter[Any]:
-    """What DuckDB counts in the live files."""
+    """Return DuckDB's counts of the live files."""
     if not lake.files:
         return Counter()
     query = f"""
@@ -120,7 +120,7 @@ def check(lake: Lake) -> None:
 
 
 def change(lake: Lake, draw: random.Random, gone: list[tuple[Path, bytes]]) -> str:
-    """A random commit; what it was."""
+    """Change the table randomly; return a description of the change."""
     kind = draw.choice(["append", "append", "delete", "overwrite", "rewrite", "restore", "compact"])
     if kind == "append" or (len(lake.files) < 3 and kind != "restore"):
         lake.put(rows(draw, draw.randrange(60)), draw.randrange(3))
@@ -152,7 +152,7 @@ def change(lake: Lake, draw: random.Random, gone: list[tuple[Path, bytes]]) -> s
 def test_repeated_values_equal_those_of_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, bits: int, commits: int
 ) -> None:
-    """After every commit of a random history; with five bits every fingerprint is of several values."""
+    """Checked after every commit of a random history; with five bits, each fingerprint has several values."""
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     draw = random.Random(1000 * bits + seed)
@@ -180,17 +180,17 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
     lists.append(lake.refresh().value_count_changes)
     retained.unlink()
     lists.append(lake.refresh().value_count_changes)
-    partitions = 1  # the key of the only partition, in a column of its own, is listed too
+    partitions = 1  # the key of the only partition is a column with value counts, too
     answer = [own and (own.added, own.removed, own.changed) for own in lists]
     assert answer == [(2 + partitions, 0, 0), (1, 0, 1 + partitions), (0, 1, 1 + partitions)]
     path.unlink()
     lake.put(codes("x" * 80))
     result = lake.refresh()
-    assert result.value_count_changes is None  # most of the table is other: the lists are made anew
+    assert result.value_count_changes is None  # most of the table differs: value counts are rebuilt
     assert result.to_json()["value_counts"] is None
 
 
 def codes(texts: str) -> pa.Table:
-    """A code in each row; all else is null."""
+    """Return rows with a code each; all else is null."""
     nulls = {name: pa.nulls(len(texts), COLUMNS[name]) for name in ("number", "parts")}
     return pa.table({"code": list(texts), **nulls})

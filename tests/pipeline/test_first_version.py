@@ -1,4 +1,4 @@
-"""A first version that is made in lots says the same as one that is made at once."""
+"""A first version that is computed in lots equals one that is computed at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.store.sample_versions import files_of
 
 
 class Root:
-    """A root in which the first version of a lake is made in lots of some size."""
+    """A root in which the first version of a lake is computed in lots of some size."""
 
     def __init__(self, lake: Lake, name: str, lot: int) -> None:
         self.lake = lake
@@ -48,7 +48,7 @@ class Root:
             return refresh(self.config, self.lake.table, no_spark)
 
     def refresh_with_rival(self, rival: Root, lot: int) -> Any:
-        """Refresh; before a lot is computed, another root publishes."""
+        """Refresh; before a lot is computed, publish from another root object."""
         execute, lots = first_version.execute, 0
 
         def executed(*arguments: Any) -> Any:
@@ -65,7 +65,7 @@ class Root:
             return self.refresh()
 
     def interrupted_at(self, module: Any, name: str) -> None:
-        """Refresh, and die where a function is called first."""
+        """Refresh, and die when the function is first called."""
 
         def dying(*arguments: Any) -> Any:
             raise KeyboardInterrupt
@@ -114,7 +114,7 @@ def lake_of(folder: Path, seed: int, files: int = 9) -> Lake:
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([10, 10**6]))
 @settings(max_examples=3)
 def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_from: int) -> None:
-    """Also where an `auto` column stops being enumerated in the course, and after further commits."""
+    """Also if an `auto` column stops being enumerated between lots, and after further commits."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
         lake = lake_of(Path(folder), seed)
@@ -168,7 +168,7 @@ def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
     assert_same(everything(whole.config), everything(root.config))
 
 
-def test_the_table_changes_before_the_refresh_continues(tmp_path: Path) -> None:
+def test_the_table_may_change_before_the_refresh_continues(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, 2)
     root, whole = Root(lake, "root", 2), Root(lake, "whole", 10**6)
     root.interrupted(3)
@@ -181,8 +181,8 @@ def test_the_table_changes_before_the_refresh_continues(tmp_path: Path) -> None:
     assert verify(root.config, lake.table, no_spark).is_right
 
 
-def test_the_policies_change_before_the_refresh_continues(tmp_path: Path) -> None:
-    """The lots are given up, but profiles that still fit are used."""
+def test_changed_policies_discard_staged_lots_only(tmp_path: Path) -> None:
+    """The staged lots are dropped, but profiles that still fit are used."""
     lake = lake_of(tmp_path, 3)
     root = Root(lake, "root", 2)
     root.interrupted(3)
@@ -204,8 +204,8 @@ def test_fingerprinted_columns_need_all_fragments(tmp_path: Path) -> None:
     assert_same(everything(whole.config), everything(root.config))
 
 
-def test_a_rival_publishes_first(tmp_path: Path) -> None:
-    """The refresh that lost finds that the version is up to date."""
+def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
+    """The slower refresh finds that the version is up to date."""
     lake = lake_of(tmp_path, 5)
     root, rival = Root(lake, "root", 2), Root(lake, "root", 10**6)
     assert not root.refresh_with_rival(rival, 2).published
@@ -214,7 +214,7 @@ def test_a_rival_publishes_first(tmp_path: Path) -> None:
 
 
 def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
-    """And those of the partitions that it touches; not those of the table."""
+    """It also has the partitions of these fragments, but no profile of the table."""
     most = []
     for count in (12, 24):
         lake = Lake(tmp_path / str(count), random.Random(1))
@@ -236,7 +236,7 @@ def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
 
 
 def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
-    """It removes files that the refresh that lost would read. That is no damage."""
+    """It removes files that the slower refresh would read: the error is not reported as damage."""
     lake = lake_of(tmp_path, 6)
     root = Root(lake, "root", 2)
     assert not root.refresh_with_rival(root, 3).published
@@ -245,14 +245,14 @@ def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
 
 
 def assert_equals_one_plan(root: Root) -> None:
-    """The published version says the same as one that is made at once in another root."""
+    """Assert that the published version equals one that is computed at once in another root."""
     whole = Root(root.lake, "whole", 10**6)
     whole.refresh()
     assert_same(everything(whole.config), everything(root.config))
 
 
-def test_a_stream_that_fails_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Formats find out only there that a data file is listed twice. Then the complete snapshot is read."""
+def test_the_snapshot_is_read_if_its_stream_fails_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Formats detect only there that a data file is listed twice. The complete snapshot is read instead."""
 
     def stream(table_format: FilesFormat) -> SnapshotStream:
         snapshot = table_format.snapshot()
@@ -287,12 +287,12 @@ def test_the_policies_change_after_the_last_lot(tmp_path: Path) -> None:
 
 
 def write_format_version(root: Root, change: int) -> None:
-    """Let staged versions be of another release."""
+    """Give staged versions the format version of another release."""
     for path in Path(root.config.root).glob("t/staged/*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + change}))
 
 
-def test_staged_versions_of_an_older_release_count_for_nothing(tmp_path: Path) -> None:
+def test_staged_versions_of_an_older_release_are_ignored(tmp_path: Path) -> None:
     root = Root(lake_of(tmp_path, 9), "root", 2)
     root.interrupted(3)
     root.pass_day()
@@ -323,8 +323,8 @@ def test_removal_of_staged_versions_with_unreadable_documents(tmp_path: Path) ->
     assert not [path for path in root.paths() if path.startswith("staged/")]
 
 
-def test_saved_profiles_serve_all_lots(tmp_path: Path) -> None:
-    """Not only the first one. They are cleared when the version is published."""
+def test_saved_profiles_are_used_by_all_lots(tmp_path: Path) -> None:
+    """All lots use them, not only the first. They are removed when the version is published."""
     lake = lake_of(tmp_path, 10)
     root = Root(lake, "root", 2)
     root.interrupted(3)

@@ -93,7 +93,7 @@ URIS = st.sampled_from(["/lake/a", "s3://bucket", "s3://bucket/a/b", "sftp://me:
 
 @given(st.lists(st.tuples(URIS, st.sampled_from(["SecretA", "SecretB"]), st.booleans()), max_size=6))
 def test_rows_have_no_credentials(locations: list[tuple[str, str, bool]]) -> None:
-    """Rows may be in a file. All that is read from a row equals what was written."""
+    """Rows may be written to a file. What is read from a row equals what was written."""
     fragments = []
     for number, (uri, secret, confined) in enumerate(locations):
         location = Location(uri, (("secret_access_key", secret),), confined)

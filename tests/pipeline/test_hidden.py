@@ -1,4 +1,4 @@
-"""`values: hidden`: no byte of the root tells of a value, and what is told is right."""
+"""`values: hidden`: no byte of the root reveals a value, and the stored statistics are correct."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_nothing_stored_reveals_a_hidden_value(spark: SparkSession, tmp_path: Pa
     names, mails, keys = duckdb.sql("SELECT count(DISTINCT name), count(DISTINCT person.mail), 1 FROM live").fetchall()[
         0
     ]
-    # Keys are drawn at random: under some, two of thirty values share a place in the sketch.
+    # Keys are random: with some, two of thirty values share a cell of the sketch.
     assert answer["name"] == (pytest.approx(names, abs=3), "estimate")
     assert answer["person.mail"] == (pytest.approx(mails, abs=3), "estimate")
     assert answer["person.ages.element"] == (pytest.approx(ages, abs=3), "estimate")
@@ -128,7 +128,7 @@ def test_a_partition_column_cannot_be_hidden(spark: SparkSession, tmp_path: Path
 
 
 def sketches(own: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
-    """What is told of the hidden columns, by level and column."""
+    """Return the sketches of the hidden columns, by level and column."""
     lookup = Metastore(own.root).table("t")
     return {
         f"{key} {row.column}": (row.distinct_count, row.multiset_hash, row.value_count, row.null_count)
@@ -139,7 +139,7 @@ def sketches(own: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
 
 
 def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSession, tmp_path: Path) -> None:
-    """At every level, after any commit; a root with a key of its own has other fingerprints of the same rows."""
+    """At every level, after any commit. A root with another key has other fingerprints of the same rows."""
     uri, own = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
         write_deltalake(uri, table(seed), mode="append", partition_by=["day"])
@@ -171,7 +171,7 @@ def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSe
 def test_an_added_hidden_column_is_hidden_in_older_partitions(
     spark: SparkSession, tmp_path: Path, partitions: str
 ) -> None:
-    """Where its rows are all null, and nothing is stored of it: one partition told alone, or all of them at once."""
+    """Its rows there are null and nothing is stored of it, whether one or all partitions are queried."""
     uri = str(tmp_path / "lake")
     own = config(tmp_path, columns={"default": {"values": "hidden"}, "day": {"values": "shown"}})
     write_deltalake(uri, pa.table({"day": ["1", "2", "2"], "n": [1, 2, 3]}), partition_by=["day"])
@@ -193,7 +193,7 @@ def test_an_added_hidden_column_is_hidden_in_older_partitions(
 
 
 def test_a_configured_key_is_not_stored(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another key is another policy: what was hashed with the former one is read again. The environment's wins."""
+    """Another key is another policy: values hashed with the former key are read again. The environment's key wins."""
     write_deltalake(str(tmp_path / "lake"), table(1))
     first, second = "a" * 40, "b" * 40
     own = config(tmp_path).model_copy(update={"hidden_key": SecretStr(first)})

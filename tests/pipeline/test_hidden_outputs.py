@@ -1,5 +1,7 @@
-"""No output of any kind tells of a hidden value: files of the root, compacted lists, index, filters, history, the page,
-what commands print and log; and a purge takes what was shown before out of all of them."""
+"""No output reveals a hidden value: stored files, value counts, index, filters, history, page, command output, logs.
+
+A purge removes values that were stored before from all of them.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ HIDDEN = ("name", "number", "person")
 
 
 def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
-    """Everything that can be kept is asked of the columns, filters also of those that are hidden."""
+    """Return a configuration with every kind of output, and filters also for hidden columns."""
     policy: dict[str, Any] = {
         "by_partition": "on",
         "ranks": "on",
         "value_filter": "on",
         "statistics": CUSTOM_STATISTICS,
     }
-    # What takes lists of values is refused of hidden ones.
+    # Options that need value counts are refused for hidden columns.
     columns = {name: {"values": "hidden", "ranks": "off", "by_partition": "off"} for name in HIDDEN if hidden}
     table = TableConfig.model_validate(
         {"name": "t", "uri": str(folder / "lake"), "columns": {"default": policy, **columns}}
@@ -62,7 +64,7 @@ def put(folder: Path, number: int) -> Path:
 
 
 def published(folder: Path, own: MetastoreConfig) -> VersionStore:
-    """Three commits, a compaction of lists, and what is known version by version."""
+    """Publish three commits, compact value counts and record the history; return the versions."""
     versions = VersionStore(ObjectStore(own.root), "t")
     for number in range(3):
         path = put(folder, number)
@@ -76,7 +78,7 @@ def published(folder: Path, own: MetastoreConfig) -> VersionStore:
 
 
 def files_with_values(folder: Path) -> list[str]:
-    """Files of the root that hold a secret: as text, or as the bytes of a number in a cell."""
+    """Return the files of the root that have a secret, as text or as the bytes of a number."""
     root = folder / "root"
     result = [path for text in TEXTS for path in holding(root, text)]
     for path in root.rglob("*.parquet"):

@@ -1,6 +1,6 @@
-"""A group is merged along the tree that its children alone determine, whatever was stored before.
+"""A group is merged along a tree that only its children determine, whatever was stored before.
 
-No profile is read: a merge is run by writing down what it merges. The oracle is the tree of all children.
+No profile is read: the model of a merge records its inputs. The oracle is the tree of all children.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def oracle(tree: Trie, children: Mapping[str, Child]) -> Merged:
 
 @dataclass
 class Children:
-    """The children of a group in the published version. It notes what is read."""
+    """The children of a group in the published version. It records reads."""
 
     children: dict[str, Child]
     found: set[str] = field(default_factory=set)
@@ -74,7 +74,7 @@ class Children:
 
 @dataclass
 class Nodes:
-    """The nodes of the published version. It notes which are read, and in how many requests."""
+    """The nodes of the published version. It records reads and their requests."""
 
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
     found: set[str] = field(default_factory=set)
@@ -112,7 +112,7 @@ class Table:
         return Child(key, files, self.spec.id, matches_spec=True)
 
     def run(self, merge: TreeMerge, nodes: list[NodeEntry]) -> tuple[Merged, set[str]]:
-        """What a merge merges, and the specs of the children. Merges below are added to the nodes."""
+        """Return the inputs of a merge, and the specs of the children. Merges below are added to the nodes."""
         merged: list[Merged] = []
         spec_ids: set[str] = set()
         by_name = {child.files.name: child for child in self.children.values()}
@@ -134,7 +134,7 @@ class Table:
         return tuple(merged), spec_ids
 
     def assert_valid(self, node: NodeEntry, child_specs: set[str]) -> None:
-        """A reused node has the wanted policy. What is wanted, and the node lacks, no child below it has."""
+        """Assert that a reused node has the requested policy, and lacks only what all children below it lack."""
         wanted, policy = COLUMNS[self.spec.id].split()
         columns, node_policy = COLUMNS[node.spec_id].split()
         assert policy == node_policy
@@ -158,7 +158,7 @@ class Table:
         return MergeContext(nothing, nothing, compatibility, nodes, nothing)
 
     def apply(self, plan: MergePlan) -> tuple[Merged, list[NodeEntry]]:
-        """Run the merges, and store the nodes; return what the root merges, and the written nodes."""
+        """Execute the merges and store the nodes; return the inputs of the root, and the written nodes."""
         written: list[NodeEntry] = []
         root, _ = self.run(plan.root, written)
         put = {node.key: node for node in (*plan.put, *written)}
@@ -168,7 +168,7 @@ class Table:
         return root, written
 
     def assert_complete(self) -> None:
-        """The nodes are those of the tree from scratch: keys, parts, and what was merged."""
+        """Assert that the nodes are those of the tree from scratch: keys, parts, and inputs."""
         shape = tree_shape()
         branches = shape.build(self.children).put if len(self.children) > shape.fan_in else {}
         assert self.nodes.keys() == {node_key("*", name) for name in branches}
@@ -195,7 +195,7 @@ class Table:
 
 
 def draw_changes(data: st.DataObject, table: Table, most: int) -> dict[str, bool]:
-    """Children that are added, replaced and removed."""
+    """Draw children that are added, replaced and removed."""
     present = sorted(table.children)
     removing = st.sets(st.sampled_from(present), max_size=most) if present else st.just(set[str]())
     removed, replaced = data.draw(removing), data.draw(removing)
@@ -210,7 +210,7 @@ def fan_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("damaged", ["no line break", ""])
 def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: str) -> None:
-    """One entry too many is damage, too."""
+    """Too many entries are damage, too."""
     table = Table(next(iter(SPECS.values())))
     plan, *_ = table.plan({str(at): True for at in range(40)})
     table.apply(plan)
@@ -224,7 +224,7 @@ def test_damaged_files_in_a_node_are_replaced_by_those_of_the_children(damaged: 
 
 @given(st.data())
 def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) -> None:
-    """Shape, nodes and inputs. A small change reads no other children, and only nodes above it and beside those."""
+    """It has equal shape, nodes and inputs. A small change reads only nodes above it and their children."""
     specs = st.sampled_from(list(SPECS.values()))
     table = Table(data.draw(specs))
     valid_spec = ""
@@ -275,7 +275,7 @@ def test_the_nodes_of_a_reverted_spec_are_compared_once(data: st.DataObject) -> 
 
 @given(st.data())
 def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
-    """A plan that meets one reads all children. A removed child may be one that no node names."""
+    """The plan then reads all children. A removed child may be in no node."""
     table = Table(SPECS["a all"])
     table.apply(table.plan(dict.fromkeys(map(str, range(data.draw(st.integers(0, 100)))), True))[0])
     for key in data.draw(st.sets(st.sampled_from(sorted(table.nodes)), max_size=5)) if table.nodes else ():
@@ -292,7 +292,7 @@ def test_missing_and_wrong_nodes_are_recomputed(data: st.DataObject) -> None:
 
 
 def test_groups_share_requests() -> None:
-    """However many groups change: two requests for their nodes, and one more for children in another group."""
+    """For any number of changed groups: two requests for nodes, and one more for children in another group."""
     tables = {f"p={number}": Table(SPECS["a all"]) for number in range(20)}
     stored: dict[str, NodeEntry] = {}
     for key, table in tables.items():
@@ -312,7 +312,7 @@ def test_groups_share_requests() -> None:
 
 @given(st.integers(0, 200), st.integers(1, 50))
 def test_tasks_cover_the_tree(count: int, most: int) -> None:
-    """Merged task by task, round by round, the root has the same inputs."""
+    """Merged task by task and round by round, the root has the same inputs."""
     table = Table(SPECS["a all"])
     plan, _, _ = table.plan(dict.fromkeys(map(str, range(count)), True))
     expected_root = oracle(expected(table.children, tree_shape()), table.children)

@@ -1,4 +1,4 @@
-"""Short lists of several files are derived together: their nulls are counted, and are in the fingerprint, of all."""
+"""Value counts of several small files are derived together, with the nulls of all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.pipeline.test_compacted_value_counts import Lake
 
 
 def test_nulls_of_several_files_are_in_the_multiset_hash(tmp_path: Path) -> None:
-    """That of rows in several files is that of the same rows in one, which a scan from scratch would tell."""
+    """The hash of rows in several files equals that of the same rows in one."""
     parts = [
         pa.table({"a": pa.array([1, None, 2, None], pa.int64())}),
         pa.table({"a": pa.array([2, 3, None], pa.int64())}),

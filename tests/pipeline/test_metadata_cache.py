@@ -1,4 +1,4 @@
-"""What planning learnt is in the version; the next plan, in another process, reads what is new."""
+"""A version stores the metadata that planning read; the next plan, in another process, reads only new metadata."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _write(folder: Path, number: int, text: str = "id,name\n1,x\n2,y\n") -> int:
 
 
 def _memory_file(config: MetastoreConfig) -> Path:
-    """Which so few entries lie in."""
+    """Return the file of the cached metadata; so few entries are in one file."""
     retained = latest(config).metadata_cache
     assert isinstance(retained, StoredMetadataCache)
     (path,) = retained.entries.files.paths()
@@ -50,7 +50,7 @@ def _memory_file(config: MetastoreConfig) -> Path:
 
 
 def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> None:
-    """And says so; a version that learnt nothing names the file of the one before."""
+    """It reports that; a version without new entries references the file of the one before."""
     config = _config(tmp_path)
     table = config.table("t")
     sizes = [_write(tmp_path, number) for number in range(3)]
@@ -80,8 +80,8 @@ def test_a_plan_reads_only_new_metadata(spark: SparkSession, tmp_path: Path) -> 
     assert _memory_file(config) == third
 
 
-def test_cached_metadata_may_be_missing_or_damaged(spark: SparkSession, tmp_path: Path) -> None:
-    """Then the files are read: the same plan, and the next version keeps it again."""
+def test_missing_or_damaged_cached_metadata_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The metadata are then read from the table: the plan is equal, and the next version stores them again."""
     config = _config(tmp_path)
     table = config.table("t")
     _write(tmp_path, 0)
@@ -102,7 +102,7 @@ def test_cached_metadata_may_be_missing_or_damaged(spark: SparkSession, tmp_path
 
 
 def test_expire_retains_files_of_retained_versions(spark: SparkSession, tmp_path: Path) -> None:
-    """Whichever version wrote it, and only that."""
+    """Only files that no retained version references are removed, whichever version wrote them."""
     config = _config(tmp_path)
     table = config.table("t")
     _write(tmp_path, 0)
@@ -129,7 +129,7 @@ def _ends(fatal: str, path: str) -> str:
 
 
 def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order that was asked for; errors stand for results, and what ends a worker is known by its name."""
+    """They are in the order of the tasks; errors take the place of results, and a fatal task is named."""
     paths = ["a", "bad", "odd", "deadly"]
     requested: list[int] = []
 
@@ -155,7 +155,7 @@ def test_spark_tasks_have_the_outcomes_of_isolated_tasks(spark: SparkSession, mo
 
 
 def test_text_is_described_by_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the same snapshot, a broken file among them."""
+    """The snapshot is equal, with a broken file among the files."""
     config = _config(tmp_path)
     for number in range(4):
         _write(tmp_path, number)

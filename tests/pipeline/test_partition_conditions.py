@@ -1,6 +1,6 @@
-"""`partitions:`, `backfill --where` and `prune --where` choose the same partitions, of all types and formats.
+"""`partitions:`, `backfill --where` and `prune --where` select the same partitions, for all types and formats.
 
-What they have to choose, plain Python says.
+The oracle is plain Python.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ TABLES: dict[str, tuple[Write, Values, dict[str, Any]]] = {
 
 
 def spellings(value: Any) -> list[str]:
-    """How a literal may be written."""
+    """Return the ways to write a literal."""
     if value is None:
         return ["null"]
     if isinstance(value, bool):
@@ -207,7 +207,7 @@ def spellings(value: Any) -> list[str]:
 
 
 def near(value: Any) -> list[Any]:
-    """Literals beside a value, which no partition has."""
+    """Return literals close to a value, which no partition has."""
     if isinstance(value, bool) or value is None:
         return []
     if isinstance(value, int):
@@ -262,7 +262,7 @@ def sql(node: Node) -> str:
 
 
 def holds(node: Node, value: Any) -> bool | None:
-    """SQL's logic in plain Python."""
+    """Evaluate SQL's three-valued logic in plain Python."""
     kind = node[0]
     if kind == "not":
         inner = holds(node[1], value)
@@ -332,7 +332,7 @@ class Lake:
     def configured(self, condition: str) -> set[str]:
         try:
             snapshot = open_table_format(self.table(partitions=condition)).snapshot()
-        except TableNotFoundError:  # plain files are no table where no partition is meant
+        except TableNotFoundError:  # plain files without a selected partition are no table
             return set()
         return {fragment.partition_key for fragment in snapshot.fragments}
 
@@ -457,7 +457,7 @@ def test_a_literal_of_another_type_is_refused_everywhere(
 
 
 def test_templates_give_folder_names_number_types(lakes: Callable[[str], Lake]) -> None:
-    """Plain folders say texts, and the message says what to do."""
+    """Folder names are texts, and the error suggests a template."""
     with pytest.raises(LiteralError, match=r"options\.template"):
         lakes("files").configured("part < 10")
     lake = lakes("files template int")
@@ -484,7 +484,7 @@ def test_names_that_differ_only_in_case_are_ambiguous(tmp_path: Path) -> None:
 
 
 def test_a_partition_filter_limits_the_published_partitions(lakes: Callable[[str], Lake], tmp_path: Path) -> None:
-    """The table of the issue: what `partitions` leaves is what is published."""
+    """Partitions that do not match `partitions` are not published."""
     lake = lakes("delta int64")
     table = {"name": "t", "uri": str(lake.folder), "partitions": "part <= '6'"}
     config = MetastoreConfig.model_validate({"root": str(tmp_path), "tables": [table], "engine": "auto"})

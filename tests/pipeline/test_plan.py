@@ -1,4 +1,4 @@
-"""The plan is a pure function of the published version and the snapshot: what is stored is not read again."""
+"""The plan is a pure function of the published version and the snapshot: stored profiles are not read again."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -50,7 +50,7 @@ def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
 
 
 def published(plan: Plan, *removed: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
-    """The version that carrying out the plan would publish."""
+    """Return the version that executing the plan would publish."""
     target = plan.target.with_all_partitions()
     profiles = {one.id: entry(one, plan.spec, unprofiled=unprofiled) for one in plan.to_profile}
     profiles |= {each.id: each for each in plan.reused.values()}
@@ -225,7 +225,7 @@ def policy(**retained: object) -> TableConfig:
 def test_a_changed_policy_reads_only_missing_outputs(
     before: dict[str, object], after: dict[str, object], output: str | None
 ) -> None:
-    """What is stored serves whoever wants no more; the plan names the column and the output that it lacks."""
+    """A policy that needs no more than stored reads nothing; the plan names the column and the missing output."""
     resolved = {"id": "enumerated", "name": "enumerated"}
     base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=resolved))
     again = plan(base, snapshot(fragment("a")), policy(**after), decided=resolved)
@@ -237,14 +237,14 @@ def test_a_changed_policy_reads_only_missing_outputs(
 
 
 def test_a_new_option_with_a_default_changes_no_stored_spec() -> None:
-    """Defaults are left out: a profile spec is the same whether they are written or not."""
+    """Defaults are omitted, so a profile spec is the same whether they are written or not."""
     written = policy(frequencies="auto", histogram=1024, quantiles="sketch", ranks="off")
     assert table_profile_spec(SCHEMA, written) == table_profile_spec(SCHEMA, TABLE)
 
 
 @pytest.mark.parametrize("output", ["STATISTICS_VERSION", "FREQUENCIES_VERSION", "HISTOGRAMS_VERSION"])
 def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
-    """Of an output that comes out differently, only columns that have it are read again."""
+    """If a release changes an output, only the columns that have this output are read again."""
     nothing = {"frequencies": "off", "histogram": "off"}
     only = {"STATISTICS_VERSION": {}, "FREQUENCIES_VERSION": {"frequencies": "all"}, "HISTOGRAMS_VERSION": {}}[output]
     without = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"default": nothing}})
@@ -262,7 +262,7 @@ def test_outputs_have_separate_versions(monkeypatch: pytest.MonkeyPatch, output:
 
 
 def test_a_column_to_enumerate_is_read_in_fragments_without_value_counts() -> None:
-    """By name, and how often; a fragment that lists it all the same is not read."""
+    """The plan counts them by column. A fragment that has value counts all the same is not read."""
     first = plan(None, snapshot(fragment("a"), fragment("b")))
     base = published(first)
     entries = [replace(entry, not_enumerated=("id",)) if entry.id == "a" else entry for entry in base.fragments]
@@ -294,7 +294,7 @@ def test_an_unknown_partition_is_refused_by_name() -> None:
 
 
 def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
-    """Who loses a race plans again: of a full refresh, what it read itself counts, what is stored does not."""
+    """Planning again after a lost race uses the profiles that the full refresh has read, but no stored ones."""
     now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
     base = published(plan(None, now))
     fresh = entry(fragment("a", "k=1"), table_profile_spec(SCHEMA, TABLE))
@@ -304,7 +304,7 @@ def test_another_full_plan_uses_profiles_of_the_last_attempt() -> None:
 
 
 def test_an_added_column_with_a_default_is_read_from_all() -> None:
-    """Without one it is null in what was written before; with one, no profile that is stored knows."""
+    """Without a default, older rows are null; with a default, no stored profile is valid."""
     first = published(plan(None, snapshot(fragment("a"))))
     added = pa.field("new", pa.int64())
     assert ids(plan(first, snapshot(fragment("a"), schema=SCHEMA.append(added)))) == []
@@ -315,7 +315,7 @@ def test_an_added_column_with_a_default_is_read_from_all() -> None:
 
 
 def test_a_plan_reports_changed_types_and_reasons() -> None:
-    """Of columns that are in both, by identity; the reason where what is in the files decides."""
+    """It has the columns that both schemas have, matched by id, and the reason if it depends on the files."""
     base = published(plan(None, snapshot(fragment("a"))))
     wider = pa.schema([("id", pa.string()), ("name", pa.binary()), ("new", pa.int64())])
     reasons = (TypeReason("id", pa.float64(), "no"), TypeReason("id", pa.int64(), "'01' in b.csv, line 2"))

@@ -1,4 +1,4 @@
-"""Policies of what is listed: a cut of what is kept, so that changing one reads nothing."""
+"""Policies that limit value counts only hide stored values, so changing one reads nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def counted(*parts: str) -> list[tuple[str, int]]:
 
 
 def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> None:
-    """A policy that lists less, or all again, reads no file, and what else is asked is answered exactly."""
+    """Enumerating fewer values, or all again, reads no file; all other statistics stay exact."""
     for part, values in VALUES.items():
         (tmp_path / "lake" / f"part={part}").mkdir(parents=True)
         pq.write_table(pa.table({"word": values}), tmp_path / "lake" / f"part={part}" / "1.parquet")

@@ -1,4 +1,4 @@
-"""The tree of merges: its shape is a pure function of the children, and one child more or less is a local change.
+"""The tree of merges is a pure function of the children, and one child more or less is a local change.
 
 The oracle is the trie over the bits of the positions, built from all children at once.
 """
@@ -33,7 +33,7 @@ class Trie:
 
 
 def trie(children: list[tuple[int, str]], fan_in: int, low_bits: int = BITS) -> Trie:
-    """The branch of sorted children whose positions differ only in the last `low_bits` bits."""
+    """Return the branch of sorted children whose positions differ only in the last `low_bits` bits."""
     if len(children) <= fan_in or not low_bits:
         return Trie(tuple(key for _, key in children))
     low_bits = max(0, low_bits - (fan_in.bit_length() - 1))
@@ -50,7 +50,7 @@ def expected(keys: Collection[str], shape: TreeShape) -> Trie:
 
 
 def assembled(shape: TreeShape, branches: Mapping[str, Branch], name: str = ROOT) -> Trie:
-    """The tree that branches make by their names. Each of them has the number of children that is below it."""
+    """Build the tree from its branches. Each branch must have the number of children below it."""
     parts = shape.ordered_parts(branches[name])
     result = Trie(tuple(part if is_child else assembled(shape, branches, part) for part, is_child in parts))
     assert branches[name].count == len(result.children)
@@ -65,7 +65,7 @@ def reached(branches: Mapping[str, Branch], name: str = ROOT) -> Iterator[str]:
 
 @given(KEYS, FAN_INS, st.randoms())
 def test_a_tree_is_a_function_of_its_children(keys: set[str], fan_in: int, shuffle: random.Random) -> None:
-    """It is that of the oracle, whatever the order of the children. Each branch comes after those below it."""
+    """It equals that of the oracle, for any order of the children. Each branch comes after those below it."""
     shape = TreeShape(fan_in)
     order = sorted(keys)
     shuffle.shuffle(order)
@@ -83,7 +83,9 @@ def test_a_tree_is_a_function_of_its_children(keys: set[str], fan_in: int, shuff
 
 @given(KEYS, FAN_INS)
 def test_every_child_is_merged_once(keys: set[str], fan_in: int) -> None:
-    """No branch is wider than the fan-in, none but the root has a single part, and a branch covers its name."""
+    """No branch is wider than the fan-in, only the root may have a single part, and a branch covers its name's
+    prefix.
+    """
     shape = TreeShape(fan_in)
     branches = shape.build(keys).put
     assert sorted(key for branch in branches.values() for key in branch.children) == sorted(keys)
@@ -96,7 +98,7 @@ def test_every_child_is_merged_once(keys: set[str], fan_in: int) -> None:
 
 
 def numbered(bits: int) -> Callable[[str], int]:
-    """Positions that differ only in the highest and the lowest bits: long common starts, and collisions."""
+    """Return positions that differ only in the highest and the lowest bits: long common prefixes, and collisions."""
 
     def position(key: str) -> int:
         number = int(key)
@@ -109,7 +111,7 @@ POSITIONS = st.sampled_from([key_position, key_position, numbered(1), numbered(4
 
 
 class Stored:
-    """The branches of a stored tree. It notes which of them are loaded."""
+    """The branches of a stored tree. It records which of them are loaded."""
 
     def __init__(self, branches: Mapping[str, Branch]) -> None:
         self.branches = branches
@@ -129,7 +131,7 @@ def updated(shape: TreeShape, before: Mapping[str, Branch], changes: Mapping[str
 def test_after_any_history_the_tree_is_that_from_scratch(
     data: st.DataObject, fan_in: int, position: Callable[[str], int]
 ) -> None:
-    """Whatever children are added, removed and replaced: the same branches, and only those above a change are new."""
+    """For any added, removed and replaced children, the branches are equal, and only those above a change are new."""
     shape = TreeShape(fan_in, position)
     numbers = st.integers(0, data.draw(st.sampled_from([60, 400]))).map(str)
     keys = set(data.draw(st.sets(numbers, max_size=200)))
@@ -146,10 +148,10 @@ def test_after_any_history_the_tree_is_that_from_scratch(
             change, loads = updated(shape, stored, changes)
             assert change.dropped == stored.keys() - scratch.put.keys()
             above = {ROOT} | {shape.digits(key)[:end] for key in changes for end in range(BITS + 1)}
-            # A branch that splits has new branches below that are not above a change.
+            # A branch that splits has new branches below it, which are not above a change.
             assert all(name in above or name not in stored for name in change.put)
             assert len(change.put.keys() - above) <= fan_in * len(changes)
-            # Nothing else is loaded than what is above a change, or is a part of that.
+            # Only branches above a change, and their parts, are loaded.
             assert all(any(name[:end] in above for end in range(len(name))) for name in loads.loaded)
             stored = {name: branch for name, branch in stored.items() if name not in change.dropped} | dict(change.put)
         else:
@@ -161,7 +163,7 @@ def test_after_any_history_the_tree_is_that_from_scratch(
 @given(KEYS, st.sets(st.integers(0, 10**6).map(str), min_size=1, max_size=5), FAN_INS)
 @example({str(number) for number in range(200)}, {"200"}, 6)
 def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replaced: set[str], fan_in: int) -> None:
-    """All of them, as the shape stays; and no other."""
+    """All of these are merged, as the shape stays, and no others."""
     shape = TreeShape(fan_in)
     keys = keys | replaced | {str(number) for number in range(fan_in + 1)}
     before = shape.build(keys).put
@@ -174,7 +176,7 @@ def test_branches_above_a_replaced_child_are_merged_again(keys: set[str], replac
 
 @given(st.integers(0, 2000), st.integers(0, 10**9), FAN_INS)
 def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int, fan_in: int) -> None:
-    """Those on the way, which has the length of the longest common start of positions, and at most a fan-in more."""
+    """Their number is at most the length of the longest common prefix of positions, plus a fan-in."""
     shape = TreeShape(fan_in)
     keys = {str(number) for number in range(seed, seed + count)}
     extra = str(seed + count)
@@ -189,7 +191,7 @@ def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int
 
 @pytest.mark.parametrize("fan_in", [4, 16, 32])
 def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> None:
-    """A table that grows by one partition after another: no size is a cliff, and the mean is about the height."""
+    """A table grows by one partition at a time: no size is much more expensive, and the mean is about the height."""
     shape = TreeShape(fan_in)
     height = math.log(3000, 2 ** (fan_in.bit_length() - 1))
     costs = []
@@ -202,7 +204,7 @@ def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> Non
 
 
 def test_children_with_equal_positions_share_one_branch() -> None:
-    """Where no bit tells children apart, the branch is as wide as it must be."""
+    """No bit distinguishes the children, so the branch is as wide as necessary."""
     shape = TreeShape(4, lambda key: 7)
     change = shape.build(map(str, range(100)))
     assert sorted(assembled(shape, change.put).children) == sorted(map(str, range(100)))

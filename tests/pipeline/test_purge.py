@@ -1,4 +1,4 @@
-"""What a purge leaves tells nothing of rows that are gone, and answers and refreshes as before."""
+"""A purge removes all traces of deleted rows, and lookups and refreshes work as before."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def purge(store: VersionStore, before: int) -> PurgeResult:
 
 
 def holding(root: Path, text: str) -> list[str]:
-    """Files below a folder that hold a text, as they are or unpacked."""
+    """Return files below a folder that contain a text, plain or decompressed."""
     result = []
     for path in filter(Path.is_file, root.rglob("*")):
         data = path.read_bytes()
@@ -118,7 +118,9 @@ def test_a_deleted_value_is_stored_nowhere(spark: SparkSession, lake: Lake, loca
 
 
 def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All files below the root are of a version: an attempt of the purge, too, may have told of what went meanwhile."""
+    """Every file below the root belongs to a version: the purge's own failed attempt may have copied deleted values,
+    too.
+    """
     path = lake.append(1)
     for _ in range(2):
         refresh(lake.config(), lake.table, lambda: spark)
@@ -141,7 +143,9 @@ def test_files_of_a_lost_race_are_removed(spark: SparkSession, lake: Lake, monke
 
 
 def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp_path: Path) -> None:
-    """Profiles that were made with it are told, until all is read again; its lists, the only ones of a class, go."""
+    """Old profiles of the column are hidden until all is read again; value counts of a class that only it had are
+    removed.
+    """
     lake = Lake(tmp_path, random.Random(4))
     both = pa.table({"n": [1, 2, 2], "person": [PERSON, PERSON, "x"]})
     for folder in (tmp_path / "lake" / "part=1", tmp_path / "lake" / "part=2"):
@@ -158,7 +162,7 @@ def test_a_purge_removes_the_values_of_a_dropped_column(spark: SparkSession, tmp
 
 
 def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> None:
-    """Whatever its age, saved or not: see tests/security/test_purge_unpublished.py for refreshes that run meanwhile."""
+    """Of any age, saved or not: tests/security/test_purge_unpublished.py tests concurrent refreshes."""
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)
     store.objects.write("fragments/pending.states.parquet", b"x")

@@ -1,4 +1,4 @@
-"""After any commits, quantiles, ranks and where values are, as DuckDB says of the rows."""
+"""After any commits, quantiles, ranks and the location of values equal DuckDB's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
-    """Of the table and of one partition."""
+    """Assert that answers for the table and one partition are correct."""
     key = draw.choice([entry.key for entry in table.partitions()])
     for partition in (None, key):
         folder = "*" if partition is None else partition
@@ -59,7 +59,7 @@ def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
 
 
 def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
-    """What the docs say of the files of lists: they add up."""
+    """Assert that the files of value counts add up as the docs say."""
     files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
     (row,) = table.statistics([column])
     summed = connection.execute(
@@ -83,7 +83,7 @@ def assert_column(
         own = None if quantile.value is None else quantile.value.as_py()
         assert own == ask(f'quantile_disc("{column}", {quantile.q:f})'), (column, quantile, partition)
     if column != "group":
-        # Of decimals DuckDB rounds to their scale, of dates it tells timestamps.
+        # DuckDB rounds decimals to their scale, and returns timestamps for dates.
         what = f'quantile_cont("{column}"::DOUBLE, ?)' if column != "day" else 'quantile_cont("day"::TIMESTAMP, ?)'
         for quantile in table.quantile(column, FRACTIONS, partition=partition, method="continuous"):
             own = None if quantile.value is None else quantile.value.as_py()
@@ -92,7 +92,7 @@ def assert_column(
             if isinstance(own, float):
                 assert own == pytest.approx(expected[0], rel=1e-12)
             else:
-                # To the millisecond, in which the answer is.
+                # To the millisecond, which is the precision of the answer.
                 assert (own is None) == (expected[0] is None)
                 assert own is None or abs((own - expected[0]).total_seconds()) <= 0.001
     values = [row[0] for row in connection.execute(f'SELECT DISTINCT "{column}" FROM t').fetchall()]
@@ -125,7 +125,7 @@ def test_ranks_equal_those_from_the_rows_after_any_commits(spark: SparkSession, 
 
 
 def test_ranks_are_equal_after_a_compaction(spark: SparkSession, tmp_path: Path) -> None:
-    """In fewer files, of which each row is there; a refresh goes on from there, and nothing is lost."""
+    """There are fewer files with the same rows; the next refresh continues from them."""
     lake = Lake(tmp_path)
     for partition in range(3):
         lake.append(partition, 60)
@@ -156,7 +156,7 @@ def test_ranks_are_equal_after_a_compaction(spark: SparkSession, tmp_path: Path)
 def test_a_compaction_repeats_after_a_concurrent_publish(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who loses the race leaves nothing, and begins anew; but not for ever."""
+    """An attempt that loses the race leaves no files and starts again, a limited number of times."""
     lake = Lake(tmp_path)
     lake.append(1, 60)
     config = lake.config()

@@ -1,4 +1,4 @@
-"""After any commits, an incremental refresh says what one from scratch says, and what DuckDB says of the rows."""
+"""After any commits, an incremental refresh equals one from scratch and DuckDB's results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_spark() -> SparkSession:
 
 
 def assert_matches_duckdb(answer: dict[str, Any], lake: Lake) -> None:
-    """Counts, bounds, sums, distinct values and every frequency, computed by another engine from the files."""
+    """Compare counts, bounds, sums, distinct values and all frequencies with DuckDB's, computed from the files."""
     with duckdb.connect() as connection:
         connection.execute(
             f"CREATE VIEW t AS SELECT * FROM read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = false)"

@@ -1,4 +1,4 @@
-"""Fragments that share files: whatever comes and goes, nothing named is lost, and little room is wasted."""
+"""Fragments share files: no referenced profile is lost after any commits, and little space is wasted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _FRAGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60 << 20)
 def test_fragments_are_grouped_into_bundles(
     drawn: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random
 ) -> None:
-    """Each fragment is in one bundle, of its partition; none that is alone has company; bundles are of bounded size."""
+    """Each fragment is in one bundle of its partition; those of `alone` are not bundled; bundle sizes are bounded."""
     source: Any = None
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
     alone = {entry.id for entry in fragments if draw.random() < 0.1}
@@ -62,7 +62,7 @@ def test_fragments_are_grouped_into_bundles(
         assert len({own.partition_key for own in bundle}) == 1
         assert len(bundle) == 1 or not alone & {own.id for own in bundle}
         assert len(bundle) == 1 or (read_cost(bundle) <= 32 << 20 and len(bundle) * columns <= 1 << 14)
-    # Two bundles of a partition, one after the other, would be too large as one.
+    # Two successive bundles of a partition would be too large as one.
     together = [own for own in result if own[0].id not in alone]
     for one, other in pairwise(together):
         if one[0].partition_key == other[0].partition_key:
@@ -75,14 +75,14 @@ def no_spark() -> SparkSession:
 
 
 class SmallFiles(Lake):
-    """Many small files in two partitions, refreshed without Spark; former fragments are soon forgotten."""
+    """Many small files in two partitions, refreshed without Spark; removed fragments expire soon."""
 
     def config(self, root: str = "root") -> MetastoreConfig:
         options = {"engine": "auto", "keep_versions": 1}
         return super().config(root).model_copy(update=options)
 
     def commit_some(self, away: Path) -> None:
-        """Files come, go, and come back."""
+        """Add, remove and restore files."""
         for _ in range(self.draw.randrange(7)):
             self.append(self.draw.randrange(2), self.draw.randrange(30))
         if self.draw.random() < 0.3:
@@ -103,14 +103,15 @@ def store_of(config: MetastoreConfig) -> VersionStore:
 
 
 def named(version: Version) -> list[ProfileFiles]:
-    """Those of fragments and nodes; the root of a tree has none."""
+    """Return the referenced sections of fragments and nodes; the root of a tree has none."""
     entries = [*version.fragments, *version.retired, *version.nodes]
     return [entry.files for entry in entries if entry.files.name]
 
 
 def assert_consistent(versions: VersionStore) -> None:
-    """All that the versions name is there, and what files that profiles share waste is little: of those that are less
-    than half in use, a quarter of what is in use of the partition, or of the nodes of a merge.
+    """Assert that referenced files exist and that shared files waste little.
+
+    Of files less than half in use, at most a quarter of what the partition or the merge's nodes have in use is wasted.
     """
     for number in versions.numbers():
         for path in versions.read(number).paths():
@@ -133,7 +134,9 @@ def assert_consistent(versions: VersionStore) -> None:
 def test_shared_files_are_consistent_in_random_histories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Incremental equals from scratch; dropping versions and expiring at once removes nothing named, and all else."""
+    """Incremental equals from scratch; dropping versions and expiring at once removes exactly what is not
+    referenced.
+    """
     monkeypatch.setattr(execution, "GRACE", timedelta(0))
     monkeypatch.setattr(profiling, "_MAX_BUNDLE_COST", 5 << 19)
     monkeypatch.setattr(merge_plan, "FAN_IN", 3)
@@ -157,7 +160,7 @@ def test_shared_files_are_consistent_in_random_histories(
 
 
 def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
-    """When less than half is in use and nobody needs the rest for a restore; nothing is read or merged for it."""
+    """If less than half is in use and the rest is not needed for a restore; nothing is read or merged for it."""
     lake = SmallFiles(tmp_path)
     files = [lake.append(0, 20) for _ in range(5)]
     config = lake.config()
@@ -170,7 +173,7 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
     assert {entry.files for entry in (*version.fragments, *version.retired)} == set(before.values())  # for a restore
     lake.append(1, 20)
     result = refresh(config, lake.table, no_spark)
-    # The value counts of the only partition were those of the table: beside another one it needs some of its own.
+    # The only partition used the value counts of the table: beside another one it needs its own.
     assert (result.fragments_profiled, result.partitions_changed) == (1, ("part=0", "part=1"))
     after = {entry.path: entry.files for entry in latest(config).fragments if entry.partition_key == "part=0"}
     assert {path: own.name for path, own in after.items()} == {path: before[path].name for path in after}
@@ -187,8 +190,10 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.integers(1, 9)), max_size=30), st.booleans())
 def test_sparse_files_of_a_group_are_compacted_together(drawn: list[tuple[str, int, int]], purging: bool) -> None:
-    """Of each group all that is left of files that are less than half in use, when they waste more than a quarter of
-    what it has in use: else each small commit would copy what the last ones left. For a purge, whatever they waste.
+    """The used sections of all files that are less than half in use are copied, if the files waste over a quarter of
+    what the group uses. Otherwise each small commit would copy what earlier ones left.
+
+    A purge copies them in any case.
     """
     files = [(group, written, min(written, left)) for group, written, left in drawn]
     entries = [
@@ -218,7 +223,7 @@ _PROFILES = st.dictionaries(
 
 
 def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
-    """By group that wastes too much: the sections to copy. Files have 3 to 7 sections."""
+    """Return the sections to copy, by group that wastes too much. Files have 3 to 7 sections."""
     result = {}
     used = Counter(file for _, file, _ in profiles)
     for group in "abc":
@@ -235,7 +240,7 @@ def test_groups_with_many_unused_profiles_are_compacted(
     before: dict[tuple[str, int, int], bool],
     after: dict[tuple[str, int, int], bool],
 ) -> None:
-    """Groups are found by the changed references: none becomes wasteful unseen, and none that is not is copied."""
+    """Groups are found by the changed references: all wasteful ones are found, and no others are copied."""
     versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("root"))), "orders")
 
     def entries(profiles: dict[tuple[str, int, int], bool]) -> tuple[list[FragmentEntry], list[RetiredFragment]]:
@@ -274,7 +279,7 @@ def test_groups_with_many_unused_profiles_are_compacted(
 
 @pytest.mark.parametrize("count", [1, 2_000, 2_001, 10_000, 100_000, 10**9])
 def test_each_node_of_the_table_is_in_one_window(count: int) -> None:
-    """Successive versions look at all nodes, and each one looks at those of about 2,000 children."""
+    """Successive versions cover all nodes; each looks at those of about 2,000 children."""
     draw = random.Random(count)
     names = ["".join(draw.choices("0123", k=draw.randint(0, 14))) for _ in range(3_000)]
     windows = [window for number in range(10_000) if (window := table_node_window("*", count, number))]
@@ -298,7 +303,7 @@ def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
     stored, counted = base.nodes, base.shared_files
     assert isinstance(stored, StoredEntries)
     assert isinstance(counted, StoredEntries)
-    # Of each window, three profiles of the first file are replaced by those of another file, and one stays.
+    # In each window, three profiles of the first file are replaced by those of another file, and one stays.
     replaced = [node(name, 1) for name in names if not name.endswith("0")]
     changes = SegmentChanges(
         EntryChanges(FRAGMENTS, None, {}, {}),
@@ -313,7 +318,7 @@ def test_only_nodes_of_the_window_are_copied(tmp_path: Path) -> None:
 
 
 def near_unique(lake: SmallFiles, files: int) -> None:
-    """Files of 200 rows with a column in which hardly a value repeats, and one of few values."""
+    """Write files of 200 rows with a column in which hardly a value repeats, and one of few values."""
     for _ in range(files):
         lake.written += 1
         numbers = np.arange(lake.written * 200, (lake.written + 1) * 200)
@@ -324,7 +329,7 @@ def near_unique(lake: SmallFiles, files: int) -> None:
 
 
 def lists(config: MetastoreConfig) -> Counter[str]:
-    """How many fragments' profiles list the values of each column."""
+    """Return, by column, the number of fragments' profiles with value counts."""
     found: Counter[str] = Counter()
     for path in {entry.files.states for entry in latest(config).fragments}:
         table = pq.read_table(Path(config.root) / "t" / path, columns=["field_id", "enumerated_counts"])
@@ -333,7 +338,9 @@ def lists(config: MetastoreConfig) -> Counter[str]:
 
 
 def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column that only the whole table shows to be near-unique is listed in no fragment from then on, old or new."""
+    """A column that is near-unique only in the whole table has no value counts in any fragment from then on, old or
+    new.
+    """
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     config = lake.config()
@@ -351,7 +358,7 @@ def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch:
     assert all(entry.not_enumerated == ("number", "text") for entry in latest(config).fragments)
     assert (result.fragments_profiled, result.fragments_unchanged) == (8, 8)
     assert {id_: name for id_, name in names.items() if name in {own.name for own in named(latest(config))}} == names
-    # What was written with lists and is not published, nor saved for another attempt, is gone at once.
+    # Files with value counts that are neither published nor saved for another attempt are removed at once.
     versions = store_of(config)
     paths = {path for number in versions.numbers() for path in versions.read(number).paths()}
     assert {info.path for info in versions.objects.list("fragments")} <= paths
@@ -380,8 +387,10 @@ def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch:
             assert answer["table"]["columns"][column][statistic] == other[column][statistic], (column, statistic)
 
 
-def test_a_kill_before_rewritten_files_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is to take their place is saved by then: the next attempt reads nothing again."""
+def test_a_kill_before_rewritten_files_are_deleted_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their replacement is saved by then: the next attempt reads nothing again."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = SmallFiles(tmp_path)
     near_unique(lake, 12)
@@ -402,13 +411,13 @@ def test_a_kill_before_rewritten_files_are_deleted(tmp_path: Path, monkeypatch: 
     assert everything(config) == before
 
 
-def test_one_unreadable_fragment_among_others(tmp_path: Path) -> None:
-    """The others of its file are kept for the next attempt; what was written of it is named by nothing."""
+def test_an_unreadable_fragment_does_not_affect_others(tmp_path: Path) -> None:
+    """The others in its file are saved for the next attempt; nothing references what was written of it."""
     lake = SmallFiles(tmp_path)
     for _ in range(6):
         bad = lake.append(0, 40)
     good = bad.read_bytes()
-    # Its footer is sound, and the pages of its last column are not.
+    # Its footer is intact, but the pages of its last column are not.
     start = pq.ParquetFile(bad).metadata.row_group(0).column(5).data_page_offset
     bad.write_bytes(good[:start] + b"\xff" * 20 + good[start + 20 :])
     config = lake.config()
@@ -426,7 +435,7 @@ def test_one_unreadable_fragment_among_others(tmp_path: Path) -> None:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each Parquet file of the Metastore was opened in this process."""
+    """Count how often each Parquet file of the Metastore is opened in this process."""
     observed: Counter[str] = Counter()
     plain = ObjectStore.open_parquet
 
@@ -439,7 +448,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_a_file_is_opened_once_per_step(tmp_path: Path, opened: Counter[str]) -> None:
-    """To decide (16 fragments at a time), to merge, to sum, and for the index; not once per fragment."""
+    """Opened for decisions (16 fragments at a time), merges, sums, and the index; not once per fragment."""
     lake = SmallFiles(tmp_path)
     for _ in range(30):
         lake.append(0, 10)

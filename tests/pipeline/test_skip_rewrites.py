@@ -1,4 +1,4 @@
-"""Commits that move rows and change none leave everything as it is; those that change one do not."""
+"""Commits that only move rows change no statistics; commits that change a row do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def files_of(version: Version) -> list[str]:
 
 
 def rewritten(lake: Lake, partition: int, table: pa.Table, parts: int = 1) -> None:
-    """The partition's files replaced by others that hold `table`."""
+    """Replace the partition's files by others that have the rows of `table`."""
     folder = lake.uri / f"part={partition}"
     for path in folder.iterdir():
         path.unlink()
@@ -71,7 +71,7 @@ def test_rewritten_files_with_the_same_rows_reuse_profiles(spark: SparkSession, 
     assert files_of(after) == files_of(before)
     assert after.bytes == sum(path.stat().st_size for path in lake.files())
     assert [entry.fragments for entry in after.partitions] == [parts, 2]
-    # What is known of the files that came is right as well: the next commits stand on it.
+    # The profiles of the new files are correct as well: the next commits depend on them.
     again = run()
     assert not again.published
     lake.append(1)
@@ -97,7 +97,7 @@ def test_one_changed_value_is_detected(spark: SparkSession, lake: Lake) -> None:
 
 
 def test_changed_list_lengths_are_detected(spark: SparkSession, lake: Lake) -> None:
-    """Of a list the elements alone do not tell: two of one element are not one of two and one of none."""
+    """The elements alone do not determine lists: two of one element differ from one of two and an empty one."""
     table = held(lake, 1).slice(0, 2)
     rewritten(lake, 1, table.set_column(5, "tags", pa.array([["x"], ["x"]], pa.list_(pa.string()))))
     refresh(lake.config(), lake.table, lambda: spark)

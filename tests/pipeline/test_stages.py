@@ -1,4 +1,4 @@
-"""The stages that a dry run shows are the stages that a refresh runs, also where values decide what they do."""
+"""The stages of a dry run are those that a refresh executes, also if values decide what these do."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def config_of(lake: Lake) -> MetastoreConfig:
 
 
 def refresh_as_planned(config: MetastoreConfig, full: bool = False) -> Plan:
-    """Refresh, and check that the stages which ran are those of a dry run just before."""
+    """Refresh, and assert that its stages are those of a dry run just before."""
     table = config.tables[0]
     plan = plan_refresh(config, table, request=RefreshRequest(full=full))
     result = refresh(config, table, no_spark, request=RefreshRequest(full=full))
@@ -73,7 +73,7 @@ def test_a_refresh_executes_the_stages_of_the_dry_run(lake: Lake) -> None:
 def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A column that turns out to be near-unique: the plan names it, and the stage that decides turns all partitions."""
+    """A column proves near-unique: the plan names it, and the stage that decides converts all partitions."""
     monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 2000)
     lake = Lake(tmp_path)
     config = config_of(lake)
@@ -95,7 +95,7 @@ def test_auto_policies_are_marked_and_resolved_by_the_marked_stage(
 
 
 def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
-    """A compaction: the plan names the partition, and a refresh merges nothing."""
+    """A compaction of the table: the plan names the partition, and a refresh merges nothing."""
     config = config_of(lake)
     refresh_as_planned(config)
     paths = sorted((lake.uri / "part=0").glob("*.parquet"))

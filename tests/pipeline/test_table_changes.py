@@ -1,4 +1,4 @@
-"""Differences that formats report, as changes of a published version."""
+"""Differences that formats report become changes of a published version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.robustness.refresh_assertions import versions
 
 
 def test_possibly_removed_files_are_looked_up_in_the_version(tmp_path: Path) -> None:
-    """One that was only added again is removed; one that the version never had is not missed."""
+    """A file that was only added again is removed; a file that the version never had is no error."""
     folder = tmp_path / "t"
     adds = [add_file(folder, pa.table({"a": [number]}), f"{number}.parquet") for number in range(3)]
     removes = [{"remove": {"path": add["add"]["path"], "dataChange": True}} for add in adds]

@@ -1,4 +1,4 @@
-"""A task holds one column of its fragment, however large the fragment is."""
+"""A task has one column of its fragment in memory, however large the fragment is."""
 
 from __future__ import annotations
 

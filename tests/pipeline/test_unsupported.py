@@ -1,4 +1,4 @@
-"""Files that are sound and not supported: no message asks to mend or remove them."""
+"""Files that are intact but unsupported: no message advises to repair or remove them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _avro(path: Path, type_: Any, values: list[Any]) -> None:
 @pytest.mark.parametrize("damaged", [True, False])
 @pytest.mark.parametrize("unsupported", [True, False])
 def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, damaged: bool, unsupported: bool) -> None:
-    """A damaged file may be removed; one that is not supported holds rows that somebody would miss."""
+    """A damaged file may be removed; an unsupported one has rows that somebody would miss."""
     lake = tmp_path / "lake"
     _avro(lake / "good.avro", "int", [1, 2])
     if damaged:

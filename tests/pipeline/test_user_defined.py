@@ -1,4 +1,4 @@
-"""User-defined statistics follow the table: incremental is from scratch, and what Python says of the rows."""
+"""Incremental user-defined statistics equal those from scratch, and those that Python computes from the rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def refreshed(lake: Lake, root: str = "root", **how: Any) -> RefreshResult:
 
 
 def results(lake: Lake, root: str = "root") -> dict[str, dict[str, Any]]:
-    """By place, `*` for the table, and column: the user-defined statistics."""
+    """Return the user-defined statistics by partition (`*` for the table) and column."""
     table = Metastore(config_of(lake, root).root).table("t")
     locations = [None, *(entry.key for entry in table.partitions())]
     return {
@@ -65,7 +65,7 @@ def results(lake: Lake, root: str = "root") -> dict[str, dict[str, Any]]:
 
 
 def values_of(lake: Lake, location: str, column: str) -> list[Any]:
-    """The values of a column in the table's files, without nulls."""
+    """Return the values of a column in the table's files, without nulls."""
     folder = lake.uri if location == "*" else lake.uri / location
     tables = [pq.read_table(path, columns=[column], partitioning=None) for path in sorted(folder.rglob("*.parquet"))]
     return [value for table in tables for value in table[column].to_pylist() if value is not None]
@@ -79,7 +79,7 @@ def close(own: Any, other: Any) -> bool:
     return bool(own == other)
 
 
-# What the statistics are, computed from all values at once.
+# The statistics, computed from all values at once.
 
 
 def benford(values: Iterable[Any]) -> float | None:
@@ -149,13 +149,13 @@ def expected(lake: Lake, location: str, column: str, is_listed: bool) -> dict[st
 
 
 def not_enumerated(lake: Lake) -> list[str]:
-    """The columns whose values the newest version does not list."""
+    """Return the columns without value counts in the newest version."""
     rows = Metastore(config_of(lake).root).table("t").statistics()
     return [row.column for row in rows if row.frequencies == "estimated"]
 
 
 def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
-    """Each number is that of the rows."""
+    """Assert that each statistic equals that of the rows."""
     for location, columns in results(lake).items():
         for column in ("id", "group", "price", "ratio", "day"):
             own = {name: result["value"] for name, result in columns[column].items()}
@@ -165,7 +165,7 @@ def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 60)))])
 def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int) -> None:
-    """Along a random history of commits and of changes of what is asked for, by every route; and verify agrees."""
+    """Commits and changed policies are random, by every kind of computation; `verify` finds no difference."""
     draw = random.Random(seed)
     lake = Lake(tmp_path, draw)
     off = draw.sample(["id", "group", "price"], 1)
@@ -175,7 +175,7 @@ def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int)
         lake.append(partition)
     for _ in range(3):
         if draw.random() < 0.5:
-            # Another set in between: what comes back is made of what is kept, and of the rows.
+            # Other statistics in between: those that return are computed from stored profiles and from rows.
             lake.options = {"statistics": draw.sample(ALL, 3), "columns": columns}
             refreshed(lake)
             lake.options = {"statistics": ALL, "columns": columns}
@@ -190,7 +190,7 @@ def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int)
 
 @pytest.mark.spark
 def test_user_defined_results_are_equal_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Tasks import what is shipped from the package; merges and sums on Spark come to the same."""
+    """Tasks import the shipped module from the package; merges and sums on Spark are equal."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL[:4]}
     for partition in (1, 1, 2):
@@ -202,7 +202,7 @@ def test_user_defined_results_are_equal_on_spark(spark: SparkSession, tmp_path: 
 
 
 def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Path) -> None:
-    """Of listed columns nothing is read again; of one that is not, all fragments, and the plan names it."""
+    """Columns with value counts are not read; of others all fragments are, and the plan names the column."""
     lake = Lake(tmp_path)
     for partition in (1, 2, 2):
         lake.append(partition, LONG)
@@ -228,7 +228,7 @@ def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Pat
 
 
 def test_a_failing_statistic_is_absent_with_a_reason(tmp_path: Path) -> None:
-    """What raises, or returns something else, costs its own number."""
+    """An exception or an invalid result affects this statistic only."""
     lake = Lake(tmp_path)
     for partition in (1, 1, 2):
         lake.append(partition)
@@ -264,7 +264,7 @@ class Distinct(FrequencyStatistic):
 
 
 def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one the version stands, and the error says what to do; comments do not count."""
+    """Otherwise the error names the remedy and the version stays; comments may change."""
     from metastore_assets.statistics.user_defined import loading
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -285,7 +285,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
     refreshed(lake)
     lake.options = {"statistics": "changing_statistics:Distinct"}
     write("1", "")
-    refreshed(lake)  # from the lists that there are: nothing is read by a process that knows another module
+    refreshed(lake)  # computed from value counts: a process that imports another module reads nothing
     write("1", "  # of them all")
     assert not refreshed(lake).published
     write("1", " + 1")
@@ -328,7 +328,7 @@ def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: s
 def test_states_remain_when_value_counts_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
 ) -> None:
-    """A column that turns to estimated loses its lists; what was asked for before, or is from then on, stays true."""
+    """A column that becomes estimated loses its value counts; earlier and later statistics stay correct."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": before}
     for partition in (1, 1, 2):
@@ -347,7 +347,7 @@ def test_states_remain_when_value_counts_are_dropped(
 
 
 def test_an_added_column_has_states_of_no_rows_in_older_fragments(tmp_path: Path) -> None:
-    """Partitions without it are not read again, and say what there is to say of no values."""
+    """Partitions without the column are not read again; they have the statistics of no values."""
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}
     for partition in (1, 1, 2):
@@ -366,7 +366,7 @@ def test_an_added_column_has_states_of_no_rows_in_older_fragments(tmp_path: Path
 
 
 def test_hidden_columns_have_no_user_defined_statistics(tmp_path: Path) -> None:
-    """Nothing is computed of values that must not be told."""
+    """Nothing is computed from hidden values."""
     lake = Lake(tmp_path)
     lake.append(1)
     lake.options = {"statistics": ALL, "columns": {"group": {"values": "hidden"}, "id": {"statistics": []}}}

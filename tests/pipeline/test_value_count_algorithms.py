@@ -1,4 +1,4 @@
-"""Lists from scratch, by each algorithm: the same to the row, and what DuckDB counts."""
+"""All algorithms that compute value counts from scratch give equal rows, and equal DuckDB's counts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def written(folder: Path, draw: random.Random, files: int, count: int) -> None:
 
 
 def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[str, Built]]:
-    """All that each stage of the lists holds."""
+    """Return the rows of each stage of the value counts."""
     store = ObjectStore(config.root).child("t")
     lists = read_value_counts(store, open_table(config.root, "t").version.value_counts)
     view = lists.dataflow(store).view(lists.flow)
@@ -74,7 +74,7 @@ def content_of(config: MetastoreConfig) -> tuple[dict[str, pa.Table], Mapping[st
 def test_all_algorithms_give_equal_value_counts(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Of values of every class, here and on Spark; how each list was built is recorded, and stays so."""
+    """With values of every class, in this process and on Spark; the algorithm is recorded and stays."""
     monkeypatch.setattr(ranges, "_ROWS_PER_RANGE", 250)
     monkeypatch.setattr(ranges, "_SAMPLES_PER_PROFILE", 10)
     draw = random.Random(seed)
@@ -99,19 +99,19 @@ def test_all_algorithms_give_equal_value_counts(
             counts = f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1'
             listed = [(value.as_py(), count) for value, count in answer.top(column, 10_000)]
             assert listed == connection.execute(counts).fetchall(), column
-    assert left_over(ranged) == set(), "what was merged is gone"
-    # A small commit carries on what there is.
+    assert list_unreferenced_files(ranged) == set(), "what was merged is gone"
+    # A small commit updates what is stored.
     pq.write_table(pa.table({"number": pa.array([9, 9], pa.int32())}), tmp_path / "lake" / "part=0" / "new.parquet")
     refresh(ranged, ranged.tables[0], lambda: spark)
     assert content_of(ranged)[1] == built_by_ranges
 
 
 def shown(rows: pa.Table) -> str:
-    """As text, in which NaN is equal to itself."""
+    """Return rows as text, in which NaN equals itself."""
     return repr(rows.to_pylist())
 
 
-def left_over(config: MetastoreConfig) -> set[str]:
+def list_unreferenced_files(config: MetastoreConfig) -> set[str]:
     named = set(open_table(config.root, "t").version.value_counts.paths())  # type: ignore[union-attr]
     folder = Path(config.root) / "t"
     return {str(path.relative_to(folder)) for path in (folder / "value_counts").iterdir()} - named

@@ -1,4 +1,4 @@
-"""The table's lists, carried from commit to commit: equal to what DuckDB counts, at the cost of the change."""
+"""The table's value counts, updated with each commit, equal DuckDB's, at the cost of the change."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def plain(spark: SparkSession, tmp_path: Path) -> Plain:
 
 
 def columns_of(plain: Plain) -> dict[str, str]:
-    """Columns that are listed, and the class of their values."""
+    """Return the columns with value counts, and the class of their values."""
     return dict(read_value_counts(ObjectStore(plain.config.root).child("t"), latest(plain.config).value_counts).columns)
 
 
 def test_an_only_partition_uses_the_tables_value_counts(plain: Plain) -> None:
-    """And lists of its own once it is not the only one."""
+    """It gets its own value counts when another partition is added."""
     first = {"a": [1, 1, 2], "b": ["x", None, "y"]}
     plain.put("p=1/one", pa.table(first))
     plain.put("p=1/two", pa.table({"a": [2, 3], "b": ["x", "x"]}))
@@ -115,7 +115,7 @@ def test_columns_are_added_dropped_and_change_their_class(plain: Plain) -> None:
     plain.put("two", pa.table({"a": pa.array([2], pa.int64()), "gone": ["y"]}))
     plain.refresh()
     assert plain.top("a") == Counter({1: 2, 2: 2})
-    # A float widens the column into another class; the other column is in one file alone from now on.
+    # A float changes the column's class; the other column is in only one file from now on.
     plain.put("two", pa.table({"a": pa.array([2.5], pa.float64()), "new": [True]}))
     plain.refresh()
     assert plain.top("a") == Counter({1.0: 2, 2.0: 1, 2.5: 1})
