@@ -26,7 +26,7 @@ class PartitionFilter:
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(column, its patterns). The value of each of these columns must match at least one of its patterns."""
     condition: UnboundPredicate | None = None
-    """A condition on the values. `current_date` was replaced by a date when the condition was parsed."""
+    """A condition on the values; None without one. `current_date` was replaced by a date when it was parsed."""
 
     @classmethod
     def of(cls, partitions: Mapping[str, tuple[str, ...]] | str) -> PartitionFilter:

@@ -105,7 +105,7 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
 @dataclass(frozen=True)
 class TextLiteral(UnboundLiteral):
-    """A text in quotes: `'2024-01-31'` has the type of the column, `date '2024-01-31'` the type `kind`."""
+    """A text in quotes. `'2024-01-31'` has the type of the column; `date '2024-01-31'` has the `kind` `date`."""
 
     text: str
     kind: Literal["date", "timestamp", "time"] | None = None

@@ -113,6 +113,7 @@ class SketchedValues:
 
     cls: TypeClass
     digest: Digest | None
+    """The digest of the finite values; None if there are none."""
     infinities: tuple[int, int]
     """(number of -inf, number of +inf), which the digest does not include."""
     bounds: tuple[pa.Scalar, pa.Scalar]

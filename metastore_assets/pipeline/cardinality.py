@@ -63,7 +63,7 @@ def estimate_cardinality(
 def _read_estimates(
     store: ObjectStore, leaves: frozenset[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """Read and merge the estimates of columns from the profiles of some fragments.
+    """Return {field id: estimate} of columns, read from the profiles of some fragments and merged.
 
     May run in a worker process.
     """

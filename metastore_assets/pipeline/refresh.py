@@ -199,7 +199,7 @@ class _Refresh:
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
-        """Build the first version in lots, and publish it. See `FirstVersion.publish`.
+        """Build the first version in lots, publish it, and return the result; None if it cannot be built in lots.
 
         Args:
             stream: The snapshot.

@@ -32,9 +32,9 @@ class StepInput:
     """The input of one step of a dataflow."""
 
     updates: Mapping[str, Part] = field(default_factory=dict)
-    """Validated updates of roots."""
+    """{root: its validated update}."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
-    """Added and removed rows of delta roots."""
+    """{delta root: its added and removed rows}."""
     sources: Mapping[str, int] = field(default_factory=dict)
     """{root: version of its source that this step reaches}, for roots whose source has versions."""
     loaded: Mapping[str, DatasetState] = field(default_factory=dict)

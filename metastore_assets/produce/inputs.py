@@ -38,7 +38,7 @@ class Feeder:
     """The feeder's update, in key order; empty if nothing changed."""
     sums: bool
     replaced: pl.DataFrame | None = None
-    """All rows that the updated keys had before, if the feeder's step has read them."""
+    """All rows that the updated keys had before; None if the feeder's step has not read them."""
     is_full: bool = False
     """Whether all content counts as new, because the stage is rebuilt."""
 

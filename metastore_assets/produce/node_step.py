@@ -45,9 +45,9 @@ class StepStates:
 
     graph: Mapping[str, Typed]
     previous: Mapping[str, StageState]
-    """States of all nodes in the last version."""
+    """The states of all nodes in the last version, by name."""
     new: Mapping[str, StageState]
-    """States of the nodes that were stepped already, in the next version."""
+    """The states of the nodes that were stepped already, in the next version, by name."""
 
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:

@@ -180,7 +180,7 @@ class SumStage:
     count: str | None = None
     descending: tuple[str, ...] = ()
     least: tuple[str, int] | None = None
-    """An integer column of the feeders' rows and its minimum: rows below the minimum are ignored."""
+    """An integer column of the feeders' rows and its minimum: rows below the minimum are ignored. None: no row is."""
     revision: str = "1"
     signed: bool = False
     """Whether totals may be negative, as balances are. Otherwise a negative total is a corruption; a negative count

@@ -27,6 +27,7 @@ class StageState:
     """Digest of the columns, types and order of its files."""
     content: DatasetState
     mappings: DatasetState | None
+    """The pairs (source key, target key) of a stage; None for roots and sum stages."""
     update: tuple[Run, ...]
     """Files of the update that led to the state, in key order; empty if nothing changed."""
     reset: bool = False

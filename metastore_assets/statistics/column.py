@@ -162,7 +162,7 @@ def _result_json(result: UserResult) -> Json:
 
 
 def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float | None:
-    """Parse the text of a sum: to an int, a float or a Decimal, as the column's type class requires."""
+    """Parse the text of a sum to an int, a float or a Decimal, as the column's type class requires. None stays None."""
     if text is None:
         return None
     if type_class == "float64":
@@ -171,7 +171,7 @@ def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float
 
 
 def format_sum(value: int | Decimal | float | None) -> str | None:
-    """Return a sum as the text that files contain. `parse_sum` converts the text back to the same number."""
+    """Return a sum as the text in files, which `parse_sum` converts back to the same number. None stays None."""
     if value is None:
         return None
     return f"{value:f}" if isinstance(value, Decimal) else repr(value)

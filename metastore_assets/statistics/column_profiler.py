@@ -181,6 +181,8 @@ def profile_frequencies(
 ) -> tuple[ColumnStatistics, Histogram | None]:
     """Compute (statistics with their mergeable states, histogram) of a column from its value counts.
 
+    The histogram is None if the policy stores none, or if there are no finite numbers, dates or times.
+
     Args:
         leaf: The column.
         policy: What to store of the column.

@@ -57,6 +57,7 @@ class LoadedChildren:
     """The children that a group has in the published version, in memory."""
 
     children: Mapping[str, Child] = field(default_factory=dict)
+    """The children by key."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, Child]:
         """Return the children that have one of the keys, by key."""
@@ -130,6 +131,7 @@ class MergeGroup:
     """Folder of the merged profile, below the table's folder."""
     children: GroupChildren
     previous: PreviousResult | None = None
+    """The published profile of the group, if the next one may be computed from it; otherwise None."""
     is_input: bool = True
     """Whether the merged profile will be merged again, so that its states are stored."""
     has_value_counts: bool = True

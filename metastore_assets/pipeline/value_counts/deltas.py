@@ -25,7 +25,7 @@ _FEW_VALUES = 200_000
 
 @dataclass(frozen=True)
 class CountedProfile:
-    """A profile whose value counts are read. It has a partition key if values are counted by partition."""
+    """A profile whose value counts are read. `partition` is its partition key if values are counted by partition."""
 
     files: ProfileFiles
     partition: str | None = None

@@ -72,7 +72,7 @@ class ProfileSource:
 
 @dataclass(frozen=True)
 class ProfileView:
-    """The content of a stored profile. Columns are identified by field ids."""
+    """The content of a stored profile. The keys of mappings are field ids of columns."""
 
     row_count: int
     rows: Mapping[str, ColumnStatistics]

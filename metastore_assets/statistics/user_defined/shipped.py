@@ -142,11 +142,11 @@ class LongestCommonPrefix(MergeableStatistic):
         return prefix if state is None else _common(state, prefix)
 
     def merge(self, one: str | None, other: str | None) -> str | None:
-        """Return the common prefix of both prefixes."""
+        """Return the common prefix of both prefixes. None, the state of no strings, is ignored."""
         return other if one is None else one if other is None else _common(one, other)
 
     def finalize(self, state: str | None) -> str | None:
-        """Return the prefix."""
+        """Return the prefix; None without strings."""
         return state
 
 

@@ -152,9 +152,9 @@ def decode_user_states(data: bytes | None) -> dict[str, StoredUserState]:
 
 
 def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
-    """Merge the encoded states of disjoint sets of rows.
+    """Merge the encoded states of disjoint sets of rows; None if no part has states.
 
-    If a part has no state of a statistic, the result has a reason instead of a merged state.
+    If only some parts have a state of a statistic, the result has a reason instead of a merged state.
     """
     if all(part is None for part in parts):
         return None
@@ -167,10 +167,10 @@ def merge_user_states(parts: Sequence[bytes | None]) -> bytes | None:
 
 
 def select_states(data: bytes | None, policy: ResolvedPolicy, type_class: str | None) -> bytes | None:
-    """Return the encoded states that a policy requests, without the others.
+    """Return the encoded states that a policy requests, without the others; None if there are none.
 
     Args:
-        data: Encoded states.
+        data: Encoded states; None for no states.
         policy: The policy of the column.
         type_class: Name of the column's type class.
     """
