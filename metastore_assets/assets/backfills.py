@@ -51,9 +51,9 @@ def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill
 def find_version_since_launch(
     versions: VersionStore, names: TableNames, backfill: Backfill | None, instance: DagsterInstance
 ) -> Version | None:
-    """Return the newest version if it already contains the work of the backfill; otherwise None.
+    """Return the newest version if the backfill needs no further refresh; otherwise None.
 
-    This is so if the version and the profiles of all partitions of the backfill were published after its launch.
+    It needs none if the version, and the profiles of the backfill's partitions, were published after its launch.
 
     Args:
         versions: The versions of the table.

@@ -210,7 +210,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
     def build_defs_from_state(self, context: ComponentLoadContext, state_path: Path | None) -> Definitions:
         """Return the definitions of the configured tables. Raises ConfigError if the configuration is invalid.
 
-        What sensors and runs have stored in the root about a table has priority over the component's state.
+        Facts about a table that sensors and runs have stored in the root have priority over the component's state.
         """
         configuration = self._configuration(context.path)
         if state_path is not None:

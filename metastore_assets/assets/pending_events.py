@@ -137,8 +137,8 @@ def remove_events_of_other_runs(
 def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
     """Return the profile files of the whole table or of one partition, with the files of its value counts.
 
-    The table's value counts are stored outside its profile. They are also those of a table's only partition, if the
-    partition's profile has none.
+    The table's value counts are stored outside its profile. If the table has only one partition, whose profile has no
+    value counts, those of the table are returned for it.
 
     Args:
         version: The version. The result is None if it is None.

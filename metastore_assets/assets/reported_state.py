@@ -151,7 +151,7 @@ def _latest_contents(instance: DagsterInstance, names: TableNames) -> Mapping[st
 def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
     """Return the version number in each partition's last event, by Dagster's key.
 
-    Partitions without an event after the event with id `last` are left out. With None, all events count.
+    Partitions without an event after the event with id `last` are left out. If `last` is None, all events count.
     """
     versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):
@@ -167,7 +167,7 @@ def _written_partitions(instance: DagsterInstance, names: TableNames, last: int)
 
 
 def _events(instance: DagsterInstance, key: AssetKey, last: int | None) -> Iterator[AssetMaterialization]:
-    """Yield an asset's materializations after the event with id `last`, oldest first. With None, yield all."""
+    """Yield an asset's materializations after the event with id `last`, or all if it is None, oldest first."""
     events = AssetRecordsFilter(key, after_storage_id=last)
     cursor, has_more = None, True
     while has_more:

@@ -155,7 +155,9 @@ class BoundedCheck(Check):
         return bool((low is None or value >= low) and (high is None or value <= high))
 
     def excess_of(self, least: float | None, greatest: float | None) -> float:
-        """Return the amount by which values exceed the bounds; 0 if they do not, or if bounds are no numbers.
+        """Return how far values lie below the lower or above the upper bound; 0 if they are within the bounds.
+
+        Bounds that are no numbers, such as times, are ignored.
 
         Args:
             least: The least value; None if unknown.

@@ -33,7 +33,7 @@ Without the key the default is null. `schema_casting.set_default` encodes the va
 class FragmentReader(Protocol):
     """A reader of one opened fragment. It reads one column at a time, without the deleted rows.
 
-    It is a context manager, and stays in one process.
+    It is a context manager, and cannot be sent to another process.
     """
 
     @property

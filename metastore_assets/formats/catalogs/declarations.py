@@ -213,8 +213,8 @@ def _tracks_partitions(table: DeclaredTable) -> bool:
 def _spark_columns(table: DeclaredTable) -> Columns:
     """Return the columns of a Spark table, without partition columns, as (name, type).
 
-    They come from the schema that Spark stores in parameters; without one, from the declaration. Nested types are
-    empty texts. Raises ValueError if the schema is invalid.
+    They come from the schema that Spark stores in parameters; without one, from the declaration. The type of a nested
+    column is an empty text. Raises ValueError if the schema is invalid.
     """
     parts = int(table.parameters.get("spark.sql.sources.schema.numParts", "0") or 0)
     texts = [table.parameters.get(f"spark.sql.sources.schema.part.{part}", "") for part in range(parts)]

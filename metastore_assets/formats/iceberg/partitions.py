@@ -104,7 +104,7 @@ class Partitions:
         return tuple((name, types.pop() if len(types) == 1 else pa.string()) for name, types in types_by_name.items())
 
     def buckets(self) -> tuple[tuple[str, str, int], ...]:
-        """Return the partition fields that are buckets, with the same definition in all specs.
+        """Return the partition fields that are buckets, without those whose definition differs between specs.
 
         Each is (name of the field, field id of its top-level source column, number of buckets).
         """

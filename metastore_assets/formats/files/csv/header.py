@@ -82,9 +82,8 @@ class HeaderDetector:
     def is_header(self) -> bool | None:
         """Return True if the first row has names, False if it has values, None if that is ambiguous.
 
-        The first row has names if the values below are of another kind, such as numbers, dates or e-mail addresses. Few
-        of the names may occur again in their columns. The row has values if its cells are of the same kind as the
-        values below.
+        The first row has names if the values below are of another kind, such as numbers, dates or e-mail addresses, and
+        not every name occurs again in its column. It has values if its cells are of the same kind as the values below.
         """
         classes = [self._classify_cell(column) for column in range(len(self._cells))]
         evidence = set(classes) - {_NO_EVIDENCE}
