@@ -51,7 +51,8 @@ def run() -> list[Row]:
     """
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers need not have the benchmarks
+    # Workers need not have the benchmarks.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     log = folder / "log"

@@ -203,18 +203,23 @@ def index_rows(start: int, end: int) -> IndexRows:
     row_counts = pa.array(draw.integers(10**4, 10**6, len(numbers)))
     at = part * _DAY + (numbers % PER_PARTITION) * 10**8
     drawn_ids, drawn_names = draw.integers(0, 10**12, len(numbers)), draw.integers(0, 10**9, len(numbers))
-    sides = {
+    sides: dict[str, tuple[pa.Array, pa.Array]] = {
         "part": (pa.array(part), pa.array(part)),
-        "at": tuple(pa.array(side).view(_CLASSES["at"].arrow) for side in (at, at + 10**9)),
+        "at": (_times(at), _times(at + 10**9)),
         "id": (pa.array(drawn_ids), pa.array(drawn_ids + 10**9)),
-        "name": tuple(
-            pc.binary_join_element_wise("customer ", _digits(side, 12), "").cast(pa.large_string())
-            for side in (drawn_names, drawn_names + 10**6)
-        ),
+        "name": (_names(drawn_names), _names(drawn_names + 10**6)),
     }
-    columns = {name: _bounds(name, *column_sides, draw) for name, column_sides in sides.items()}
+    columns = {name: _bounds(name, minimum, maximum, draw) for name, (minimum, maximum) in sides.items()}
     arrays = [key, path.cast(pa.large_string()), row_counts, sizes, ids.cast(pa.large_string())]
     return IndexRows(pa.table(arrays, schema=FRAGMENTS), columns)
+
+
+def _times(numbers: np.ndarray) -> pa.Array:
+    return pa.array(numbers).view(_CLASSES["at"].arrow)
+
+
+def _names(numbers: np.ndarray) -> pa.Array:
+    return pc.binary_join_element_wise("customer ", _digits(numbers, 12), "").cast(pa.large_string())
 
 
 def _bounds(name: str, minimum: pa.Array, maximum: pa.Array, draw: np.random.Generator) -> pa.Table:

@@ -79,7 +79,7 @@ def run() -> list[Row]:
     own_time = seconds(lambda: found.extend(ranks.at_rank(prefix, rank)["value"][0].as_py() for rank in wanted))
     query = f"select quantile_disc(x, {_QUANTILES}) from read_parquet('{data}')"
     answer: list[list[int]] = []
-    peer_time = seconds(lambda: answer.append(duckdb.sql(query).fetchall()[0][0]))
+    peer_time = seconds(lambda: answer.append(duckdb.execute(query).fetchall()[0][0]))
     if found != answer[0]:
         raise AssertionError("the quantiles are not DuckDB's")
     all_rows = sum(per_row.values())

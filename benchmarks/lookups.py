@@ -48,7 +48,7 @@ def _answers(folder: Path, lake: Path) -> list[Row]:
     data = f"read_parquet('{lake}/*.parquet')"
 
     def query(text: str) -> Callable[[], object]:
-        return lambda: duckdb.sql(f"select {text} from {data} {'group by all' if ',' in text else ''}").fetchall()
+        return lambda: duckdb.execute(f"select {text} from {data} {'group by all' if ',' in text else ''}").fetchall()
 
     asked: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "minimum and maximum": (

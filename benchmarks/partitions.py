@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,8 @@ from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.storage.io_counters import count_io
+from metastore_assets.store.entries import PARTITIONS as PARTITION_ENTRIES
+from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -129,7 +131,7 @@ def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list
     return warm, cold, spent
 
 
-def _here() -> Any:
+def _no_spark() -> NoReturn:
     raise AssertionError("statistics of so few partitions are read in this process")
 
 
@@ -218,7 +220,13 @@ def publish_partitions(store: ObjectStore, name: str, made: list[ProfileFiles], 
         specs={},
         fragments=(),
         partitions=entries,
-        partition_index=update_partition_index(Engine(_here, "auto"), store.child(name), 1, None, entries)
+        partition_index=update_partition_index(
+            Engine(_no_spark, "auto"),
+            store.child(name),
+            1,
+            None,
+            EntryChanges.changed(PARTITION_ENTRIES, None, entries),
+        )
         if copies
         else None,
     )

@@ -55,9 +55,9 @@ def run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
     try:
         store = ObjectStore(str(folder))
-        rows = index_rows(ROWS)
-        index = update_index(store, None, [rows], KeyChanges(rows.keys(), (), ROWS))
-        keys = rows.keys()
+        fragments = index_rows(ROWS)
+        keys = fragments.keys()
+        index = update_index(store, None, [fragments], KeyChanges(keys, (), ROWS))
         size = sum(info.size for info in store.list("index"))
         footers = footer_files(folder / "footers", FOOTERS)
 
@@ -74,7 +74,7 @@ def run() -> list[Row]:
             scan = StaticTable.from_metadata(table).scan(row_filter="c0 >= 500000000000 and c0 <= 500100000000")
             list(scan.plan_files())
 
-        rows = []
+        rows: list[Row] = []
         for what, where in {
             "a range of integers, clustered": _CLUSTERED,
             "a range of floats, not clustered": "c1 > 2.5",

@@ -107,7 +107,7 @@ class _Inflation:
         for kind in (FRAGMENTS, PARTITIONS, NODES, SHARED_FILES):
             files[kind.name] = self._write(kind, stored[kind.name])
             if kind is PARTITIONS:
-                self._partitions = StoredEntries(kind, self._objects, files[kind.name])
+                self._partitions = StoredEntries(PARTITIONS, self._objects, files[kind.name])
         return files
 
     def _write(self, kind: EntryKind[Any], stored: StoredEntries[Any]) -> SegmentFiles:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from benchmarks.scale_tables import ROWS, SIZE
 from metastore_assets.index import IndexRows, PartitionRows, stack_partitions
 from metastore_assets.index.fragments import column_schema
-from metastore_assets.pipeline import execution, first_version, fragment_index, partition_index, refresh, skip_rewrites
+from metastore_assets.pipeline import execution, first_version, fragment_index, partition_index, skip_rewrites
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.merging import compaction, reduce
@@ -73,7 +73,7 @@ class SyntheticProfiles:
     def installed(self) -> Iterator[None]:
         """Replace the functions that read profiles or data files during the block."""
         replaced: list[tuple[Any, str, Callable[..., Any]]] = [
-            (refresh.Engine, "of_refresh", lambda *arguments: _InProcessEngine()),
+            (Engine, "of_refresh", lambda *arguments: _InProcessEngine()),
             (execution, "profile_all", self._profile_all),
             (execution, "append_when_due", lambda versions, base, new, retained, grace: new.number - retained),
             (first_version, "append_when_due", lambda versions, base, new, retained, grace: new.number - retained),

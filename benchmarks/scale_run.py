@@ -32,7 +32,7 @@ from benchmarks.scale_requests import ROOT, Requests
 from benchmarks.scale_tables import COLUMNS, TABLES, SyntheticTable
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats.metadata_cache import clear_process_cache
-from metastore_assets.pipeline import refresh
+from metastore_assets.pipeline import execution, refresh
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.table_probe import TableProbe
 from metastore_assets.store import objects
@@ -189,7 +189,7 @@ class _Steps:
     @contextmanager
     def measured_refresh(self) -> Iterator[None]:
         """Measure `plan`, until the plan is executed, and `publish`, the rest of a refresh."""
-        execute = refresh.execute
+        execute = execution.execute
         plan = self.measured("plan")
         publish = self.measured("publish")
 

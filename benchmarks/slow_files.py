@@ -11,7 +11,7 @@ SECONDS = 0.005
 """The delay of one request."""
 
 
-class SlowFileSystem(LocalFileSystem):
+class SlowFileSystem(LocalFileSystem):  # type: ignore[misc]
     """Local files with URIs such as `slow:///tmp/a.parquet`. Opening, reading and listing are requests."""
 
     protocol = "slow"

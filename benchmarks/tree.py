@@ -12,16 +12,16 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks.report import Row
+from benchmarks.scale_requests import ROOT as BUCKET
+from benchmarks.scale_requests import Requests
 from metastore_assets.config import TableConfig
 from metastore_assets.pipeline.merging.merge_plan import TreeMerge, tree_shape
 from metastore_assets.pipeline.merging.merges import NodeWriter, merge_node_states
@@ -32,12 +32,8 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field
-from metastore_assets.storage.object_store import RangedFile
-from metastore_assets.store import objects
-from metastore_assets.store.backend import Input
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.prefetch import FetchedRanges
 from metastore_assets.values.leaf_columns import schema_leaves
 
 MB = 1 << 20
@@ -49,18 +45,21 @@ def run() -> list[Row]:
     """Merge one path of the tree, as after a commit. Goals for 20,000 × 500: 30 MB and 5 s."""
     partitions, columns = map(int, os.environ.get("METASTORE_BENCH_TREE", "2000x100").split("x"))
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-"))
-    store = ObjectStore(str(folder))
+    store = ObjectStore(str(folder / BUCKET.partition("://")[2]))
     spec, leaf, node = _profiles(store, columns)
     merge = _path(store, [f"part={at}" for at in range(partitions)], leaf, node)
-    with _counted() as read:
+    requests = Requests(folder)
+    with requests.installed():
+        remote = ObjectStore(BUCKET)
         started = time.process_time()
-        with StatesReader(store) as opened:
-            merge_node_states(opened, spec, merge, NodeWriter(store, spec))
+        with StatesReader(remote) as opened:
+            merge_node_states(opened, spec, merge, NodeWriter(remote, spec))
         seconds = time.process_time() - started
+        counts = requests.counts()
     shutil.rmtree(folder)
-    megabytes = sum(read) / MB
-    print(f"{partitions} partitions × {columns} columns: {merge.weight} profiles read in {len(read)} requests, "
-          f"{megabytes:.1f} MB, {seconds:.2f} s of CPU")  # fmt: skip
+    megabytes = counts["root read"] / MB
+    print(f"{partitions} partitions × {columns} columns: {merge.weight} profiles, {counts['root requests']} requests, "
+          f"{megabytes:.1f} MB read, {seconds:.2f} s of CPU")  # fmt: skip
     share = partitions, columns
     goals = (MOST_MB, MOST_SECONDS) if share == (20000, 500) else (MOST_MB * columns / 500, MOST_SECONDS)
     return [
@@ -131,38 +130,3 @@ def _column(draw: np.random.Generator, at: int) -> pa.Array:
         lambda: pa.array(draw.integers(0, 1000, ROWS).astype(np.int32)).cast(pa.date32()),
     )
     return kinds[at % len(kinds)]()
-
-
-class _Counting(RangedFile):
-    """A file that records the size of each requested range."""
-
-    def __init__(self, file: pa.NativeFile, read: list[int]) -> None:
-        super().__init__(file.size())
-        self._file = file
-        self._read = read
-        self.fetched = FetchedRanges(self._range)
-
-    def fetch(self, start: int, end: int) -> bytes:
-        found = self.fetched.find(start, end)
-        return self._range(start, end) if found is None else found
-
-    def _range(self, start: int, end: int) -> bytes:
-        self._read.append(end - start)
-        return bytes(self._file.read_at(end - start, start))  # by several threads at once
-
-
-@contextmanager
-def _counted() -> Iterator[list[int]]:
-    """Record the sizes of the ranges that are read from Parquet files in the block, as requests to an object store."""
-    read: list[int] = []
-    plain = objects.open_parquet
-
-    def counting(source: Input, uri: str, metadata: pq.FileMetaData | None) -> pq.ParquetFile:
-        file = _Counting(source.file, read)
-        return plain(Input(pa.PythonFile(file, mode="r"), file.fetched.fetch), uri, metadata)
-
-    objects.open_parquet = counting
-    try:
-        yield read
-    finally:
-        objects.open_parquet = plain

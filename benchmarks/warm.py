@@ -139,7 +139,7 @@ def _dagster(folder: Path) -> Iterator[int]:
         "SPARK_LOCAL_CONNECT_DISCOVERY": str(folder / "server" / "connect-local.json"),
         "PYTHONWARNINGS": "ignore",
     }
-    command = [Path(sysconfig.get_path("scripts")) / "dagster", "dev", "-w", "workspace.yaml", "-p", str(port)]
+    command = [f"{sysconfig.get_path('scripts')}/dagster", "dev", "-w", "workspace.yaml", "-p", str(port)]
     with (folder / "dagster.log").open("wb") as log:
         started = subprocess.Popen(
             command, cwd=_REPOSITORY, env=environment, stdout=log, stderr=log, start_new_session=True

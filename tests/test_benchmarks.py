@@ -25,6 +25,7 @@ from benchmarks import (
     scale_run,
     scale_tables,
     scans,
+    ticks,
     tree,
 )
 from benchmarks.report import Row, show
@@ -139,6 +140,12 @@ def test_quantile_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = quantile_errors.run()
     assert len({row.name for row in rows}) == len(rows) == 20
     assert all(row.ratio >= 1 for row in rows)
+
+
+@pytest.mark.long
+def test_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METASTORE_BENCH_TICKS", "100")
+    assert [row.own[0] > 0 for row in ticks.run()] == [True] * 12
 
 
 @pytest.mark.long
