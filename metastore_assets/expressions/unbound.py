@@ -109,6 +109,7 @@ class TextLiteral(UnboundLiteral):
 
     text: str
     kind: Literal["date", "timestamp", "time"] | None = None
+    """The type before the text; None if there is none."""
 
     @property
     def description(self) -> str:
@@ -447,6 +448,7 @@ class UnboundLike(_UnboundLeaf):
     name: ColumnName
     pattern: str
     escape: str | None = "\\"
+    """The character that makes a following `%`, `_` or escape literal; None if there is none (`escape ''` in SQL)."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         """Return the simplest equivalent condition: equality, prefix, pattern, `is not null`, or a negation.
