@@ -19,7 +19,7 @@ from metastore_assets.store.objects import ObjectStore
 
 
 def no_table() -> Snapshot:
-    """For checks that have no business with the table's metadata."""
+    """Fail: for checks that must not read the table's metadata."""
     raise AssertionError("the table's metadata were asked for")
 
 
@@ -30,7 +30,7 @@ def around(
 
 
 def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> list[CheckResult]:
-    """The results of checks of the table, and of its columns, as they are written in YAML."""
+    """Return the results of checks of the table and of its columns, written as in YAML."""
     config = TableConfig.model_validate(
         {
             "name": table.version.table,
@@ -43,6 +43,6 @@ def results(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> l
 
 
 def finding(store: ObjectStore, table: Table, *checks: Any, **columns: Any) -> Finding:
-    """What the one check finds."""
+    """Return the finding of the only check."""
     (result,) = results(store, table, *checks, **columns)
     return result.finding

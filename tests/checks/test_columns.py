@@ -1,4 +1,4 @@
-"""Checks of columns, one by one: what passes, what fails, and what is not known under which policy."""
+"""Checks of columns, one by one: values that pass, fail, or are unknown under a policy."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CASES: list[tuple[str, Any, str, str]] = [
     ("infinite", {"range": {"maximum": 1e300}}, "failed", "1 value outside"),
     ("nan", {"range": {"minimum": 0}}, "failed", "2 of 3 values are NaN"),
     ("none", {"range": {"minimum": 5}}, "passed", "no values"),
-    # Bounds of long texts are cut, and decide where they can: the least may be greater than the bound says.
+    # Bounds of long texts are truncated, and decide if they can: the true minimum may be greater than the bound.
     ("long", {"range": {"minimum": LONG + "a"}}, "unknown", "≥"),
     ("long", {"range": {"maximum": LONG + "d"}}, "unknown", "≤"),
     ("long", {"range": {"minimum": "w", "maximum": "y"}}, "passed", "≥"),
@@ -96,7 +96,7 @@ CASES: list[tuple[str, Any, str, str]] = [
 
 @pytest.fixture(scope="module")
 def results_by_case(tmp_path_factory: pytest.TempPathFactory) -> list[CheckResult]:
-    """The results of all cases, of one table."""
+    """Return the results of all cases, of one table."""
     store = ObjectStore(str(tmp_path_factory.mktemp("columns")))
     rows = pa.table({name: values for name, (values, _) in COLUMNS.items()})
     table = publish(store, rows, columns={name: policy for name, (_, policy) in COLUMNS.items()})
@@ -108,14 +108,14 @@ def results_by_case(tmp_path_factory: pytest.TempPathFactory) -> list[CheckResul
 
 
 @pytest.mark.parametrize("at", range(len(CASES)), ids=lambda at: f"{CASES[at][0]} {CASES[at][1]} {CASES[at][2]}"[:60])
-def test_a_check(results_by_case: list[CheckResult], at: int) -> None:
+def test_a_check_has_the_expected_result(results_by_case: list[CheckResult], at: int) -> None:
     column, _, status, said = CASES[at]
     result = results_by_case[at]
     assert (result.column, result.status) == (column, status), result.finding
     assert said in f"{result.finding.observed} {result.finding.advice or ''}"
 
 
-def test_a_value_that_the_eye_would_miss_is_quoted() -> None:
-    """What a check expects names each value."""
+def test_values_that_are_hard_to_see_are_quoted() -> None:
+    """The text of a check's expectation quotes each value."""
     check = parse_check({"accepted_values": ["", " a", "b", 5]}, "column")
     assert check.expectation == "only '', ' a', b, 5"

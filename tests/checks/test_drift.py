@@ -1,4 +1,4 @@
-"""Drift: distances that DuckDB computes from the same rows, and versions that cannot be compared."""
+"""Drift: distances equal those that DuckDB computes from the rows, and incomparable versions are unknown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def distance(
 
 
 def in_duckdb(then: pa.Array, now: pa.Array, bin: str, distance: str) -> float:
-    """A distance of shares p and q of the bins that an expression of SQL says, in their order."""
+    """Return a distance of shares p and q, of the bins that an SQL expression computes, in order."""
     sides = pa.table({"c": pa.concat_arrays([then, now]), "side": [0] * len(then) + [1] * len(now)})
     connection = duckdb.connect()
     connection.register("given", sides)
@@ -48,8 +48,8 @@ JS = """sqrt(sum(coalesce(case when p > 0 then p * log2(2 * p / (p + q)) end, 0)
     ("measure", "sql"),
     [("stability_index", PSI), ("kolmogorov_smirnov", "max(difference)"), ("jensen_shannon", JS)],
 )
-def test_of_texts_and_of_integers(local_store: ObjectStore, measure: str, sql: str) -> None:
-    """Few values are compared one by one, nulls left out."""
+def test_drift_of_few_values_equals_duckdbs(local_store: ObjectStore, measure: str, sql: str) -> None:
+    """Few values are compared one by one, without nulls."""
     then = pa.array([None, *DRAW.choice(["a", "b", "c"], 300, p=[0.5, 0.3, 0.2]).tolist()])
     now = pa.array(DRAW.choice(["a", "b", "d"], 200, p=[0.3, 0.3, 0.4]).tolist())
     result = distance(local_store, then, now, measure=measure)
@@ -58,14 +58,14 @@ def test_of_texts_and_of_integers(local_store: ObjectStore, measure: str, sql: s
     assert "since version 1" in result.observed
     integers = [pa.array(DRAW.integers(0, 5, 500)) for _ in range(2)]
     table = [publish(local_store, pa.table({"c": values}), name="ints") for values in integers][-1]
-    # As many groups as there are values, so that each is a group.
+    # As many bins as values, so that each value is a bin.
     drift = finding(local_store, table, c=[{"drift": 0.2, "measure": measure, "groups": 100}])
     assert drift.measures["distance"] == pytest.approx(in_duckdb(*integers, "c", sql), abs=1e-6)
     assert drift.status == "passed"
 
 
-def test_of_many_numbers(local_store: ObjectStore) -> None:
-    """The greatest difference over bins is at most that of the values, and misses it by no more than a bin holds."""
+def test_drift_of_many_numbers_is_close_to_the_exact_distance(local_store: ObjectStore) -> None:
+    """The maximum over bins is at most that over values, and differs by no more than the share of a bin."""
     then, now = pa.array(DRAW.normal(0, 1, 4000)), pa.array(DRAW.normal(0.5, 1, 3000))
     result = distance(local_store, then, now, measure="kolmogorov_smirnov")
     exact = in_duckdb(then, now, "c", "max(difference)")

@@ -1,4 +1,4 @@
-"""Entries of checks in the configuration: how they are written, validated, named and described."""
+"""Check entries in the configuration: syntax, validation, names and descriptions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parsed(text: str, level: Level = "column") -> Any:
     return parse_check(yaml.safe_load(text), level)
 
 
-def test_short_and_long_entries() -> None:
+def test_short_and_long_entries_are_equal() -> None:
     assert parsed("not_null") == parsed("{not_null: }") == parsed("{not_null: {}}") == NotNull()
     five = NullShare(most=Decimal("0.05"), severity="warn")
     for text in (
@@ -126,7 +126,7 @@ def test_names_are_unique_and_stable() -> None:
 def test_loading_a_configuration_validates_its_checks(
     tmp_path: Path, checks: list[Any], columns: dict[str, list[Any]], message: str
 ) -> None:
-    """The file, a command, and definitions of Dagster name table, key and value."""
+    """Errors of the file, a command, and Dagster definitions name table, key and value."""
     table = {"name": "t", "uri": "u", "checks": checks, "columns": {name: {"checks": c} for name, c in columns.items()}}
     file = tmp_path / "metastore.yaml"
     file.write_text(yaml.safe_dump({"root": "r", "tables": [{"name": "other", "uri": "u"}, table]}), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A check that has passed holds of every row, and one that has failed does not: whatever is kept of the column."""
+"""A passed check is true of the rows, and a failed one is false, whatever is stored of the column."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "uint64": (pa.uint64(), st.integers(0, 3) | st.integers(0, 2**64 - 1)),
     "float64": (pa.float64(), st.integers(-2, 2).map(float) | st.sampled_from([math.nan, math.inf, -math.inf, 0.5])),
     "decimal": (pa.decimal128(9, 2), st.integers(-300, 300).map(lambda n: Decimal(n) / 100)),
-    # Bounds of long texts are cut where their values are not listed.
+    # Bounds of long texts are truncated if the values are not enumerated.
     "string": (pa.string(), st.sampled_from(["", "a", "b", "ab", "é", "a\nb", LONG, LONG + "a", LONG + "b"])),
     "date": (pa.date32(), st.integers(1, 28).map(lambda day: date(2024, 1, day))),
     "boolean": (pa.bool_(), st.booleans()),
@@ -46,7 +46,7 @@ def key(value: Any) -> Any:
 
 
 def written(value: Any) -> Any:
-    """As YAML has it: decimals as text."""
+    """Return a value as in YAML: decimals as text."""
     return str(value) if isinstance(value, Decimal) else value
 
 
@@ -55,7 +55,7 @@ def is_nan(value: Any) -> bool:
 
 
 def holds(kind: str, settings: Any, rows: Sequence[Any]) -> bool:
-    """Whether a check holds, of the rows themselves."""
+    """Evaluate a check on the rows themselves."""
     values = [value for value in rows if value is not None]
     if kind == "not_null":
         return len(values) == len(rows)
@@ -108,7 +108,7 @@ def in_yaml(settings: Any) -> Any:
 
 @st.composite
 def cases(draw: st.DrawFn, name: str) -> tuple[list[Any], list[tuple[str, Any]]]:
-    """Values of a column, of which some occur often, and checks that are about them."""
+    """Draw values of a column, some frequent, and checks that concern them."""
     domain = TYPES[name][1]
     few = draw(st.lists(domain, min_size=1, max_size=4))
     rows = draw(st.lists(st.none() | st.sampled_from(few) | domain, min_size=6, max_size=6))
@@ -160,7 +160,7 @@ def test_values_are_counted_where_bounds_are_cut() -> None:
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12), st.fractions(0, 1))
 def test_values_outside_of_the_value_counts_are_unknown(fit: int, misfit: int, unlisted: int, least: Fraction) -> None:
-    """Passed where it would be whatever the values are that are not listed, failed likewise; else unknown."""
+    """Passed if it passes for any possible values that are not stored, failed if it fails for all; else unknown."""
     values = max(1, fit + misfit + unlisted)
     unlisted = values - fit - misfit
     outcomes = {Fraction(fit + matching, values) >= least for matching in range(unlisted + 1)}

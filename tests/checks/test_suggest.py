@@ -1,4 +1,4 @@
-"""Suggestions: whatever a column is like, what is suggested is read by the configuration, and passes."""
+"""For any column, suggested checks are valid in the configuration, and pass."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_back(table: Table, suggested: Suggestions) -> TableConfig:
 @share(12)
 @given(st.data())
 def test_suggested_checks_pass(data: st.DataObject) -> None:
-    """As it is printed, read back from YAML."""
+    """As printed, and read back from YAML."""
     names = data.draw(st.lists(NAMES, min_size=3, max_size=3, unique=True))
     often = data.draw(st.sampled_from([30, 70]))
     columns: dict[str, pa.Array] = {}
@@ -100,7 +100,7 @@ def test_only_useful_checks_are_suggested(local_store: ObjectStore) -> None:
 
 
 def test_a_column_is_followed_through_renames_and_versions_without_it(local_store: ObjectStore) -> None:
-    """The drift of one that was renamed is suggested; of one that was added, nothing is."""
+    """Drift is suggested for a renamed column, but not for an added one."""
     numbers = [number % 37 / 2 for number in range(60)]
 
     def rows(**columns: str) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Checks of tables: age, files, rows, and whether numbers agree."""
+"""Checks of tables: freshness, files, rows, and consistent numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def numbers(count: int, nulls: int = 0) -> pa.Table:
 
 
 def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
-    """What a check finds of a version that is otherwise than the published one."""
+    """Return the finding of a check on a version that differs from the published one."""
     other = table.at(replace(table.version, **version))
     named_check = NamedCheck("own", None, parse_check(entry, "table"))
     return evaluate(named_check, Subject(other, around(store, snapshot, NOW)))
@@ -43,12 +43,12 @@ def table_finding(store: ObjectStore, table: Table, entry: Any, snapshot: Any = 
         (timedelta(hours=6), timedelta(0), "passed", "exact"),
         (timedelta(hours=6, seconds=1), timedelta(0), "failed", "exact"),
         (timedelta(hours=-1), timedelta(0), "passed", "exact"),
-        # Of files nobody knows when they were committed: not after they were seen.
+        # The commit time of files is unknown, but not later than when they were listed.
         (None, timedelta(hours=7), "failed", "bound"),
         (None, timedelta(hours=5), "unknown", "bound"),
     ],
 )
-def test_fresh(
+def test_fresh_compares_the_age_of_the_data(
     local_store: ObjectStore, committed: timedelta | None, published: timedelta, status: str, guarantee: str
 ) -> None:
     times = {"committed_at": None if committed is None else NOW - committed, "published_at": NOW - published}
@@ -76,8 +76,12 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
         ({"a": 1, "b": None}, "failed", "a.parquet has 1 rows, and statistics of 2"),
     ],
 )
-def test_complete(local_store: ObjectStore, there: dict[str, int | None], status: str, said: str) -> None:
-    """What left the table and is still known does not count; what metadata do not say is unknown, but no difference."""
+def test_complete_compares_files_and_rows(
+    local_store: ObjectStore, there: dict[str, int | None], status: str, said: str
+) -> None:
+    """Removed fragments that are still stored do not count; row counts that metadata lack are unknown, but no
+    difference.
+    """
     table = publish(local_store, numbers(5))
     entries, retired = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)
     snapshot = _snapshot(table.version, **there)
@@ -109,8 +113,8 @@ def test_complete_is_unknown_after_a_later_commit(local_store: ObjectStore) -> N
     assert table_finding(local_store, table, "current", lambda: _snapshot(table.version)).status == "passed"
 
 
-def test_consistent(local_store: ObjectStore) -> None:
-    """Each number that contradicts another is named; columns whose names hold dots are found."""
+def test_consistent_names_contradictory_numbers(local_store: ObjectStore) -> None:
+    """Each number that contradicts another is named, also for columns whose names have dots."""
     rows = pa.table({"a": pa.array([{"b": 1}, None]), "a.b": [1, 2], "l": [[1, 2, 3], []], "x": [1.0, None]})
     table = publish(local_store, rows)
     assert finding(local_store, table, "consistent").status == "passed"
@@ -147,14 +151,16 @@ def test_consistent(local_store: ObjectStore) -> None:
         (0, 1, {"lower": 0}, "passed"),
     ],
 )
-def test_row_count_change(local_store: ObjectStore, before: int, now: int, settings: Any, status: str) -> None:
+def test_row_count_change_has_limits(
+    local_store: ObjectStore, before: int, now: int, settings: Any, status: str
+) -> None:
     publish(local_store, numbers(before))
     table = publish(local_store, numbers(now))
     assert finding(local_store, table, {"row_count_change": settings}).status == status
 
 
-def test_which_version_is_compared_with(local_store: ObjectStore) -> None:
-    """The snapshot before, whatever other versions of this one there are; a number; or so long before."""
+def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
+    """Versions are selected as the previous snapshot (not another version of this one), by number, or by age."""
     for count in (10, 20):
         publish(local_store, numbers(count))
     table = publish(local_store, numbers(40))
@@ -176,8 +182,8 @@ def test_which_version_is_compared_with(local_store: ObjectStore) -> None:
     assert "no version of an earlier snapshot" in finding(local_store, first, {"row_count_change": 0}).observed
 
 
-def test_partitions_one_by_one(local_store: ObjectStore) -> None:
-    """Failed if one partition is; those that were not there before have not changed; patterns choose."""
+def test_partitions_are_checked_one_by_one(local_store: ObjectStore) -> None:
+    """Failed if one partition fails; new partitions have not changed; patterns select partitions."""
     parts = {"day=1": numbers(10), "day=2": numbers(10, nulls=4)}
     publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
     parts |= {"day=2": numbers(30, nulls=4), "month=1": numbers(1)}
@@ -207,7 +213,7 @@ def test_partitions_one_by_one(local_store: ObjectStore) -> None:
 
 
 def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store: ObjectStore) -> None:
-    """Without a look at them; of what does not, each is looked at; a share of the whole says nothing of a part."""
+    """Partitions are then not evaluated. Otherwise each one is, as a share of the whole says nothing about a part."""
     parts = {f"day={n}": pa.table({"n": [n], "t": ["a" if n else "b"]}) for n in range(3)}
     table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
     every = {"partitions": "all"}
@@ -226,7 +232,7 @@ def test_a_check_that_passes_for_the_table_passes_for_its_partitions(local_store
 
 
 def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> None:
-    """They may have been removed, or be added later: the configuration is valid."""
+    """They may have been removed, or be added later, so the configuration is valid."""
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
     result = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
     assert result.status == "unknown"
@@ -259,7 +265,7 @@ def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> No
 def test_a_check_that_does_not_fit_the_table_has_failed(
     local_store: ObjectStore, checks: list[Any], columns: dict[str, Any], said: str
 ) -> None:
-    """And says why, once; other checks are answered, those of partitions too."""
+    """The reason is reported once; other checks are evaluated, for partitions too."""
     table = publish(local_store, pa.table({"n": [1], "t": ["a"]}))
     by_partition = {
         name: [

@@ -13,7 +13,7 @@ from tests.databases.iceberg_lake import Lake
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    """Without tables."""
+    """A catalog without tables."""
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path / 'lake.db'}", warehouse=str(tmp_path / "warehouse")) as catalog:
         catalog.create_namespace("sales")
         yield Lake(tmp_path, catalog)

@@ -1,4 +1,4 @@
-"""An SQL catalog of Iceberg tables below a folder, with a configuration of its databases."""
+"""An SQL catalog of Iceberg tables in a folder, with a configuration of its databases."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Lake:
 
     @property
     def database(self) -> Path:
-        """The file that the catalog is."""
+        """Return the catalog's SQLite file."""
         return self.folder / "lake.db"
 
     def add(self, name: str, *numbers: int) -> None:
-        """Make a table and put rows into it."""
+        """Create a table and append rows."""
         rows = pa.table({"id": pa.array(numbers or (1, 2), pa.int64())})
         self.catalog.create_table(f"sales.{name}", rows.schema).append(rows)
 
@@ -38,7 +38,7 @@ class Lake:
         self.catalog.drop_table(f"sales.{name}")
 
     def config(self, database: str = "sales", databases: tuple[str, ...] = (), **more: Any) -> MetastoreConfig:
-        """A configuration of whole databases."""
+        """Return a configuration of whole databases."""
         entries = [{"catalog": "lake", "database": name, **more} for name in databases or (database,)]
         catalog = {"type": "sql", "uri": f"sqlite:///{self.database}"}
         root = {"root": str(self.folder / "root"), "engine": "auto"}

@@ -1,4 +1,4 @@
-"""Whole databases in a configuration: their tables come and go, and nothing of them is taken for another's."""
+"""A configuration of whole databases follows their tables, and never confuses two tables."""
 
 import json
 import re
@@ -32,8 +32,8 @@ def _expanded(config: MetastoreConfig, *members: DatabaseListing) -> tuple[dict[
     return {table.name: table.uri for table in expanded.tables}, {one.name: one.reason for one in skipped}
 
 
-def test_tables_are_called_by_database_and_name() -> None:
-    """And are chosen by patterns, whatever the case; what the configuration names itself stays as it says."""
+def test_tables_are_named_by_database_and_name() -> None:
+    """Names match patterns in any case; separately configured tables keep their names."""
     config = _config(
         {"catalog": "prod", "database": "sales", "only": ["fact_*", "dim"], "except": "*_OLD", "columns": {"x": {}}},
         tables=({"name": "mine", "catalog": "prod", "table": "sales.fact_b"},),
@@ -53,7 +53,7 @@ def test_tables_are_called_by_database_and_name() -> None:
 
 
 def test_two_tables_with_the_same_name_are_both_skipped() -> None:
-    """Of two databases, of two spellings, or of one that is named; the others are there all the same."""
+    """They are in two databases, differ in spelling, or one is configured separately; other tables are not affected."""
     config = _config(
         {"catalog": "prod", "database": "sales", "name": "{table}"},
         {"catalog": "prod", "database": "shop", "name": "{table}"},
@@ -92,7 +92,7 @@ def test_tables_with_invalid_names_are_skipped() -> None:
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
 @settings(max_examples=max(20, settings().max_examples // 5))
 def test_no_two_tables_have_one_name(locations: list[tuple[str, str]]) -> None:
-    """Whatever databases have: names differ though case and punctuation do not count, and each is of one table."""
+    """Names differ by more than case and punctuation, and each belongs to one table."""
     config = _config(*({"catalog": "prod", "database": name} for name in ("a", "b", "a_b")))
     members = [
         DatabaseListing(f"prod.{name}", {table: "files" for database, table in locations if database == name})
@@ -102,7 +102,7 @@ def test_no_two_tables_have_one_name(locations: list[tuple[str, str]]) -> None:
     folded = [table.name.lower().replace("-", "_") for table in expanded.tables]
     assert len(set(folded)) == len(folded)
     assert len(expanded.tables) + len(skipped) == len(set(locations))
-    # Adding what is not there yet renames nothing.
+    # Adding a table renames no other.
     for table in expanded.tables:
         assert table.name == f"{table.identifier}".replace(".", "_")
 
@@ -148,8 +148,8 @@ def test_an_invalid_record_is_treated_as_empty(tmp_path: Path) -> None:
         assert read_record(root, "a/b.c") is None
 
 
-def test_added_and_removed_tables(lake: Lake) -> None:
-    """What something is kept of stays, and says that it is gone; what nothing is kept of is forgotten."""
+def test_tables_may_be_added_and_removed(lake: Lake) -> None:
+    """A removed table with a version stays, marked as missing; one without a version disappears."""
     lake.add("orders")
     lake.add("people")
     config = lake.config()
@@ -186,7 +186,7 @@ def test_a_database_that_does_not_answer_has_its_last_tables(lake: Lake) -> None
     assert [one.name for one in skipped] == ["lake.sales"]
 
 
-def test_a_database_that_never_was_and_one_that_was_dropped(lake: Lake) -> None:
+def test_a_missing_database_is_distinguished_from_a_dropped_one(lake: Lake) -> None:
     lake.add("orders")
     wrong = lake.config(database="sale")
     assert "catalog 'lake' has no database 'sale'; did you mean 'sales'?" in list_databases(wrong)[0].failure

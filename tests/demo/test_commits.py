@@ -1,4 +1,4 @@
-"""The demo's commits change the rows that they say, and no others."""
+"""The demo's commits change exactly the rows that they claim to change."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_commits_change_exactly_their_rows(lakehouse: Lakehouse) -> None:
 
 
 def test_deletes_do_not_rewrite_files(tmp_path: Path) -> None:
-    """The rows go by deletion vectors: the files are the same, and the two months have fewer rows, but some."""
+    """Rows are deleted by deletion vectors: the files stay, and the two months have fewer rows, but some."""
     lakehouse = Lakehouse(tmp_path)
     lakehouse.generate(0.002)
     lakehouse.build()
@@ -80,5 +80,5 @@ def test_deletes_do_not_rewrite_files(tmp_path: Path) -> None:
 
 
 def test_titles_are_distinct() -> None:
-    """A commit is told by table and title."""
+    """A commit is identified by table and title."""
     assert len({(c.table, c.title) for c in COMMITS}) == len(COMMITS)

@@ -1,4 +1,4 @@
-"""`make demo` runs from beginning to end, and agrees with itself."""
+"""`make demo` runs to its end, and its own comparisons succeed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def demo(folder: Path, *options: str) -> str:
-    """What the demo prints on little data, in a folder with its configuration; all of its runs were made."""
+    """Run the demo on little data in a folder with its configuration; return its output. All its runs must succeed."""
     shutil.copy(REPOSITORY / "metastore.yaml", folder)
     done = subprocess.run(
         [sys.executable, "-m", "scripts.demo", *options, "--scale", "0.002"],
@@ -34,8 +34,9 @@ def demo(folder: Path, *options: str) -> str:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
-    """On little data: exit status 0 says that every refresh recomputed exactly what its commit changed, and that the
-    Metastore's numbers are those of other engines. What lay in the demo's folder before is gone."""
+    """Status 0 on little data means that every refresh recomputed exactly what its commit changed, and that the numbers
+    equal those of other engines. Earlier content of the demo's folder is removed.
+    """
     old = tmp_path / "demo" / "old"
     old.mkdir(parents=True)
     assert demo(tmp_path).count("✓") == 2

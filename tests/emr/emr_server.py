@@ -1,7 +1,7 @@
 """A simulated AWS on the loopback address: moto, with EMR Serverless jobs that run as local processes.
 
-What a job is comes from the request alone: the archive of its environment is unpacked, the entry point is fetched, and
-both are started as EMR starts them, by `spark-submit` or, where a test has no use for a JVM, by Python alone.
+A job is determined by its request alone: the archive of its environment is unpacked, the entry point is fetched, and
+both are started as EMR starts them, by `spark-submit`, or by Python alone for tests that need no JVM.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _fetch(uri: str, target: Path) -> Path:
 
 
 def _properties(job: Any) -> dict[str, str]:
-    """Those of the request, of which those on the command line win."""
+    """Return the Spark properties of the request; those on the command line win."""
     overrides = job.configuration_overrides or {}
     spark_properties: dict[str, str] = {}
     for one in overrides.get("applicationConfiguration", ()):

@@ -32,7 +32,7 @@ OF_THIS_PROCESS = {
 
 @dataclass(frozen=True)
 class EmrSetup:
-    """What one test has: a folder of its own in the bucket `lake`."""
+    """A test's own folder in the bucket `lake`."""
 
     endpoint: str
     application: str
@@ -45,7 +45,7 @@ class EmrSetup:
         return {"aws_endpoint": self.endpoint, "aws_allow_http": "true", "aws_region": "eu-central-1"}
 
     def write(self, *days: int, mode: Any = "append") -> None:
-        """One commit, with three rows for each of the days."""
+        """Make one commit, with three rows for each of the days."""
         dates = [date(2024, 1, day) for day in days for _ in range(3)]
         rows = pa.table({"day": dates, "amount": [1, 2, 2] * len(days)})
         options = {"endpoint_url": self.endpoint, "allow_http": "true"}
@@ -78,7 +78,7 @@ class EmrSetup:
         )
 
     def jobs(self) -> list[Any]:
-        """Those of this test, in the order of their launch."""
+        """Return this test's jobs, in the order of their launch."""
         runs = self.emr.list_job_runs(applicationId=self.application).get("jobRuns", ())
         jobs = [self.emr.get_job_run(applicationId=self.application, jobRunId=one["id"])["jobRun"] for one in runs]
         return [job for job in jobs if f"/{self.folder}/" in job["jobDriver"]["sparkSubmit"]["entryPoint"]]
@@ -90,7 +90,7 @@ class EmrSetup:
 
 @contextmanager
 def start_emr(way: str) -> Iterator[EmrSetup]:
-    """One for several tests, each of which takes `with_new_folder` of it."""
+    """Start a simulated AWS for several tests; each uses `with_new_folder`."""
     with pytest.MonkeyPatch.context() as patch, emr_server(way) as endpoint:
         for name, value in {**OF_THIS_PROCESS, "AWS_ENDPOINT_URL": endpoint}.items():
             patch.setenv(name, value)
@@ -102,14 +102,14 @@ def start_emr(way: str) -> Iterator[EmrSetup]:
 
 
 def with_new_folder(cloud: EmrSetup) -> EmrSetup:
-    """A table of two days in a folder of its own."""
+    """Write a table of two days in a new folder."""
     setup = EmrSetup(cloud.endpoint, cloud.application, uuid.uuid4().hex, cloud.s3, cloud.emr)
     setup.write(1, 2)
     return setup
 
 
 def environment() -> bytes:
-    """An archive as EMR unpacks it, whose Python is this one."""
+    """Return an archive of an environment as EMR unpacks it, with this process's Python."""
     script = f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}:$PYTHONPATH" exec "{sys.executable}" "$@"\n'.encode()
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -120,5 +120,5 @@ def environment() -> bytes:
 
 
 def logged(instance: DagsterInstance, result: ExecuteInProcessResult) -> str:
-    """All that a run logged."""
+    """Return everything that a run logged."""
     return "\n".join(entry.user_message for entry in instance.all_logs(result.run_id))

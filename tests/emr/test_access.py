@@ -1,4 +1,4 @@
-"""Access to S3 that the host of a container gives out to what runs there."""
+"""S3 credentials from a container's metadata host are used."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ _EVERY = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AW
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
-    """A host that gives out access: what it was sent as a token."""
+    """A simulated host of credentials: the tokens that it received."""
     tokens: list[str | None] = []
     access = {"AccessKeyId": "k", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
 
@@ -28,7 +28,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
             self.wfile.write(json.dumps(access).encode())
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Write no log."""
 
     for name in _EVERY:
         monkeypatch.delenv(name, raising=False)
@@ -44,7 +44,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str | None]]:
 def test_credentials_are_requested(
     requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the token that is in a variable, which obstore itself does not send."""
+    """The token is in a variable, which obstore itself does not send."""
     options = {name: value for name, value in s3_options.items() if "access_key" not in name}
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "a token")
     store = ObjectStore("s3://metastore/of-a-container", options)
@@ -56,7 +56,7 @@ def test_credentials_are_requested(
 def test_explicit_settings_have_priority(
     requests: list[str | None], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What storage options or the environment say, and a token in a file, which obstore reads itself."""
+    """Storage options, the environment, and a token file (which obstore reads itself) are used first."""
     assert "credential_provider" in obstore_arguments("s3", ())
     assert "credential_provider" not in obstore_arguments("gs", ())
     assert "credential_provider" not in obstore_arguments("s3", s3_options.items())

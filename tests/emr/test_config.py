@@ -1,4 +1,4 @@
-"""What a configuration says of jobs of EMR Serverless: what is refused and why, and what a job is told."""
+"""Configuration of EMR Serverless: what is refused with which error, and what a job's request has."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def request(full: bool = False, *partitions: str, **over: Any) -> JobRequest:
         ),
     ],
 )
-def test_refused_queries(tmp_path: Path, over: dict[str, Any], said: str) -> None:
-    """When it is read, with the key and what to do; and no secret is told."""
+def test_invalid_settings_are_refused(tmp_path: Path, over: dict[str, Any], said: str) -> None:
+    """When it is read, with the key and the remedy, and without secrets."""
     with pytest.raises(ConfigError, match=re.escape(said)) as raised:
         load_config(config_file(tmp_path, **over))
     assert not [secret for secret in ("hush", "kkkk", "me:pass") if secret in str(raised.value)]
@@ -102,14 +102,14 @@ def test_settings_from_variables_are_checked_when_resolved(tmp_path: Path, monke
         load_config(file)
 
 
-def test_other_engines_need_nothing_of_it(tmp_path: Path) -> None:
-    """And the section may stay when another engine is tried."""
+def test_other_engines_ignore_the_section(tmp_path: Path) -> None:
+    """The section may stay when another engine is tried."""
     for engine in ("spark", "auto"):
         assert load_config(config_file(tmp_path, engine=engine, root="./metastore")).engine == engine
 
 
-def test_the_command_leaves_it_to_dagster(tmp_path: Path) -> None:
-    """Refused with what to do instead, before anything is asked for."""
+def test_the_command_refuses_the_engine(tmp_path: Path) -> None:
+    """The error names the alternative, before any request is sent."""
     file = config_file(tmp_path)
     sent_request = "metastore backfill sales --via dagster"
     assert sent_request in error_of(run("refresh", "sales", config=file))
@@ -119,7 +119,7 @@ def test_the_command_leaves_it_to_dagster(tmp_path: Path) -> None:
 
 
 def test_a_request_holds_the_configured_table() -> None:
-    """Columns, conditions, options and catalog; not what only Dagster asks for."""
+    """It has columns, conditions, options and catalog, but no settings for Dagster only."""
     table = {
         "name": "sales",
         "catalog": "prod",
@@ -154,8 +154,8 @@ def test_a_request_holds_the_configured_table() -> None:
     assert not read_named_checks(result)
 
 
-def test_a_table_of_a_database_stays_one() -> None:
-    """So that policies of columns that it has not are no mistakes there either."""
+def test_the_request_says_that_a_table_is_of_a_database() -> None:
+    """Otherwise policies for columns that the table lacks would be errors in the job."""
     over = {
         "catalogs": {"prod": {"type": "glue"}},
         "tables": [{"catalog": "prod", "database": "shop", "columns": {"price": {"histogram": "off"}}}],
@@ -173,7 +173,7 @@ def test_a_table_of_a_database_stays_one() -> None:
 
 
 def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Variables where secrets may be go as references, which the job has to know; all others as what they are."""
+    """Variables in fields for secrets are sent as references, which the job resolves; others are sent resolved."""
     monkeypatch.setenv("LAKE", "lake")
     monkeypatch.setenv("TOKEN", "hush-hush")
     over = {
@@ -194,8 +194,8 @@ def test_the_job_resolves_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
-def test_texts_arrive_as_they_are(text: str) -> None:
-    """Also those that look like references, whichever place they are in."""
+def test_texts_arrive_unchanged(text: str) -> None:
+    """Also texts that look like references, in any field."""
     escaped = text.replace("${", "$${")
     over = {"tables": [{**TABLE, "at": escaped, "options": {"delimiter": escaped}}], "root": f"s3://lake/{escaped}"}
     config, result = JobRequest.from_json(request(**over).to_json()).load_config()
@@ -203,7 +203,7 @@ def test_texts_arrive_as_they_are(text: str) -> None:
 
 
 def test_errors_have_their_class_after_a_round_trip() -> None:
-    """As far as a message makes one."""
+    """This works for errors that are constructed from a message."""
     for error, kind in ((CorruptionError("x"), CorruptionError), (FragmentError("x", path="p"), MetastoreError)):
         back = JobAnswer(kind=type(error).__name__, message="x").to_error("job 1")
         assert (type(back), str(back)) == (kind, "x (job 1)")
@@ -212,22 +212,24 @@ def test_errors_have_their_class_after_a_round_trip() -> None:
     assert JobAnswer.from_message(JobAnswer(3, 1.5).to_message()) == JobAnswer(3, 1.5)
 
 
-def test_another_version_is_refused() -> None:
-    """Before anything is read: what it published would be out of date here."""
+def test_a_job_of_another_release_is_refused() -> None:
+    """Before any data is read: its published version would be outdated here."""
     sent_request = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"\bsales\b.*metastore-assets 0.*0\.0\.1"):
         _refresh(sent_request, print)
 
 
 def test_tags_are_valid_for_aws() -> None:
-    """Dagster makes one of the partition that a run is for."""
+    """Dagster derives a tag from the run's partition."""
     assert tag_value("day=2024-01-01/country=A%26B") == "day=2024-01-01/country=A_26B"
     assert tag_value("é" * 300) == "_" * 256
     assert tag_value("me@example.com: a+b_c.d") == "me@example.com: a+b_c.d"
 
 
-def test_the_parameters_of_a_job() -> None:
-    """What is ours is on the command line, as AWS shows it; what users say of Spark is where nothing needs quotes."""
+def test_our_parameters_are_on_the_command_line() -> None:
+    """Our own settings are on the command line, as AWS shows it; users' Spark settings are where they need no
+    quoting.
+    """
     over = {
         "emr_serverless": {
             **SETTINGS,
@@ -259,8 +261,8 @@ def test_the_parameters_of_a_job() -> None:
     assert job["configurationOverrides"]["monitoringConfiguration"]["s3MonitoringConfiguration"]["logUri"]
 
 
-def test_the_documented_configuration() -> None:
-    """Is one, and names every key that there is."""
+def test_the_documented_configuration_is_complete() -> None:
+    """It is valid, and has every key."""
     from metastore_assets.config import EmrServerlessConfig
 
     page = (REPOSITORY / "docs" / "how-to" / "emr-serverless.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Runs of Dagster whose refreshes are jobs of EMR Serverless: the real client and the real job, moto between them."""
+"""Dagster runs whose refreshes are EMR Serverless jobs: the real client and the real job, with moto between them."""
 
 import gzip
 import json
@@ -22,8 +22,8 @@ from tests.emr.emr_setup import OF_THIS_PROCESS, EmrSetup, logged
 pytestmark = pytest.mark.s3
 
 
-def test_a_commit(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) -> None:
-    """One job publishes, with the access of its role; its lines are the run's; and the run reports as any other."""
+def test_a_commit_is_published_by_one_job(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) -> None:
+    """One job publishes with its role's credentials; its log lines are the run's; the run reports as any other."""
     definitions = build_metastore_definitions(cloud.config(engine="auto", tags={"team": "data"}))
     result = commit(definitions, instance)
     assert result is not None
@@ -46,8 +46,10 @@ def test_a_commit(cloud: EmrSetup, instance: DagsterInstance, tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_partitions(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a run is launched for is what the job reads again; with the access of an `S3Resource`, and no other."""
+def test_selected_partitions_are_read_by_the_job(
+    cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job reads the partitions of the run again, with the credentials of an `S3Resource` only."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     s3_resource = S3Resource(
@@ -74,8 +76,8 @@ def test_partitions(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pyt
 
 
 @pytest.mark.long
-def test_an_error_of_the_job(cloud: EmrSetup, instance: DagsterInstance) -> None:
-    """Is what the run fails with, in its words, with where its log is; the last version stands, and no job is left."""
+def test_an_error_of_the_job_fails_the_run(cloud: EmrSetup, instance: DagsterInstance) -> None:
+    """The run fails with the job's error and the location of its log; the last version stays, and no job is active."""
     job = build_metastore_definitions(cloud.config(engine="auto")).resolve_job_def("sales_refresh")
     for key in [key for key in cloud.keys("sales/") if key.endswith(".parquet")][:1]:
         cloud.s3.put_object(Bucket="lake", Key=f"{cloud.folder}/{key}", Body=b"no Parquet file")
@@ -95,8 +97,10 @@ def test_an_error_of_the_job(cloud: EmrSetup, instance: DagsterInstance) -> None
 
 
 @pytest.mark.long
-def test_a_job_that_never_speaks(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EMR's own words are what there is."""
+def test_a_job_without_output_fails_the_run(
+    cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error then has EMR's own message."""
     monkeypatch.setattr("dagster._core.pipes.utils.WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
     config = cloud.config(environment="s3://lake/none.tar.gz")
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
@@ -104,8 +108,9 @@ def test_a_job_that_never_speaks(cloud: EmrSetup, instance: DagsterInstance, mon
         job.execute_in_process(instance=instance)
 
 
-def test_a_run_that_is_cancelled(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cancels the job."""
+def test_a_cancelled_run_cancels_its_job(
+    cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dagster._core.pipes.utils.WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
     job = build_metastore_definitions(cloud.config()).resolve_job_def("sales_refresh")
 
@@ -124,8 +129,8 @@ def test_a_run_that_is_cancelled(cloud: EmrSetup, instance: DagsterInstance, mon
 
 
 @pytest.mark.long
-def test_aws_that_refuses(cloud: EmrSetup, instance: DagsterInstance) -> None:
-    """An application that is not there is named."""
+def test_an_error_of_aws_fails_the_run(cloud: EmrSetup, instance: DagsterInstance) -> None:
+    """A missing application is named."""
     config = cloud.config(application="00none")
     job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
     with pytest.raises(Failure, match=r"'sales'.*00none.*ResourceNotFound"):
@@ -134,8 +139,8 @@ def test_aws_that_refuses(cloud: EmrSetup, instance: DagsterInstance) -> None:
 
 
 @pytest.mark.long
-def test_secrets(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job looks its own up; where it has none the run says so before, or the job does."""
+def test_the_job_resolves_secrets(cloud: EmrSetup, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job resolves its own; if one is missing, the run reports it before the launch, or the job does."""
     hidden = {"columns": {"amount": {"values": "hidden"}}}
     monkeypatch.setenv("METASTORE_HIDDEN_KEY", "k" * 40)
     without = build_metastore_definitions(cloud.config(hidden, engine="auto")).resolve_job_def("sales_refresh")

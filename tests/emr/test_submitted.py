@@ -1,4 +1,4 @@
-"""Jobs that `spark-submit` starts, as EMR does: the refresh on that job's Spark, against S3."""
+"""Jobs that `spark-submit` starts, as EMR does: the refresh uses the job's Spark and S3."""
 
 from collections.abc import Iterator
 
@@ -19,10 +19,10 @@ def aws() -> Iterator[EmrSetup]:
         yield cloud
 
 
-def test_a_history(aws: EmrSetup, instance: DagsterInstance) -> None:
-    """Commits, each published by a job; in the end the statistics are those of a refresh here, from scratch."""
+def test_versions_published_by_jobs_equal_local_ones(aws: EmrSetup, instance: DagsterInstance) -> None:
+    """Each commit is published by a job; the final statistics equal those of a local refresh from scratch."""
     cloud = with_new_folder(aws)
-    # Of one file each, so that there is something for tasks to do; and a property with blanks in it.
+    # Commits of one file each, so that tasks have work; and a property with blanks in it.
     spark_settings = {
         "spark.ui.enabled": False,
         "spark.driver.memory": "1g",

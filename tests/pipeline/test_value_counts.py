@@ -146,7 +146,7 @@ def test_a_column_enumerated_again_is_read_from_stored_profiles(plain: Plain) ->
 
 
 def test_a_small_commit_writes_few_of_many_values(plain: Plain) -> None:
-    """200,000 values, of which a commit changes ten: some kilobytes, and no more runs than it has stages."""
+    """Of 200,000 values a commit changes ten: it writes some kilobytes, and at most one run per stage."""
     plain.columns = {"x": {"frequencies": "all"}}
     draw = np.random.default_rng(3)
     known = draw.choice(2**60, 200_000, replace=False)
@@ -194,7 +194,7 @@ def _lists(plain: Plain, number: int) -> set[str]:
 def test_value_counts_of_a_partition_are_updated_or_summed_whichever_reads_less(
     plain: Plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A small file that comes is added to the list there is; when the one large file goes, the others are added up."""
+    """A small new file is added to the stored counts; if the one large file is removed, the others are summed."""
     terms: list[list[int]] = []
     real = reduce.sum_columns
 

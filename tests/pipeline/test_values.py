@@ -1,4 +1,4 @@
-"""Every value is told as it is, whatever it goes through: nanoseconds, far years, 38 digits, with pandas or without."""
+"""Values are unchanged by processing: nanoseconds, far years, 38 digits, with pandas or without."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ pickle.dump(({name: one.ranked for name, one in facts.items()}, told, arrays), s
 
 @pytest.mark.parametrize("pandas", ["hidden", "there", "used"])
 def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> None:
-    """However they are pickled; and a function of a task keeps the scalars that it holds."""
+    """This holds for any pickling; a task's function keeps the scalars that it refers to."""
     facts = {}
     for name, kind in KINDS.items():
         values = extremes(kind)
@@ -92,7 +92,7 @@ def test_statistics_are_equal_bit_for_bit_in_other_processes(pandas: str) -> Non
 @share(20)
 @given(data=st.data())
 def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) -> None:
-    """Before and after a trip, of whatever type."""
+    """Before and after a round trip, for any type."""
     values = data.draw(rows_of(KINDS[name], 30))
     profile = profile_one(KINDS[name].array(values))
     assert profile.frequencies is not None
@@ -108,7 +108,7 @@ def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) ->
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, dict[str, list[Any]]]:
-    """By file and kind, a few of its extremes, repeated, and nulls."""
+    """Return by file and kind a few extreme values, repeated, and nulls."""
     draw = random.Random(7)
     choices = {name: [*extremes(KINDS[name]), None] for name in STORABLE}
     return {
@@ -121,7 +121,9 @@ def rows() -> dict[str, dict[str, list[Any]]]:
 def results(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, rows: dict[str, dict[str, list[Any]]]
 ) -> Table:
-    """A table of all kinds in two partitions of several files, refreshed; no task or result held an Arrow scalar."""
+    """A table of all kinds in two partitions of several files, refreshed; no task or result contained an Arrow
+    scalar.
+    """
     folder = tmp_path_factory.mktemp("values")
     for file, columns in rows.items():
         arrays = {name: KINDS[name].array(values) for name, values in columns.items()}
@@ -140,7 +142,7 @@ def results(
 
 
 def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
-    """Look for scalars in whatever is packed or comes back from now on; the names of the classes that were seen."""
+    """Search everything that is pickled or returned from now on for scalars; return the names of the classes seen."""
     observed: set[str] = set()
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,7 +156,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
         return call
 
     def flat(value: Any) -> Iterator[Any]:
-        """What lists and tuples hold, at any depth."""
+        """Return the elements of lists and tuples, at any depth."""
         if isinstance(value, list | tuple):
             for one in value:
                 yield from flat(one)
@@ -173,7 +175,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
 def test_every_type_is_reported_unchanged(
     results: Table, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
 ) -> None:
-    """Counts, bounds, percentiles and every frequency, by definition, in Python's integers."""
+    """Counts, bounds, percentiles and every frequency are computed by definition, in Python's integers."""
     values = [
         value
         for file, columns in rows.items()
@@ -196,7 +198,7 @@ def test_every_type_is_reported_unchanged(
 
 @pytest.mark.spark
 def test_every_answer_is_json_without_loss(results: Table) -> None:
-    """The JSON of the command and the events of Dagster, of columns that Python has no values for."""
+    """Tests the command's JSON and Dagster's events, for columns whose values Python cannot represent."""
     table = results.statistics()
     shown = {row["column"]: row for row in columns_json(results.version, table)}
     json.dumps(shown, allow_nan=False)
@@ -224,7 +226,7 @@ def test_every_answer_is_json_without_loss(results: Table) -> None:
 
 
 def check_histogram(results: Table, row: ColumnStatistics) -> None:
-    """Its edges ascend as text and as values, and it holds every finite value."""
+    """Assert that edges ascend as text and as values, and that the bins count every finite value."""
     if row.percentiles is None or row.type_class in ("string", "binary", "uuid", "boolean", None):
         return
     bins = results.histogram(row.column)
@@ -236,7 +238,7 @@ def check_histogram(results: Table, row: ColumnStatistics) -> None:
 
 @pytest.mark.spark
 def test_tasks_of_users_return_scalars(spark: SparkSession) -> None:
-    """Also those of nanoseconds and far years that a function has seen where it was defined."""
+    """This includes scalars of nanoseconds and far years that the function refers to."""
     types = (pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ns"))
     numbers = (1, 999, 2**63 - 1, 7)
     scalars = [pa.array([number], pa.int64()).view(type_)[0] for number, type_ in zip(numbers, types, strict=True)]

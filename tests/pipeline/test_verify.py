@@ -1,4 +1,4 @@
-"""`verify` is content with what was published, and finds every number that was changed since."""
+"""`verify` accepts what was published, and finds every number that was changed since."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    """Three partitions, of one, two and three files, of which one was appended later."""
+    """Three partitions, of one, two and three files; one file was appended later."""
     lake = Lake(tmp_path, random.Random(9))
     for partition in (1, 2, 2, 3, 3):
         lake.append(partition)
@@ -50,7 +50,7 @@ def verified(spark: SparkSession, lake: Lake, **options: Any) -> Verification:
 
 
 def changed(lake: Lake, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Another content in a stored file, whose schema and metadata stay."""
+    """Replace the content of a stored file; its schema and metadata stay."""
     file_path = Path(lake.config().root) / "t" / path
     file = pq.ParquetFile(file_path)
     groups = [change(file.read_row_group(at)) for at in range(file.num_row_groups)]
@@ -75,8 +75,9 @@ def test_verify_finds_no_difference_in_a_published_version(spark: SparkSession, 
 
 
 def test_verify_finds_no_difference_after_schema_changes(spark: SparkSession, tmp_path: Path) -> None:
-    """Two came, one of them lists, one became wider; and of one the skewness is zero but for how its fragments were
-    merged."""
+    """Two columns were added (one of lists), one widened; one has a skewness that is zero except for rounding in
+    merges.
+    """
     lake = Lake(tmp_path, random.Random(3))
     ends = [0.1, 0.3, 0.7, 1.1]
     narrow = pa.table({"n": pa.array(range(8), pa.int32()), "even": [-end for end in ends] + ends})

@@ -52,7 +52,7 @@ def test_a_sample_reads_neither_all_entries_nor_all_fragments(tmp_path: Path, mo
     create = Fragment.__init__
 
     class Counter:
-        """Counts the fragments that are in memory."""
+        """Counts the fragments in memory."""
 
         def __init__(self) -> None:
             nonlocal alive, most

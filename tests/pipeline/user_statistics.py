@@ -1,4 +1,4 @@
-"""User-defined statistics for tests: one of each interface, and some that fail."""
+"""User-defined statistics for tests: one for each interface, and some that fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metastore_assets import FrequencyStatistic, MergeableStatistic
 
 
 class Parities(MergeableStatistic):
-    """How many integers are even, and how many odd: merges and subtracts."""
+    """The number of even and odd integers: can be merged and subtracted."""
 
     name = "parities"
     revision = "1"
@@ -37,7 +37,7 @@ class Parities(MergeableStatistic):
 
 
 class Letters(MergeableStatistic):
-    """The letters that occur, sorted: merges only, and its state grows."""
+    """The letters that occur, sorted: can only be merged, and its state grows."""
 
     name = "letters"
     revision = "1"
@@ -59,7 +59,7 @@ class Letters(MergeableStatistic):
 
 
 class MostFrequent(FrequencyStatistic):
-    """How often the most frequent value occurs."""
+    """The frequency of the most frequent value."""
 
     name = "most_frequent"
     revision = "1"

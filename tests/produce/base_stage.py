@@ -1,4 +1,4 @@
-"""The graph of one stage, its first load and its expected content: the base state of the tests of single updates."""
+"""The graph of one stage with its first load and expected content: the base of the tests of single updates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def split(key: int, rows: Iterator[Any]) -> Iterator[Any]:
 
 
 def skipping(key: int, rows: Iterator[Any]) -> Iterator[Any]:
-    """As `split`, without the rows that say `skip`."""
+    """As `split`, but without rows whose value is `skip`."""
     return (row for row in rows if row[1] != "skip")
 
 
@@ -57,7 +57,7 @@ class Base(Pair):
         self.advance({"source": edits}, **options)
 
     def expect(self, update: list[Any] | None = None, content: list[Any] | None = None, mappings: Any = None) -> None:
-        """What the stage shows in the newest version."""
+        """Assert the stage's update, content and mappings in the newest version."""
         plain_version = self.plain_version()
         if update is not None:
             assert plain_version.update("stage") == update
@@ -67,7 +67,7 @@ class Base(Pair):
             assert plain_version.mappings("stage") == mappings
 
     def files(self) -> set[str]:
-        """The files of all runs of the stage."""
+        """Return the files of all runs of the stage."""
         return {path for *_, path in self.plain_version().view.runs("stage")}
 
 
@@ -82,5 +82,5 @@ def V(key: Any, value: Any) -> tuple[str, Any, Any]:
 
 
 def X(key: Any) -> tuple[str, Any, Any]:
-    """A row of an update: the key is gone."""
+    """A row of an update that deletes the key."""
     return "delete", key, None

@@ -32,7 +32,7 @@ class Commit:
 
 @dataclass
 class Plan:
-    """Commits, and what the oracle says of the state after each; `states[0]` is the empty one."""
+    """Commits, and the oracle's state after each; `states[0]` is the empty one."""
 
     case: Case
     commits: list[Commit]
@@ -40,7 +40,7 @@ class Plan:
     steps: list[Step]
 
     def publish(self, store: ObjectStore, commit: Commit) -> int:
-        """As one of several publishers: when another one was first, look again. Returns the newest version."""
+        """Publish as one of several publishers: try again if another was first. Returns the newest version."""
         while True:
             try:
                 flow = Dataflow(store, self.case.graph.declaration(), settings=self.case.settings)
@@ -49,7 +49,7 @@ class Plan:
                 continue
 
     def pair(self, store: ObjectStore, commits: int) -> Pair:
-        """Storage that holds so many commits, beside its oracle."""
+        """Return storage with so many commits, and its oracle."""
         pair = Pair(store, self.case.graph, settings=self.case.settings)
         pair.number, pair.state = commits, self.states[commits]
         pair.previous = self.states[max(0, commits - 1)]
@@ -59,7 +59,7 @@ class Plan:
 
 
 def plan(seed: int, commits: int) -> Plan:
-    """Every root is updated in every commit, if only by nothing: each commit is a version of all sources."""
+    """Draw a plan. Each commit updates every root, perhaps with no rows, so it is a version of all sources."""
     case = random_case(seed)
     nodes = case.graph.oracle()
     sources = empty_sources(case)

@@ -62,7 +62,7 @@ class SumNode:
 
 @dataclass(frozen=True)
 class Founder:
-    """A hook that shows what it is given: all rows of a target key get what the first of them had."""
+    """A hook that shows its arguments: all rows of a target key get the value of the key's first row."""
 
     column: str
     origin: str
@@ -85,7 +85,7 @@ class Call(NamedTuple):
 
 @dataclass
 class Graph:
-    """The nodes of a graph, feeders first, and the calls that its functions got since `calls` was last emptied."""
+    """The nodes of a graph, feeders first, and the calls of its functions since `calls` was last cleared."""
 
     nodes: tuple[Node, ...]
     calls: list[Call] = field(default_factory=list)
@@ -105,12 +105,12 @@ class Graph:
         return pa.schema([fields[name] for name in node.group]), pa.schema(totals), node.descending
 
     def is_followed(self, name: str) -> bool:
-        """Whether there are updates of a node."""
+        """Return whether the node has updates."""
         node = self[name]
         return not isinstance(node, SumNode) or node.is_followed
 
     def source(self, name: str) -> pa.Schema:
-        """Key columns of the feeders of a stage."""
+        """Return the key columns of the feeders of a stage."""
         node = self[name]
         assert isinstance(node, StageNode)
         return self.rows(node.ports[0][0])[0]
@@ -213,19 +213,19 @@ def _total(type_: pa.DataType) -> pa.DataType:
 
 
 def arrow(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """A table of rows that are tuples of its columns."""
+    """Return a table of rows that are tuples of its columns."""
     arrays = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
     return pa.table(arrays, schema=schema)
 
 
 def tuples(table: pa.Table, names: Sequence[str]) -> list[Any]:
-    """Some columns of each row: plain where it is one column, else a tuple."""
+    """Return some columns of each row: a plain value for one column, else a tuple."""
     rows_ = zip(*(table[name].to_pylist() for name in names), strict=True)
     return [oracle.one(oracle.plain(row)) for row in rows_]
 
 
 def changes_table(key: pa.Schema, value: pa.Schema, rows: Iterable[Change]) -> pa.Table:
-    """An update from outside, its rows as they are given. Values of deletes are null."""
+    """Return an update of a root with the rows in the given order. Values of deletes are null."""
     nothing = (None,) * len(value)
     full = [
         (change, *oracle.parts(one_key), *(nothing if change == "delete" else oracle.parts(one_value)))

@@ -36,17 +36,17 @@ SMALL = Settings(
 
 
 def U(key: Key, *values: Value) -> Edit:
-    """The key has these rows from now on."""
+    """An edit that replaces the key's rows."""
     return key, list(values)
 
 
 def D(key: Key) -> Edit:
-    """The key is gone."""
+    """An edit that deletes the key."""
     return key, None
 
 
 def changes(edits: Iterable[Edit]) -> list[Change]:
-    """The rows of an update that says so."""
+    """Return the rows of an update with these edits."""
     return [
         ("delete", key, None) if values is None else ("update", key, value)
         for key, values in edits
@@ -90,12 +90,12 @@ class PlainVersion:
         return [(change, one_key, None if change == "delete" else row) for change, one_key, row in rows]
 
     def before(self, name: str) -> list[Value]:
-        """The totals before the update, per row of the update of a sum."""
+        """Return the totals before the update, per row of the update of a sum."""
         table = self.view.update(name)
         return tuples(table, [f"_before_{column}" for column in self.graph.rows(name)[1].names])
 
     def groups(self, name: str, keys: Sequence[Key] | None = None) -> Groups:
-        """The group view; of all keys, or of some."""
+        """Return the group view of all keys, or of some."""
         key, value, _ = self.graph.rows(name)
         wanted = None
         if keys is not None:
@@ -110,7 +110,7 @@ class PlainVersion:
         return groups_
 
     def state(self) -> State:
-        """Everything, in the form of the oracle."""
+        """Return all stages in the form of the oracle."""
         state = State()
         for node in self.graph.nodes:
             state.content[node.name] = self.content(node.name)
@@ -128,7 +128,7 @@ class PlainVersion:
 
 
 class Pair:
-    """A graph in a storage, and its oracle. Every version is checked against it."""
+    """A graph in a storage, and its oracle. Every version is compared with it."""
 
     def __init__(
         self, store: ObjectStore, graph: Graph, *, settings: Settings | None = None, check: bool = False
@@ -144,17 +144,17 @@ class Pair:
         self.reopen()
 
     def reopen(self) -> None:
-        """As a new process would."""
+        """Open the storage again, as a new process would."""
         settings = replace(self.settings or Settings(), check=self.check)
         self.flow = Dataflow(self.store, self.graph.declaration(), settings=settings)
 
     def table(self, root: str, rows: Iterable[Change]) -> pa.Table:
-        """An update of a root."""
+        """Return an update of a root."""
         key, value, _ = self.graph.rows(root)
         return changes_table(key, value, rows)
 
     def advance(self, updates: Mapping[str, Sequence[Edit]], *, exact_work: bool = True, **options: Any) -> Step:
-        """Publish a version of edits in the order of keys, and check it. Returns what the oracle says of it."""
+        """Publish a version of edits in the order of keys, and check it. Returns the oracle's step."""
         tables = {root: self.table(root, changes(edits)) for root, edits in updates.items()}
         return self.publish(tables, {root: dict(edits) for root, edits in updates.items()}, exact_work, **options)
 
@@ -165,7 +165,7 @@ class Pair:
         exact_work: bool = True,
         **options: Any,
     ) -> Step:
-        """Publish a version given as tables, which say the same as `edits`."""
+        """Publish a version given as tables, which must have the same rows as `edits`."""
         step = self.expected(edits)
         self.graph.calls.clear()
         number = self.flow.advance(dict(tables), **options)
@@ -177,12 +177,12 @@ class Pair:
         return step
 
     def expected(self, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> Step:
-        """What the oracle says of a version that is not there yet."""
+        """Return the oracle's step for a version that is not published yet."""
         state = oracle.evaluate(self.nodes, oracle.applied(self.sources, edits), self.state)
         return oracle.advance(self.nodes, self.state, state, edits)
 
     def accept(self, step: Step, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> None:
-        """The version was published."""
+        """Make the step the oracle's current state, after its version was published."""
         self.sources = oracle.applied(self.sources, edits)
         self.previous, self.state = self.state, step.state
         self.number += 1
@@ -197,7 +197,7 @@ class Pair:
         return PlainVersion(self.graph, self.flow, number)
 
     def verify(self, step: Step) -> None:
-        """The newest version is what the oracle says, and keeps the invariants on its own account."""
+        """Assert that the newest version equals the oracle's and satisfies the invariants."""
         plain_version = self.plain_version()
         assert plain_version.number == self.number
         state = self.verify_state(plain_version)
@@ -217,12 +217,12 @@ class Pair:
                 assert plain_version.before(node.name) == [previous.get(key, [none])[0] for _, key, _ in update]
 
     def check_ids(self, node: StageNode, before: Groups, after: Groups) -> None:
-        """The laws of surrogate keys, whatever the oracle says of them."""
+        """Assert the laws of surrogate keys, independently of the oracle."""
         assert node.numbered is not None
         position = node.value.names.index(node.numbered)
 
         def of(values: list[Value]) -> int:
-            (number,) = {oracle.parts(value)[position] for value in values}  # the same in all rows of a key
+            (number,) = {oracle.parts(value)[position] for value in values}  # equal in all rows of a key
             return number
 
         assert len({of(values) for values in after.values()}) == len(after), "ids are distinct"
@@ -246,7 +246,7 @@ class Pair:
         return state
 
     def compact(self, *, full: bool = False) -> bool:
-        """Compact, and check that nothing is to be seen of it."""
+        """Compact, and assert that content and mappings are unchanged."""
         number = self.plain_version().number
         followed = [node.name for node in self.graph.nodes if self.graph.is_followed(node.name)]
         updates = {name: self.plain_version().update(name) for name in followed}

@@ -34,14 +34,14 @@ def all_rows(rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def hot(batch: Batch) -> pa.Table:
-    """Every row to the one key."""
+    """Map every row to the same key."""
     port = batch.ports[0]
     columns = {"group": pa.repeat(pa.scalar(0, pa.int64()), port.num_rows), "id": pa.nulls(port.num_rows, pa.int64())}
     return pa.table({"_source": port["_source"], "amount": port["amount"], **columns})
 
 
 def spread(batch: Batch) -> pa.Table:
-    """Every row to its key."""
+    """Map every row to its own key."""
     port = batch.ports[0]
     group = batch.keys["key"].take(port["_source"])
     return pa.table({**dict(zip(port.column_names, port.columns, strict=True)), "group": group}).append_column(
@@ -50,8 +50,8 @@ def spread(batch: Batch) -> pa.Table:
 
 
 def main(folder: str, rows: int, kind: str) -> None:
-    """Prints, after the build and after an update of a few keys, rows, distinct ids and sum of amounts, of update and
-    content; then the memory that it took at most.
+    """Print rows, distinct ids and sum of amounts of update and content, after the build and after an update; then the
+    peak memory.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     produce = hot if kind == "hot" else spread

@@ -16,7 +16,7 @@ from tests.produce.commit_plans import Commit, Plan
 
 
 class KilledError(BaseException):
-    """What ends a process that is killed: no handler of the code under test is to catch it."""
+    """Stands for the end of a killed process: no handler of the code under test may catch it."""
 
 
 def raise_killed() -> None:
@@ -24,14 +24,14 @@ def raise_killed() -> None:
 
 
 def exit_at_once() -> None:
-    """No handler, no `finally`, no flush."""
+    """End the process without handlers, `finally` blocks or flushing."""
     os._exit(9)
 
 
 class KillableStore(ObjectStore):
-    """Dies before its n-th change of what is stored (or, with `after`, when that one is done).
+    """Dies before its n-th write or deletion (or after it, with `after`).
 
-    Changes are counted from 0: objects written whole, Parquet objects, and deletions.
+    Changes are counted from 0: objects written, Parquet objects, and deletions.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class KillableStore(ObjectStore):
 def run_until_killed(
     drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
 ) -> bool:
-    """Do some work on a storage that dies at its n-th change; whether it came to that."""
+    """Do some work on a storage that dies at its n-th change; return whether it died."""
     store = KillableStore(str(folder), fuse, after=after, only=only)
     flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
     try:
@@ -109,5 +109,5 @@ def run_until_killed(
 
 
 def publish_commit(commit: Commit) -> Callable[[Dataflow], object]:
-    """Work for `run_until_killed`: publish a commit."""
+    """Return work for `run_until_killed` that publishes a commit."""
     return lambda flow: flow.advance(dict(commit.tables), versions=commit.versions)

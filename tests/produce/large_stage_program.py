@@ -26,7 +26,7 @@ _BY_GROUP = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.in
 
 
 def pairs(keys: npt.NDArray[np.int64], rows: int, round_: int) -> pa.RecordBatch:
-    """Keys far from each other fall into one of rows / 5 groups, into another one each round."""
+    """Return pairs whose keys, far from each other, are in one of rows / 5 groups, and in another one each round."""
     groups = (keys * 7_919 + round_ * 13) % (rows // 5)
     amounts = keys % 1_000 + round_
     change = pa.repeat("update", len(keys))
@@ -40,14 +40,14 @@ def all_rows(rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def by_group(batch: Batch) -> pa.Table:
-    """Every pair to its group."""
+    """Map every pair to its group."""
     return batch.ports[0]
 
 
 def main(folder: str, rows: int, limit: str) -> None:
-    """Prints what the stage holds after the build, after an update, and after a compaction."""
+    """Print the stage's content after the build, after an update, and after a compaction."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # The limit is on addresses, of which allocators reserve a gigabyte, or some for each thread, that they do not use.
+    # The limit is on address space, of which allocators reserve a gigabyte or more per thread without using it.
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     os.environ["MALLOC_ARENA_MAX"] = "2"
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
@@ -56,7 +56,7 @@ def main(folder: str, rows: int, limit: str) -> None:
     flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], runner=SparkRunner(lambda: spark))
     flow.advance({"pairs": all_rows(rows)})
     _say(built=_held(flow))
-    # More than is done in the calling process, of all shards.
+    # More than the calling process does for all shards.
     keys = np.arange(0, rows, 150)
     flow.advance({"pairs": pa.Table.from_batches([pairs(keys, rows, 1)])})
     _say(updated=_held(flow))
@@ -73,7 +73,7 @@ def _say(**said: Any) -> None:
 
 
 def _held(flow: Dataflow) -> list[int]:
-    """Rows, sum of groups and sum of amounts, read piece by piece."""
+    """Return rows, sum of groups and sum of amounts, read piece by piece."""
     totals = [0, 0, 0]
     for batch in flow.version().content_batches("groups"):
         sums = (pc.sum(batch.column(name)).as_py() for name in ("group", "amount"))

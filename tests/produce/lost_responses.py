@@ -12,7 +12,9 @@ from typing import Any
 
 @contextmanager
 def dropped_responses(endpoint: str, lost: list[str]) -> Iterator[str]:
-    """An endpoint in front of another, which hangs up instead of answering the first put of each manifest."""
+    """Run a proxy that closes the connection instead of answering the first put of each manifest; yield its
+    endpoint.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -40,7 +42,7 @@ def dropped_responses(endpoint: str, lost: list[str]) -> Iterator[str]:
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward
 
         def log_message(self, *arguments: Any) -> None:
-            """Nothing."""
+            """Write no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     serving = threading.Thread(target=server.serve_forever)

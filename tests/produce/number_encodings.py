@@ -20,7 +20,7 @@ MOST = 12
 
 @dataclass(frozen=True)
 class NumberEncoding:
-    """How small numbers are written as keys or values, so that all types meet all functions."""
+    """An encoding of small numbers as keys or values of some type."""
 
     name: str
     schema: pa.Schema
@@ -71,7 +71,7 @@ VALUE_ENCODINGS = (
         lambda v: v[0],
     ),
 )
-# What the functions emit as the id is not what there will be. The first two show it to the stages that they feed.
+# The id that the functions emit is replaced. The first two encodings show it to downstream stages.
 ID_ENCODINGS = (
     NumberEncoding("id", columns(id="int64"), lambda n: None, lambda v: v),
     NumberEncoding(

@@ -24,7 +24,7 @@ def by_value(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def count(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    """The key depends on how many there are: it moves."""
+    """Emit a key that depends on the number of values: it moves when this changes."""
     yield sum(map(len, ports)) % 6, key
 
 

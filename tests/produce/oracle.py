@@ -1,8 +1,8 @@
 """An oracle for graphs of stages: it evaluates them over dictionaries and shares no code with the package.
 
-A state is computed from the sources alone, every time; but for surrogate keys and founders, which a target key keeps
-from the state before. Updates are told from two successive states. Keys and values are plain Python values, or tuples
-of them where there are several columns.
+A state is computed from the sources alone, except surrogate keys and founders: a target key keeps these from the
+previous state. Updates are computed from two successive states. Keys and values are plain Python values, or tuples for
+several columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Change = tuple[str, Key, Value]
 
 @dataclass(frozen=True)
 class Source:
-    """An identity stage over rows from outside."""
+    """An identity stage over the rows of a root."""
 
     name: str
     descending: tuple[bool, ...] = (False,)
@@ -52,7 +52,7 @@ class Produced:
 
 @dataclass(frozen=True)
 class Summed:
-    """Totals by key: `select` gives of a key and a value the key of the total and what is added to each total."""
+    """Totals by key: `select` maps a key and a value to the total's key and the amounts to add."""
 
     name: str
     feeders: tuple[str, ...]
@@ -65,7 +65,7 @@ Node = Source | Produced | Summed
 
 @dataclass
 class State:
-    """Everything there is of a graph at one version."""
+    """The content of all nodes of a graph at one version."""
 
     groups: dict[str, Groups] = field(default_factory=dict)
     content: dict[str, list[tuple[Key, Key, Value]]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class State:
 
 @dataclass
 class Step:
-    """What happens between two states."""
+    """The updates between two states."""
 
     state: State
     updates: dict[str, list[Change]] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Step:
 
 
 def one(value: Any) -> Any:
-    """One form of each value: there is one NaN, and −0.0 is 0.0."""
+    """Return the canonical form of a value: there is one NaN, and −0.0 is 0.0."""
     if isinstance(value, tuple):
         return tuple(one(part) for part in value)
     if isinstance(value, float):
@@ -115,7 +115,9 @@ def _compare_parts(left: Any, right: Any) -> int:
 
 
 def compare(left: Key, right: Key, descending: Sequence[bool] = ()) -> int:
-    """Negative, zero or positive: the total order of keys. Without `descending` all parts ascend."""
+    """Return a negative number, zero or a positive number: the total order of keys. Parts ascend unless in
+    `descending`.
+    """
     for number, (one_part, other) in enumerate(zip(parts(left), parts(right), strict=True)):
         result_ = _compare_parts(one_part, other)
         if result_:
@@ -130,7 +132,7 @@ def ordered(keys: Iterable[Key], descending: Sequence[bool] = ()) -> list[Key]:
 def applied(
     sources: Mapping[str, Groups], updates: Mapping[str, Mapping[Key, list[Value] | None]]
 ) -> dict[str, Groups]:
-    """The sources after an update: per key its new rows, None to delete it."""
+    """Return the sources after an update, which has the new rows of each key, or None to delete it."""
     after = {name: dict(groups) for name, groups in sources.items()}
     for name, changes in updates.items():
         for key, values in changes.items():
@@ -141,7 +143,7 @@ def applied(
 
 
 def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], previous: State | None = None) -> State:
-    """The state that sources give, after another one. Nodes come after their feeders."""
+    """Return the state of these sources after a previous state. Nodes come after their feeders."""
     state = State()
     for node in nodes:
         if isinstance(node, Source):
@@ -156,7 +158,7 @@ def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], previous: Sta
 
 
 def inputs(node: Produced, groups: Mapping[str, Groups], key: Key) -> list[list[Value]]:
-    """Per port the values of a key: those of its feeders, one feeder after another."""
+    """Return per port the values of a key: those of its feeders, one feeder after another."""
     return [[value for feeder in port for value in groups[feeder].get(key, [])] for port in node.ports]
 
 
@@ -188,7 +190,7 @@ def _evaluate_stage(node: Produced, state: State, previous: State) -> None:
 
 
 def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[Key, int]:
-    """Those of the state before; and for new target keys, in their order, the next numbers that were never given."""
+    """Return the ids of the previous state; new target keys get, in their order, the next unused numbers."""
     ids, last = {}, previous.counters.get(node.name, 0)
     earlier = previous.ids.get(node.name, {})
     for target in ordered(live, node.descending):
@@ -200,7 +202,7 @@ def _ids(node: Produced, live: set[Key], state: State, previous: State) -> dict[
 
 
 def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, previous: State) -> dict[Key, Any]:
-    """Those of the state before; and of new target keys what their first row has, in the order of source keys."""
+    """Return the founders of the previous state; new target keys get the value of their first row, by source key."""
     assert node.founded is not None
     earlier, result_ = previous.founders.get(node.name, {}), {}
     for target, _, value in rows:
@@ -237,7 +239,7 @@ def plain(values: tuple[Any, ...]) -> Any:
 def advance(
     nodes: Sequence[Node], old: State, new: State, changes: Mapping[str, Mapping[Key, list[Value] | None]]
 ) -> Step:
-    """The typed updates that lead from one state to the next, given the changes of the sources."""
+    """Return the typed updates between two states, given the changes of the sources."""
     step = Step(new)
     for node in nodes:
         before, after = old.groups[node.name], new.groups[node.name]
@@ -259,7 +261,7 @@ def advance(
 
 
 def typed(before: Groups, after: Groups, affected: Sequence[Key], *, suppress: bool = False) -> list[Change]:
-    """The rows of an update for affected keys, in the order of the keys."""
+    """Return the rows of an update for affected keys, in the order of the keys."""
     rows: list[Change] = []
     for key in affected:
         old, new = before.get(key, []), after.get(key, [])

@@ -2,8 +2,8 @@
 
 python -m tests.produce.publisher_program ROOT SEED COMMITS FUSE
 
-Publishes the commits of a plan one after another, beside whoever else does, and prints the number of each. With a FUSE
-of n ≥ 0 the process ends at its n-th write without any farewell, with status 9.
+Publishes the commits of a plan one after another, concurrently with other publishers, and prints the number of each.
+With a FUSE of n ≥ 0 the process exits at its n-th write without any cleanup, with status 9.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.produce.killable_store import KillableStore, exit_at_once
 
 
 def main(root: str, seed: str, commits: str, fuse: str) -> None:
-    os.fsync = lambda descriptor: None  # a killed process loses nothing that it wrote
+    os.fsync = lambda descriptor: None  # flushed, so that a killed process loses no output
     drawn = plan(int(seed), int(commits))
     store = KillableStore(root, int(fuse), die=exit_at_once) if int(fuse) >= 0 else ObjectStore(root)
     print("ready", flush=True)  # noqa: T201 (read by whoever started it)

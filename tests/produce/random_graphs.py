@@ -27,7 +27,7 @@ from tests.produce.oracle import Change, Groups, Key, Value
 
 @dataclass
 class Case:
-    """A random graph with all that its runs are drawn from. Prints so that a failure can be told again."""
+    """A random graph with everything from which its runs are drawn. Its text reproduces a failure."""
 
     seed: int
     graph: Graph
@@ -57,20 +57,20 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """1–3 roots, 1–5 stages of 1–3 ports of 1–2 feeders, drawn from all earlier nodes.
+    """Draw 1–3 roots and 1–5 stages of 1–3 ports of 1–2 feeders, chosen from all earlier nodes.
 
-    In a part of the graphs, most stages give surrogate keys; in another, most keep what the first row of a key had; in
-    another, values are of either sign.
+    In some graphs, most stages have surrogate keys; in others, most keep the value of a key's first row; in others,
+    values are of either sign.
     """
     random = Random(seed)
-    # Drawn apart, so that the graphs without ids are the same as they would be if there were none at all.
+    # A separate generator, so that the rest of each graph is the same as without ids.
     ids = Random(f"ids of {seed}")
     share = 0.7 if ids.random() < 0.2 else 0.0
     more = Random(f"founders and signs of {seed}")
     founded, signed = more.random() < 0.25, more.random() < 0.3
 
     def varied(form: NumberEncoding, *, stage: bool) -> NumberEncoding:
-        """Values that have nothing special as others."""
+        """Return another encoding for values without ids."""
         if stage and founded and form in VALUE_ENCODINGS and more.random() < 0.7:
             return FOUNDER_ENCODING
         return SIGNED_ENCODING if form is VALUE_ENCODINGS[0] and signed and more.random() < 0.8 else form
@@ -79,7 +79,7 @@ def random_case(seed: int) -> Case:
     forms: dict[str, tuple[NumberEncoding, NumberEncoding]] = {}
     key_form = random.choice(KEY_ENCODINGS)
     for number in range(random.randint(1, 3)):
-        # Roots mostly share the form of their keys: only then can they meet.
+        # Roots mostly share the encoding of their keys: otherwise joins would not match.
         key = key_form if random.random() < 0.9 else random.choice(KEY_ENCODINGS)
         value = varied(random.choice(VALUE_ENCODINGS), stage=False)
         name = f"root{number}"
@@ -98,7 +98,7 @@ def random_case(seed: int) -> Case:
             nodes.append(_stage(random, name, forms, key_form, values, partial(varied, stage=True)))
     for node in [node for node in nodes if isinstance(node, SumNode)]:
         if more.random() < 0.5:
-            # Of each feeder a sum by itself, where there are two: then one may change, and the other not.
+            # Two feeders of which each has a sum of its own: one may change while the other does not.
             alone = [replace(node, name=f"{node.name}_of_{name}", feeders=(name,)) for name in node.feeders]
             parts = alone if len(alone) > 1 else [node]
             nodes += [part for part in parts if part is not node] + [_of_sums(more, node, parts)]
@@ -108,13 +108,13 @@ def random_case(seed: int) -> Case:
             nodes[at] = replace(node, is_followed=more.random() < 0.5)
     settings = _settings(random)
     if (share and ids.random() < 0.6) or (founded and more.random() < 0.6):
-        # So that the novel keys of one version are met in several ranges, and in several pieces of each.
+        # So that the new keys of a version are in several ranges, and in several pieces of each.
         settings = replace(settings, target_rows=4, row_group_rows=2, buffer_rows=2, small_rows=0)
     return Case(seed, Graph(tuple(nodes)), settings, forms, random)
 
 
 def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
-    """A sum of the totals of one that is like `node`, or of some, or of how many there are of each."""
+    """Return a sum over totals of a node like `node`, over some of them, or over their number."""
     totals = [*node.amounts, *([node.count] if node.count else [])]
     total = random.choice(totals)
     group = random.choice((node.group, node.group[:1], (total,), (*node.group, total)))
@@ -169,7 +169,7 @@ def _stage(
 def _sum(
     random: Random, ids: Random, name: str, forms: dict[str, tuple[NumberEncoding, NumberEncoding]], *, signed: bool
 ) -> SumNode:
-    # Amounts are not null: a null is no number to add.
+    # Amounts are not null: null cannot be added.
     fitting = [other for other, (_, value) in forms.items() if value is not VALUE_ENCODINGS[1]]
     first = random.choice(fitting or list(forms))
     feeders = [other for other in forms if forms[other] == forms[first]]
@@ -191,7 +191,9 @@ def _descending(random: Random, form: NumberEncoding) -> tuple[str, ...]:
 
 
 def _settings(random: Random) -> Settings:
-    """Mostly so small that shards, row groups, batches, spills and compactions come with a dozen of rows."""
+    """Draw settings, mostly so small that a dozen rows need several shards, row groups, batches, spills and
+    compactions.
+    """
     kind = random.random()
     if kind < 0.4:
         return Settings()
@@ -220,7 +222,7 @@ Edits = dict[str, dict[Key, list[Value] | None]]
 
 
 def random_edits(case: Case) -> Edits:
-    """35 % deletes; of each root with probability 0.3 nothing."""
+    """Draw edits: 35 % are deletes; each root has none with probability 0.3."""
     random, edits = case.random, {}
     for node in case.graph.nodes:
         if not isinstance(node, RootNode) or random.random() < 0.3:
@@ -235,7 +237,7 @@ def random_edits(case: Case) -> Edits:
 
 
 def random_rows(case: Case, root: str, root_edits: dict[Key, list[Value] | None]) -> list[Change]:
-    """The rows of an update, sorted, under random labels."""
+    """Return the rows of an update, sorted, under random labels."""
     key, _, descending = case.graph.rows(root)
     flags = [name in descending for name in key.names]
     rows: list[Change] = []
@@ -249,7 +251,7 @@ def random_rows(case: Case, root: str, root_edits: dict[Key, list[Value] | None]
 
 
 def shuffled(case: Case, rows: Sequence[Change]) -> list[Change]:
-    """The same rows in another order of keys; the rows of a key keep theirs, but need not be together."""
+    """Return the rows with keys in another order; rows of a key stay in order, but need not be adjacent."""
     lanes: dict[Key, list[Change]] = {}
     for row in rows:
         lanes.setdefault(row[1], []).append(row)

@@ -1,4 +1,4 @@
-"""All that a stage's stored rows depend on, but for code, is compared with how it was declared; nothing else is."""
+"""A changed declaration is refused if stored rows depend on it, except code; other changes are accepted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def preserve_all_by(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: 
 
 
 class Noting:
-    """A hook that is no dataclass: it notes what it sees, and has a name."""
+    """A hook that is not a dataclass: it records its arguments, and has a name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Noting:
 
 @dataclass(frozen=True)
 class Numbering(SurrogateKey):
-    """As a surrogate key, under another name."""
+    """A surrogate key of another class."""
 
 
 STAGE = Stage("s", (("r", "o"),), WORDS, produce=by_word)
@@ -105,7 +105,7 @@ def flow_of(store: ObjectStore, node: Node) -> Dataflow:
 
 
 def content(flow: Dataflow) -> pa.Table:
-    """But for numbers that depend on what was before."""
+    """Return the content without columns of surrogate numbers."""
     table = flow.version().content("s")
     return table.drop_columns([name for name in ("id", "also") if name in table.column_names])
 
@@ -129,7 +129,7 @@ def test_a_changed_declaration_is_refused_until_it_is_rebuilt(store: ObjectStore
 
 
 def test_no_target_key_has_two_ids(store: ObjectStore) -> None:
-    """Rows that are written after the change would have theirs in another column than those before."""
+    """Rows written after the change would have the id in another column than earlier rows."""
     flow = flow_of(store, NUMBERED)
     advance(flow, 2)
     changed = flow_of(store, replace(NUMBERED, preserve=SurrogateKey("also")))
@@ -146,7 +146,7 @@ def test_no_target_key_has_two_ids(store: ObjectStore) -> None:
 
 
 def _marked(rows: Rows) -> Rows:
-    """The same columns, as a library may hand them over."""
+    """Return the same columns with metadata, as some libraries return them."""
     value = pa.schema([field.with_metadata({"from": "somewhere"}) for field in rows.value], {"pandas": "{}"})
     return replace(rows, key=rows.key.with_metadata({"rows": "7"}), value=value)
 
@@ -167,7 +167,7 @@ SAME: dict[str, tuple[Node, Node]] = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_the_same_declaration_goes_on(store: ObjectStore, name: str) -> None:
+def test_an_equal_declaration_is_accepted(store: ObjectStore, name: str) -> None:
     before, after = SAME[name]
     flow = flow_of(store, before)
     advance(flow, 2)
@@ -177,7 +177,7 @@ def test_the_same_declaration_goes_on(store: ObjectStore, name: str) -> None:
     assert flow.version().content("s").num_rows == (2 if after.name == "s" and isinstance(after, SumStage) else 4)
 
 
-def test_a_root_in_other_columns(store: ObjectStore) -> None:
+def test_a_root_with_other_columns_is_refused(store: ObjectStore) -> None:
     advance(flow_of(store, STAGE), 2)
     rows = Rows(KEY, columns(word="string", n="int32"))
     roots = [replace(ROOT, rows=rows), replace(OTHER, rows=rows)]
@@ -200,7 +200,7 @@ def test_a_root_in_other_columns(store: ObjectStore) -> None:
     ],
     ids=["no column", "a key", "text", "float", "decimal", "time"],
 )
-def test_columns_that_cannot_hold_a_surrogate_key(store: ObjectStore, rows: Rows, match: str) -> None:
+def test_columns_that_cannot_have_a_surrogate_key_are_refused(store: ObjectStore, rows: Rows, match: str) -> None:
     stage = Stage("s", (("r",),), rows, produce=by_word, preserve=SurrogateKey("id"))
     with pytest.raises(GraphError, match=match):
         Dataflow(store, [ROOT, stage])

@@ -1,4 +1,4 @@
-"""What declarations, updates and Produce functions may not be is refused, by name; nothing is cut or lost silently."""
+"""Invalid declarations, updates and functions are refused by name; nothing is truncated or lost silently."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _rows(type_: pa.DataType) -> Rows:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_changed_declaration_is_not_compacted_with(store: ObjectStore, full: bool) -> None:
-    """It would merge runs in an order that they do not have."""
+    """Otherwise runs would be merged in an order that they do not have."""
 
     def declared(descending: tuple[str, ...]) -> Dataflow:
         rows = Rows(columns(t="int64"), columns(x="string"), descending)
@@ -57,7 +57,7 @@ def test_a_changed_declaration_is_not_compacted_with(store: ObjectStore, full: b
     assert flow.version().content("s").equals(before)
 
 
-def test_older_versions_are_read_as_they_were_declared_or_not_at_all(store: ObjectStore) -> None:
+def test_older_versions_are_read_only_as_they_were_declared(store: ObjectStore) -> None:
     def declared(name: str, revision: str = "1") -> Dataflow:
         rows = Rows(columns(x="string"), columns(**{name: "int64"}))
         return Dataflow(store, [_ROOT, Stage("s", (("r",),), rows, produce=_by_value, revision=revision)])
@@ -82,7 +82,7 @@ def test_decimal_totals_of_more_than_38_digits_are_refused(store: ObjectStore) -
         numbers = pa.array([Decimal(amount) for amount in amounts], _EXACT)
         return pa.table({"_change": ["add"] * len(amounts), "k": [1] * len(amounts), "x": numbers})
 
-    for count in (2, 4, 7):  # sums of 128 bits wrap around to other numbers, of either sign
+    for count in (2, 4, 7):  # 128-bit sums overflow to other numbers, of either sign
         with pytest.raises(UpdateError, match=r"'s'.*x: decimal"):
             flow.advance({"r": amounts_table(*[9 * 10**37] * count)})
     largest = 10**38 - 1
@@ -159,7 +159,7 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
         Settings(**wrong)  # type: ignore[arg-type]
 
 
-def test_forms_of_an_update(store: ObjectStore) -> None:
+def test_an_update_has_several_forms(store: ObjectStore) -> None:
     flow = Dataflow(store, [_ROOT])
     flow.advance({"r": _numbers(2).to_batches()[0]})
     assert flow.version().content("r").num_rows == 2
@@ -191,7 +191,7 @@ def test_a_rebuilt_root_is_reset_once(store: ObjectStore) -> None:
     assert not flow.version().is_reset("r")
 
 
-def test_ids_go_on_after_a_rebuild(store: ObjectStore) -> None:
+def test_ids_are_not_reused_after_a_rebuild(store: ObjectStore) -> None:
     rows = Rows(columns(x="string"), columns(id="int64"))
     flow = Dataflow(store, [_ROOT, Stage("s", (("r",),), rows, produce=_by_value, preserve=SurrogateKey("id"))])
     flow.advance({"r": _update(("add", 1, "a"), ("add", 2, "b"))})

@@ -1,4 +1,4 @@
-"""Wherever tasks run, and however often, the versions are the same."""
+"""Versions are equal wherever and however often tasks run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WORDS = Rows(pa.schema([("word", pa.string())]), pa.schema([("id", pa.int64()),
 
 
 class _Twice(InProcessRunner):
-    """Runs every task twice and takes what the second attempt said, as after a lost worker."""
+    """Runs every task twice and uses the second result, as after a lost worker."""
 
     def map(self, function: Callable[[T], R], tasks: Sequence[T], **options: object) -> list[R]:
         for task in tasks:
@@ -80,12 +80,12 @@ _SQUARES = Rows(pa.schema([("letter", pa.string())]), pa.schema([("x", pa.int64(
 
 
 def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, tuple[int, None]]]:
-    """Every word with every letter of every word; a key may go and come back in one version."""
+    """Return every word paired with every letter of every word; a key may disappear and return in one version."""
     return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
 
 
 def _first_value(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
-    """Of a letter the `x` that its first row had."""
+    """Return for each letter the `x` of its first row."""
     return rows.set_column(2, "first", pc.if_else(known, previous["first"], rows["x"]))
 
 
@@ -119,7 +119,7 @@ def _published(location: Path | ObjectStore, runner: TaskRunner) -> Dataflow:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """All versions, made one task after the other."""
+    """All versions, computed one task at a time."""
     return _everything(_published(tmp_path_factory.mktemp("plain"), InProcessRunner()))
 
 
@@ -146,7 +146,7 @@ def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path, plain: list[
 @pytest.mark.spark
 @pytest.mark.s3
 def test_spark_changes_nothing_in_a_bucket(spark: SparkSession, s3_store: ObjectStore, tmp_path: Path) -> None:
-    """Tasks open the bucket themselves, with the options that the storage was given."""
+    """Tasks open the bucket with the options of the storage."""
     from metastore_assets.spark.runner import SparkRunner
 
     flow = _published(s3_store, SparkRunner(lambda: spark))

@@ -1,4 +1,4 @@
-"""Produce functions that fail or cheat, and stages that are declared otherwise than they were."""
+"""Produce functions that fail or are not deterministic, and stages whose declaration changed, are reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Root("root", Rows(KEY, VALUE))
 
 
 def flow_of(store: ObjectStore, *, check: bool = False, settings: Settings | None = None, **form: Any) -> Dataflow:
-    """A root and one stage."""
+    """Return a flow of a root and one stage."""
     stage = Stage("stage", ports=(("root",),), rows=form.pop("rows", Rows(KEY, VALUE)), **form)
     return Dataflow(store, [ROOT, stage], settings=replace(settings or Settings(), check=check))
 
@@ -276,7 +276,7 @@ _TOO_FINE_OR_FAR = {
 
 @pytest.mark.parametrize("value", _TOO_FINE_OR_FAR.values(), ids=_TOO_FINE_OR_FAR)
 def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, value: pa.Array) -> None:
-    """Key by key it is refused; batch by batch it arrives."""
+    """A function of one key refuses it; a function of batches passes it on."""
     rows = Rows(KEY, pa.schema([("x", value.type)]))
     root = Root("root", rows)
     change = pa.table({"_change": ["add"], "k": [1], "x": value})

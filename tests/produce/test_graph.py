@@ -1,4 +1,4 @@
-"""Declarations that cannot run are refused, before anything is read or written, in words that name the stage."""
+"""Declarations that cannot run are refused before any I/O, with an error that names the stage."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def refused(store: ObjectStore, match: str, *nodes: Any) -> None:
     assert not store.list()
 
 
-def test_unknown_feeder(store: ObjectStore) -> None:
+def test_an_unknown_feeder_is_refused(store: ObjectStore) -> None:
     refused(store, "'first'.*'missing'", Root("root", ROWS), stage("first", ("root", "missing")))
 
 
-def test_cycle(store: ObjectStore) -> None:
+def test_a_cycle_is_refused(store: ObjectStore) -> None:
     nodes = [Root("root", ROWS), stage("one", ("root", "two")), stage("two", ("one",))]
     refused(store, "one.*two|two.*one", *nodes)
 
 
-def test_a_stage_that_feeds_itself(store: ObjectStore) -> None:
+def test_a_stage_that_feeds_itself_is_refused(store: ObjectStore) -> None:
     refused(store, "'?one'?", Root("root", ROWS), stage("one", ("root",), ("one",)))
 
 
@@ -102,12 +102,12 @@ def test_the_same_feeder_twice_on_one_port(store: ObjectStore) -> None:
         "key of a struct",
     ],
 )
-def test_columns_that_cannot_be(store: ObjectStore, rows: Rows) -> None:
+def test_invalid_columns_are_refused(store: ObjectStore, rows: Rows) -> None:
     refused(store, "'root'", Root("root", rows))
     refused(store, "'first'", Root("root", ROWS), stage("first", ("root",), rows=rows))
 
 
-def test_duplicate_names(store: ObjectStore) -> None:
+def test_duplicate_names_are_refused(store: ObjectStore) -> None:
     refused(store, "'root'", Root("root", ROWS), Root("root", ROWS))
     refused(store, "'root'", Root("root", ROWS), stage("root", ("root",)))
     refused(store, "'one'", Root("root", ROWS), stage("one", ("root",)), stage("one", ("root",)))
@@ -143,8 +143,8 @@ def test_every_stage_has_ports_and_every_port_a_feeder(ports: Any) -> None:
         ({"key": ("k",), "amounts": ("x",), "least": ("f", 2)}, "double, not an integer"),
     ],
 )
-def test_sums_that_cannot_be(store: ObjectStore, options: dict[str, Any], match: str) -> None:
-    """Floats would drift, texts do not add up, and names are names of one column each."""
+def test_invalid_sums_are_refused(store: ObjectStore, options: dict[str, Any], match: str) -> None:
+    """Sums of floats are inexact, texts cannot be added, and each name is one column."""
     root = Root("root", Rows(KEY, columns(x="int64", f="float64", s="string")))
     with pytest.raises(GraphError, match=match):
         Dataflow(store, [root, SumStage("total", feeders=("root",), **options)])
@@ -168,7 +168,7 @@ def test_queries_about_undeclared_stages(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["with space", "ä/ö", "..", "a.b", "'quoted'", "x" * 300])
-def test_names_of_stages_are_free(store: ObjectStore, name: str) -> None:
+def test_stages_may_have_any_name(store: ObjectStore, name: str) -> None:
     flow = Dataflow(store, [Root("root", ROWS), stage(name, ("root",))])
     flow.advance({"root": pa.table({"_change": ["add"], "k": [1], "x": [2]})})
     assert flow.version().groups(name, None).to_pylist() == [{"k": 1, "x": 2}]

@@ -1,4 +1,4 @@
-"""Hooks of a stage: surrogate keys, which are never used twice, and values that last as long as their target key."""
+"""Hooks of a stage: surrogate keys, which are never reused, and values that last as long as their target key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.produce.harness import SMALL, D, Edit, Pair, PlainVersion, U, changes
 
 
 def names(key: int, rows: Iterator[str]) -> Iterator[Any]:
-    """The owner of each animal, whose id is filled in later."""
+    """Emit the owner of each animal; its id is filled in by the hook."""
     return ((name, (None, key)) for name in rows)
 
 
@@ -44,7 +44,7 @@ class Animals:
         self.store, self.settings = store, settings
 
     def advance(self, *edits: Edit) -> list[Any]:
-        """Publish a version in a process of its own; its update."""
+        """Publish a version in a new process; return its update."""
         flow = Dataflow(self.store, GRAPH.declaration(), settings=self.settings)
         key, value, _ = GRAPH.rows("source")
         flow.advance({"source": changes_table(key, value, changes(edits))})
@@ -54,7 +54,7 @@ class Animals:
         return PlainVersion(GRAPH, Dataflow(self.store, GRAPH.declaration(), settings=self.settings))
 
     def ids(self) -> dict[str, int]:
-        """The id of each live animal, which is the same in all its rows."""
+        """Return the id of each live animal, asserting that it is equal in all its rows."""
         ids_by_key: dict[str, set[int]] = {}
         for name, _, (number, _) in self.plain_version().content("animals"):
             ids_by_key.setdefault(name, set()).add(number)
@@ -159,8 +159,8 @@ FOUNDERS = Graph(
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_with_a_hook_that_shows_its_example(store: ObjectStore, settings: Settings) -> None:
-    """The first row of a new key is the example for its others; of a known key it is a row that it had."""
+def test_the_example_is_a_row_of_the_key(store: ObjectStore, settings: Settings) -> None:
+    """For a new key the example is its first row; for a known key it is one of its former rows."""
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})
     assert pair.plain_version().update("animals") == [
@@ -192,7 +192,7 @@ def test_with_a_hook_that_shows_its_example(store: ObjectStore, settings: Settin
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_a_row_that_is_going_is_an_example(store: ObjectStore, settings: Settings) -> None:
+def test_a_removed_row_can_be_the_example(store: ObjectStore, settings: Settings) -> None:
     pair = Pair(store, FOUNDERS, settings=settings)
     pair.advance({"source": FIRST})
     pair.advance({"source": [D(1), D(2), D(3), U(4, "dog", "dog"), U(5, "dog", "yak"), U(6, "yak", "yak")]})
@@ -200,8 +200,8 @@ def test_a_row_that_is_going_is_an_example(store: ObjectStore, settings: Setting
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_arguments_of_a_hook(store: ObjectStore, settings: Settings) -> None:
-    """Each written row once, beside an example or a number; the number once for each new key, in their order."""
+def test_a_hook_gets_each_written_row_once(store: ObjectStore, settings: Settings) -> None:
+    """The hook gets each written row once, beside an example or a number; each new key has one number, in key order."""
     calls: list[tuple[str, int, int | None, int | None]] = []
 
     def hook(rows: pa.Table, previous: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:

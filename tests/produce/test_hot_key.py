@@ -1,4 +1,4 @@
-"""One target key that has all rows: it passes by, as many keys would, and is told of as any other."""
+"""One target key that has all rows: its memory is bounded, and its updates are as those of any other key."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.long
-def test_three_million_rows_of_one_key(tmp_path: Path) -> None:
-    """The rows take 70 MB as they are; each step held several times as much when a key was held as a whole."""
+def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> None:
+    """The rows take 70 MB; a key that is held completely would take several times as much in each step."""
     rows = 3_000_000
     command = [sys.executable, "-m", "tests.produce.hot_key_program", str(tmp_path), str(rows), "hot"]
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
@@ -32,7 +32,7 @@ def test_three_million_rows_of_one_key(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     *said, peak = [json.loads(line) for line in done.stdout.splitlines()]
     total = rows // 1_000 * 499_500
-    # Rows, sum of amounts, distinct ids, and how many say `add`.
+    # Rows, sum of amounts, distinct ids, and number of `add` rows.
     first, later = [rows, total, 1], [rows, total + 10, 1]
     assert said == [[*first, 1], [*first, 0], [*later, 0], [*later, 0], [*later, 0]]
     assert peak < 400
@@ -41,7 +41,7 @@ def test_three_million_rows_of_one_key(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, 4), max_size=30), st.data(), st.integers(1, 6))
 @examples(max_examples=100)
 def test_pieces_are_cut_where_keys_end(keys: list[int], data: st.DataObject, most: int) -> None:
-    """Nothing is lost, and only keys with more rows than `most` are split, by themselves."""
+    """No row is lost, and only keys with more rows than `most` are split, each separately."""
     rows = [(key, number) for number, key in enumerate(sorted(keys))]
     sides = [data.draw(st.booleans()) for _ in rows]
     steps: list[Any] = []

@@ -1,4 +1,4 @@
-"""Killed between any two writes: the old version stands, and running again gives what no kill would have changed."""
+"""After a kill between any two writes the old version is intact, and running again gives the same result as without."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUICK = (2, 9)
 
 
 def prepared(drawn: Plan, folder: Path, commits: int) -> None:
-    """Storage that holds the first commits of a plan."""
+    """Return storage with the first commits of a plan."""
     store = ObjectStore(str(folder))
     for commit in drawn.commits[:commits]:
         assert drawn.publish(store, commit) == commit.number
 
 
 def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:
-    """Publish a commit after a kill; everything is as if there had been none."""
+    """Publish a commit after a kill and assert that it is as without the kill."""
     assert pair.flow.advance(dict(commit.tables), versions=commit.versions) == commit.number
     step = copy.copy(drawn.steps[commit.number - 1])
     pair.previous = drawn.states[commit.number - 1]
@@ -119,7 +119,7 @@ def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None
 
 
 def random_kills(seed: int, folder: Path, commits: int) -> None:
-    """Each commit is tried until it is not killed; in between, compactions and removals are killed too."""
+    """Retry each commit until it is not killed; in between, compactions and removals are killed, too."""
     drawn, random = plan(seed, commits), Random(seed)
     store = ObjectStore(str(folder))
     for commit in drawn.commits:
@@ -127,7 +127,7 @@ def random_kills(seed: int, folder: Path, commits: int) -> None:
         while run_until_killed(
             drawn, folder, random.randrange(limit), publish_commit(commit), after=random.random() < 0.3
         ):
-            limit *= 2  # so that it ends
+            limit *= 2  # so that it terminates
             newest = drawn.pair(store, number - 1).plain_version().number
             assert newest in (number - 1, number)
             drawn.pair(store, newest).verify_state()
@@ -155,7 +155,7 @@ def test_more_random_kills(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fuse", [1, 4, pytest.param(7, marks=pytest.mark.long), pytest.param(12, marks=pytest.mark.long)]
 )
-def test_a_process_that_ends_without_farewell(fuse: int, tmp_path: Path) -> None:
+def test_a_process_that_exits_at_a_write_loses_nothing(fuse: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.produce.publisher_program", str(tmp_path / "flow"), "3", "3", str(fuse)]
     ended = subprocess.run(command, cwd=REPOSITORY, input="go\n", capture_output=True, text=True, timeout=120)
     assert ended.returncode == 9, ended.stderr

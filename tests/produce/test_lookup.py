@@ -1,4 +1,4 @@
-"""What a small change reads: keys are looked up in pieces, however many rows they have, and nothing is read twice."""
+"""The reads of a small change: keys are looked up in pieces, for any number of rows, and nothing is read twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS, GROUPS = 600, 40
 
 @pytest.fixture
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows that each lookup gave."""
+    """The number of rows that each lookup returned."""
     rows: list[int] = []
     lookup = Dataset.lookup
 
@@ -37,7 +37,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def grouped_pair(store: ObjectStore, settings: Settings) -> Pair:
-    """Keys that fall into groups, and the sizes of the groups."""
+    """Return a flow that maps keys to groups, and the sizes of the groups."""
     key, value = columns(k="int64"), columns(x="int64")
     stage = StageNode("grouped", (("keys",),), key, value, lambda k, rows: ((k % GROUPS, row) for row in rows))
     sizes = SumNode("sizes", ("grouped",), ("k",), (), "rows")
@@ -52,7 +52,7 @@ def test_groups_are_looked_up_in_pieces(store: ObjectStore, looked_up: list[int]
     size = KEYS // GROUPS
     looked_up.clear()
     pair.flow.advance({"keys": pair.table("keys", [("update", k, -k) for k in range(GROUPS)])})
-    # The first piece has so many keys, not knowing how many rows they have.
+    # The size of the first piece is in keys, as their number of rows is unknown.
     assert max(looked_up) <= min(buffer_rows, GROUPS) * size
     assert looked_up.count(size) >= (GROUPS - buffer_rows if buffer_rows < GROUPS else 0)
     assert pair.plain_version().groups("grouped", [1, 41]) == {1: [-1, *range(41, KEYS, GROUPS)]}
@@ -70,17 +70,18 @@ def test_previous_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -
 @pytest.mark.parametrize("some", [lambda k: k == 7, lambda k: k % 3 == 0, lambda k: True, lambda k: k > KEYS])
 @pytest.mark.parametrize("value", ["int64", "string"])
 @pytest.mark.parametrize("lead", ["int64", "string"])
-def test_a_view_reads_few_keys_and_many(
+def test_a_view_reads_few_or_many_keys(
     store: ObjectStore, some: Callable[[int], bool], lead: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By two key columns, of which the first is the same for many rows, and for all of some row groups; in several row
-    groups that are read at once."""
+    """By two key columns, of which the first is equal in many rows, or in all of a row group; in one or several row
+    groups.
+    """
     monkeypatch.setattr(module, "_MAX_ROWS_TOGETHER", 100)
     key = columns(a=lead, b=value)
     pair = Pair(store, Graph((RootNode("keys", key, columns(x="int64")),)), settings=RUNS)
 
     def name(k: int) -> tuple[int | str, int | str]:
-        first, second = divmod(k, 130)  # what is looked up beside one first column is there beside others, too
+        first, second = divmod(k, 130)  # each second part occurs beside several first parts
         return (first if lead == "int64" else f"of {first}", second if value == "int64" else f"{second:05}")
 
     names = {k: name(k) for k in range(KEYS + 5)}
@@ -92,7 +93,7 @@ def test_a_view_reads_few_keys_and_many(
 
 
 def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read ahead by another thread, its error comes out all the same."""
+    """The error is raised, although another thread reads ahead."""
     pair = grouped_pair(store, RUNS)
     run = next(run for run in pair.flow.version().runs("grouped") if run.dataset == "content")
     path = store.uri(run.path)

@@ -1,4 +1,4 @@
-"""A stage of fifty million rows is built, updated and compacted by workers that may have two gigabytes."""
+"""A stage of fifty million rows is built, updated and compacted by workers with two gigabytes of memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _large(folder: Path, limit: str) -> subprocess.CompletedProcess[str]:
 
 
 def _expected(updated: bool) -> list[int]:
-    """Rows, sum of groups and sum of amounts, as `large.pairs` says, without the stage."""
+    """Return rows, sum of groups and sum of amounts of `large.pairs`, computed without the stage."""
     groups = ((key * 7_919 + 13 * (updated and key % 150 == 0)) % (ROWS // 5) for key in range(ROWS))
     amounts = sum(key % 1_000 for key in range(ROWS))
     return [ROWS, sum(groups), amounts + (-(-ROWS // 150) if updated else 0)]
@@ -36,6 +36,6 @@ def test_fifty_million_rows_in_two_gigabytes(tmp_path: Path) -> None:
     assert said["driver"] < 2 * 2**30
 
 
-def test_the_limit_limits(tmp_path: Path) -> None:
-    """Else the test above shows nothing."""
+def test_less_memory_is_not_enough(tmp_path: Path) -> None:
+    """Otherwise the test above would prove nothing."""
     assert _large(tmp_path, "600m").returncode != 0

@@ -1,4 +1,4 @@
-"""`make mutants` finds what it is to replace: each mutant applies to the code as it is."""
+"""`make mutants` finds the code that it replaces: each mutant applies to the current code."""
 
 from __future__ import annotations
 

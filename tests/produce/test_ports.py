@@ -49,14 +49,14 @@ FUNCTIONS = functions_of_the_page()
 
 
 class Side:
-    """A root of a join: rows by key, two of most keys, changed at random."""
+    """A root of a join: rows by key, two for most keys, changed at random."""
 
     def __init__(self, letter: str, random: Random) -> None:
         self.letter, self.random = letter, random
         self.rows: dict[int, list[str]] = {}
 
     def change(self, version: int) -> pa.Table:
-        """An update, already applied to `rows`."""
+        """Change `rows` at random; return the update."""
         update = []
         for key in sorted(self.random.sample(range(6), 4)):
             values = [f"{self.letter}{version}{n}" for n in range(self.random.choice((0, 1, 2, 2, 3)))]
@@ -67,20 +67,20 @@ class Side:
         return pa.table({name: [row[n] for row in update] for n, name in enumerate(("_change", "k", self.letter))})
 
     def table(self) -> pa.Table:
-        """All rows, with their place in their key."""
+        """Return all rows, with their position in their key."""
         rows = [(key, value, n) for key, values in self.rows.items() for n, value in enumerate(values)]
         types = {"k": pa.int64(), self.letter: pa.string(), f"{self.letter}n": pa.int64()}
         arrays = [pa.array([row[n] for row in rows], type_) for n, type_ in enumerate(types.values())]
         return pa.table(arrays, list(types))
 
 
-def test_every_join_of_the_page_is_tried() -> None:
+def test_every_join_of_the_page_is_tested() -> None:
     assert {name for name in FUNCTIONS if name.endswith("_join")} == set(SIDES)
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_joins_of_the_page(store: ObjectStore, settings: Settings) -> None:
-    """After every version, each join has the pairs that DuckDB finds, in the order of both sides."""
+def test_joins_of_the_page_equal_duckdbs(store: ObjectStore, settings: Settings) -> None:
+    """After every version, each join has DuckDB's pairs, in the order of both sides."""
     key, both = columns(k="int64"), columns(a="string", b="string")
     roots = [Root("a", Rows(key, columns(a="string"))), Root("b", Rows(key, columns(b="string")))]
     stages = [Stage(name, (("a",), ("b",)), Rows(key, both), produce=FUNCTIONS[name]) for name in SIDES]
@@ -102,8 +102,8 @@ def test_joins_of_the_page(store: ObjectStore, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_the_sum_behind_a_join_of_the_page(store: ObjectStore, settings: Settings) -> None:
-    """What is bought and sold at changing prices, against DuckDB; balances may be below zero, and zero."""
+def test_the_sum_after_a_join_of_the_page_equals_duckdbs(store: ObjectStore, settings: Settings) -> None:
+    """The values of items bought and sold at changing prices equal DuckDB's; balances may be zero or negative."""
     share, worth = columns(share="string"), Rows(columns(account="string"), columns(amount="int64"))
     trade = columns(account="string", share="string", pieces="int64")
     held = columns(account="string", pieces="int64")
@@ -151,7 +151,7 @@ def _prices(rows: dict[str, list[int]]) -> pa.Table:
 
 
 def test_a_port_is_read_again_in_the_inner_loop(store: ObjectStore) -> None:
-    """Of one port with itself, of more values than are read at a time, with all that tells whether there are any."""
+    """A port is joined with itself, with more values than are read at once, and tested for emptiness in all ways."""
 
     def pairs(key: int, rows: Any) -> Iterator[Any]:
         assert len(rows) == len(rows) == len(list(rows))
@@ -167,8 +167,8 @@ def test_a_port_is_read_again_in_the_inner_loop(store: ObjectStore) -> None:
 
 
 @given(st.integers(0, 2_500), st.integers(0, 40), st.lists(st.integers(-3_000, 3_000), max_size=12), st.data())
-def test_a_port_is_its_list(count: int, before: int, indexes: list[int], data: st.DataObject) -> None:
-    """Whatever was read before, and however far it has been taken off."""
+def test_a_port_equals_the_list_of_its_values(count: int, before: int, indexes: list[int], data: st.DataObject) -> None:
+    """This holds whatever was read before, and however much of it was consumed."""
     values = list(range(count))
     port = Port(pa.table({"x": pa.array([*range(-before, 0), *values, 99_999], pa.int64())}), before, before + count)
     for index in indexes:

@@ -1,4 +1,4 @@
-"""The property: after every version of a random graph, everything is what an evaluation from scratch gives."""
+"""The property: after every version of a random graph, all content equals an evaluation from scratch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 5
 
 
 def run(case: Case, folder: Path, versions: int = VERSIONS) -> None:
-    """Publish random versions, and check each; compact, expire and start anew now and then."""
+    """Publish random versions and check each; compact, expire and reopen the storage now and then."""
     pair = Pair(ObjectStore(str(folder)), case.graph, settings=case.settings)
     random = case.random
     for _ in range(versions):
@@ -42,7 +42,7 @@ def run(case: Case, folder: Path, versions: int = VERSIONS) -> None:
 
 
 def _look_up(case: Case, pair: Pair) -> None:
-    """Groups of some keys, live ones and others."""
+    """Look up groups of some keys, live ones and others."""
     node = case.random.choice(case.graph.nodes)
     live = list(pair.state.groups[node.name])
     removed_keys = [key for key in pair.previous.groups[node.name] if key not in pair.state.groups[node.name]]
@@ -54,7 +54,7 @@ def _look_up(case: Case, pair: Pair) -> None:
 
 
 def check(seed: int, folder: Path, versions: int = VERSIONS) -> None:
-    """One random graph. A failure tells the seed and the graph."""
+    """Check one random graph. A failure prints the seed and the graph."""
     case = random_case(seed)
     try:
         run(case, folder / str(seed), versions)

@@ -34,7 +34,7 @@ def _long(start: int, stop: int) -> list[Any]:
 
 
 def check_all(drawn: Plan, store: ObjectStore) -> None:
-    """Every version that is there is what the oracle says of so many commits, each published once."""
+    """Assert that every stored version equals the oracle's after as many commits, each applied once."""
     documents = Documents(store)
     numbers = [json.loads(documents.read(document))["number"] for document in documents.numbers()]
     assert numbers == sorted(numbers)
@@ -50,7 +50,7 @@ def check_all(drawn: Plan, store: ObjectStore) -> None:
 
 
 class BarrierStore(ObjectStore):
-    """Publishers wait for each other before they first publish: both are ready, and one is too late."""
+    """Publishers wait for each other before they first publish, so one of them is too late."""
 
     def __init__(self, uri: str, options: Mapping[str, str], barrier: Barrier) -> None:
         super().__init__(uri, options)
@@ -66,7 +66,7 @@ class BarrierStore(ObjectStore):
 
 
 def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: bool) -> tuple[list[int], int]:
-    """Two publishers of one commit that both made the same version: its numbers, and how often one was published."""
+    """Let two publishers make the same version of one commit; return the version numbers and the times published."""
     (commit,) = drawn.commits
     barrier = Barrier(2)
     stores = [BarrierStore(uri, options, barrier) for _ in range(2)]
@@ -81,8 +81,8 @@ def race(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: boo
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_publishers_that_are_ready_at_once(seed: int, tmp_path: Path) -> None:
-    """The one that is too late looks again, and finds that there is nothing left to do."""
+def test_one_of_two_simultaneous_publishers_does_nothing(seed: int, tmp_path: Path) -> None:
+    """The late publisher looks again and finds nothing left to do."""
     drawn = plan(seed, 1)
     assert race(drawn, str(tmp_path), counted=True) == ([1, 1], 2)
     check_all(drawn, ObjectStore(str(tmp_path)))
@@ -90,7 +90,7 @@ def test_two_publishers_that_are_ready_at_once(seed: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("seed", range(4))
 def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: Path) -> None:
-    """The one that is too late publishes the next version, made of the one that was first: a replay."""
+    """The late publisher publishes the next version, based on the first: a replay."""
     drawn = plan(seed, 1)
     assert race(drawn, str(tmp_path), counted=False) == ([1, 2], 3)
     pair = drawn.pair(ObjectStore(str(tmp_path)), 1)
@@ -103,7 +103,7 @@ def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: 
 
 
 class StaleStore(ObjectStore):
-    """Says that each version it is asked to create is there already."""
+    """Answers that each version to be created exists already."""
 
     def write(self, path: str, data: bytes, *, create: bool = False) -> None:
         super().write(path, b"{}" if create else data, create=create)
@@ -142,7 +142,7 @@ def test_two_threads_publish_the_same_commits(seed: int, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("seed", [*range(60, 62), *_long(1_200, 1_400)])
-def test_two_publishers_that_are_killed_again_and_again(seed: int, tmp_path: Path) -> None:
+def test_two_publishers_that_are_killed_repeatedly_lose_nothing(seed: int, tmp_path: Path) -> None:
     drawn = plan(seed, 6)
 
     def publish(number: int) -> None:
@@ -152,7 +152,7 @@ def test_two_publishers_that_are_killed_again_and_again(seed: int, tmp_path: Pat
             while run_until_killed(
                 drawn, tmp_path, random.randrange(limit), publish_commit(commit), after=random.random() < 0.3
             ):
-                limit *= 2  # so that it ends
+                limit *= 2  # so that it terminates
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(publish, range(2)))
@@ -194,8 +194,8 @@ def two_roots() -> Graph:
     )
 
 
-def test_publishers_of_different_roots(store: ObjectStore) -> None:
-    """Each waits for no other; all that either published is there, once."""
+def test_publishers_of_different_roots_do_not_wait(store: ObjectStore) -> None:
+    """Neither waits for the other, and everything that either published is applied once."""
     graph = two_roots()
     barrier = Barrier(2)
 
@@ -215,7 +215,7 @@ def test_publishers_of_different_roots(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("seed", [40, *_long(41, 43), *_long(1_400, 1_450)])
-def test_a_publisher_beside_compactions_and_removals(seed: int, tmp_path: Path) -> None:
+def test_a_publisher_is_correct_during_compactions_and_removals(seed: int, tmp_path: Path) -> None:
     drawn = plan(seed, 10)
     store = ObjectStore(str(tmp_path))
     done = Event()
@@ -241,7 +241,7 @@ def test_a_publisher_beside_compactions_and_removals(seed: int, tmp_path: Path) 
     drawn.pair(store, 10).verify(drawn.steps[-1])
 
 
-def test_replay_of_an_applied_source_version_is_nothing(store: ObjectStore) -> None:
+def test_replay_of_an_applied_source_version_changes_nothing(store: ObjectStore) -> None:
     pair = Pair(store, two_roots())
     edits = {"left": [U(1, 10)], "right": [U(1, 20)]}
     pair.advance(edits, versions={"left": 5, "right": 9})
@@ -256,7 +256,7 @@ def test_replay_of_an_applied_source_version_is_nothing(store: ObjectStore) -> N
 
 
 def _insist(work: Callable[[], object]) -> None:
-    """Until no other publisher is in the way."""
+    """Retry until no other publisher interferes."""
     while True:
         try:
             work()

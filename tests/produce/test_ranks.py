@@ -1,4 +1,4 @@
-"""Ranks, and keys that begin alike, among many keys in many small runs and shards: what sorting all rows gives."""
+"""Ranks and lookups by key prefix, among many keys in many small runs and shards, equal those of sorted rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rows(amounts: Counter[tuple[str, int]]) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", [2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))])
-def test_ranks_in_many_runs(store: ObjectStore, seed: int) -> None:
+def test_ranks_in_many_runs_equal_those_of_sorted_rows(store: ObjectStore, seed: int) -> None:
     draw = Random(seed)
     descending: tuple[str, ...] = ("value",) if seed % 3 == 0 else ()
     flow = Dataflow(store, nodes(descending), settings=TINY)
@@ -96,7 +96,7 @@ def check(ranks: Ranks, held: Counter[tuple[str, int]], draw: Random, sign: int)
 
 
 def test_the_last_true_number_is_independent_of_the_guess() -> None:
-    """And a good guess asks little."""
+    """A good guess needs few calls."""
     for last in range(10):
         for guess in range(-3, 14):
             assert _last_where(lambda at, last=last: at <= last, (0, 9), guess) == last
@@ -110,7 +110,7 @@ def test_the_last_true_number_is_independent_of_the_guess() -> None:
     assert len(requested) < 8
 
 
-def test_only_sums_are_looked_up_by_how_keys_begin(store: ObjectStore) -> None:
+def test_only_sums_are_looked_up_by_key_prefix(store: ObjectStore) -> None:
     view = Dataflow(store, nodes(()), settings=TINY).view(FlowState())
     assert view.rows_with_prefixes("values", pa.table({"column": ["a"]})).num_rows == 0
     with pytest.raises(GraphError, match=r"'values'.*\bvalue\b"):

@@ -1,4 +1,4 @@
-"""The same in an object store as on local disk: every request goes over HTTP to a server of its own process."""
+"""Storage in an object store equals storage on disk: every request goes over HTTP to a server in another process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAZY = Settings(single_run_rows=0, bulk_share=100.0, base_share=100.0)
 
 
 def shop_graph() -> Graph:
-    """Orders are joined with prices, brought under the key of their shop, and added up."""
+    """Return a graph that joins orders with prices, keys them by shop, and sums them."""
     item, paid = columns(item="int64"), columns(shop="string", amount="int64")
 
     def join(item: int, orders: Iterator[Any], prices: Iterator[int]) -> Iterator[Any]:
@@ -52,7 +52,7 @@ def shop_graph() -> Graph:
 
 
 def drawn(random: Random) -> dict[str, list[Edit]]:
-    """An update of both roots, in which items come, change and go."""
+    """Draw an update of both roots in which items are added, changed and removed."""
 
     def edits(rows: Any) -> list[Edit]:
         items = sorted(random.sample(range(12), random.randint(1, 6)))
@@ -65,7 +65,7 @@ def drawn(random: Random) -> dict[str, list[Edit]]:
 
 
 def everything(view: Any) -> dict[str, list[pa.Table]]:
-    """All tables that a version can be asked for."""
+    """Return all tables of a version."""
     tables_by_name = {name: [view.content(name), view.groups(name), view.update(name)] for name in NAMES}
     for name in ("paid", "by_shop"):
         tables_by_name[name].append(view.mappings(name))
@@ -74,13 +74,15 @@ def everything(view: Any) -> dict[str, list[pa.Table]]:
 
 @pytest.fixture
 def pair(s3_store: ObjectStore) -> Pair:
-    """The graph in a bucket, beside its oracle."""
+    """The graph in a bucket, and its oracle."""
     return Pair(s3_store, shop_graph(), settings=LAZY)
 
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
-def test_every_version_is_the_one_on_local_disk(store: ObjectStore, s3_store: ObjectStore, settings: Settings) -> None:
-    """Row by row: content, groups, update and key-mappings, of each version when it is new and when it is old."""
+def test_every_version_equals_the_one_on_local_disk(
+    store: ObjectStore, s3_store: ObjectStore, settings: Settings
+) -> None:
+    """Row by row: content, groups, update and key mappings, of each version when it is new and when it is old."""
     pairs = [Pair(edits_of_roots, shop_graph(), settings=settings) for edits_of_roots in (store, s3_store)]
     random = Random(1)
     for number in range(1, 7):
@@ -100,7 +102,7 @@ def test_every_version_is_the_one_on_local_disk(store: ObjectStore, s3_store: Ob
 
 
 def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
-    """Neither a version nor a file comes of an update that has been applied, from this process or another."""
+    """An update that was applied, by this process or another, gives neither a version nor a file."""
     edits = drawn(Random(2))
     pair.advance(edits, versions=dict.fromkeys(ROOTS, 7))
     before = pair.store.list()
@@ -113,14 +115,14 @@ def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_only_one_of_two_publishers_succeeds(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
-    """The conditional put lets one through; the other looks again, and finds that there is nothing left to do."""
+    """The conditional put accepts one; the other looks again and finds nothing left to do."""
     commits = plan(seed, 1)
     assert race(commits, s3_store.uri(), s3_options, counted=True) == ([1, 1], 2)
     check_all(commits, s3_store)
 
 
 def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
-    """Where versions are not counted, it publishes the next one, made of the one that was first."""
+    """If versions are not counted, it publishes the next one, based on the first."""
     commits = plan(0, 1)
     assert race(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
     replayed = commits.pair(s3_store, 1)
@@ -129,7 +131,7 @@ def test_the_publisher_that_loses_plans_again(s3_store: ObjectStore, s3_options:
 
 
 class Overtaken(ObjectStore):
-    """Another publisher puts a version just before this one does, once."""
+    """A store in which another publisher puts a version just before this one, once."""
 
     def __init__(self, store: ObjectStore, options: dict[str, str], pair: Pair, edits: dict[str, list[Edit]]) -> None:
         super().__init__(store.uri(), options)
@@ -143,7 +145,7 @@ class Overtaken(ObjectStore):
 
 
 def test_a_late_publisher_builds_on_the_version_of_the_first(pair: Pair, s3_options: dict[str, str]) -> None:
-    """Nothing of the first is lost, and the files of the attempt that was too late are gone."""
+    """The first publisher's rows are kept, and the files of the late attempt are removed."""
     store = Overtaken(pair.store, s3_options, pair, {"orders": [U(1, ("a", 2))], "prices": [U(1, 3)]})
     late = {"orders": [U(2, ("a", 1))], "prices": [U(2, 10)]}
     tables = {root: pair.table(root, changes(edits)) for root, edits in late.items()}
@@ -159,7 +161,7 @@ def test_a_late_publisher_builds_on_the_version_of_the_first(pair: Pair, s3_opti
     assert pair.store.list("data") == files
 
 
-def test_a_compaction_that_is_overtaken_is_without_effect(pair: Pair, s3_options: dict[str, str]) -> None:
+def test_a_compaction_that_loses_a_race_has_no_effect(pair: Pair, s3_options: dict[str, str]) -> None:
     """Of two compactions of one version, one is published; the other leaves no file."""
     for seed in range(3):
         pair.advance(drawn(Random(seed)))
@@ -193,7 +195,7 @@ def test_a_full_compaction_leaves_one_run_of_each_dataset(pair: Pair) -> None:
 
 
 def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
-    """The files of other versions, and strays, are gone from the bucket; the next version builds on the rest."""
+    """The files of other versions, and unreferenced ones, are deleted; the next version is based on the rest."""
     for seed in range(5):
         pair.advance(drawn(Random(seed)))
     pair.compact(full=True)
@@ -213,7 +215,7 @@ def test_expire_retains_files_of_retained_versions(pair: Pair) -> None:
 
 
 def test_a_version_is_readable_until_it_is_expired(pair: Pair, s3_options: dict[str, str]) -> None:
-    """Versions and compactions change nothing for it; then an error says that it is gone, or memory has what it was."""
+    """Versions and compactions do not affect it; later, reads are an error or come from memory."""
     pair.advance({"orders": [U(1, ("a", 2)), U(2, ("b", 1))], "prices": [U(1, 3), U(2, 10)]})
     view = pair.plain_version().view
     previous = everything(view)
@@ -235,7 +237,7 @@ def test_a_version_is_readable_until_it_is_expired(pair: Pair, s3_options: dict[
 
 
 class Repeated(ObjectStore):
-    """A put whose answer is lost and that the client repeats: the second one is refused by the server."""
+    """A store in which the response to a put is lost and the client repeats it: the server refuses the second put."""
 
     def write(self, path: str, data: bytes, *, create: bool = False) -> None:
         super().write(path, data, create=create)
@@ -251,8 +253,8 @@ def test_a_repeated_put_of_the_same_object_succeeds(pair: Pair, s3_options: dict
     assert Documents(pair.store).numbers() == [1, 2, 3], "two versions and a compaction"
 
 
-def test_another_publishers_object_is_no_success(pair: Pair, s3_options: dict[str, str]) -> None:
-    """Not even when it says the same but for who wrote it: an update must not count as applied twice."""
+def test_another_publishers_object_is_not_a_success(pair: Pair, s3_options: dict[str, str]) -> None:
+    """It does not count even if only the writer differs: an update must not be applied twice."""
 
     class Preceded(ObjectStore):
         def write(self, path: str, data: bytes, *, create: bool = False) -> None:
@@ -265,8 +267,8 @@ def test_another_publishers_object_is_no_success(pair: Pair, s3_options: dict[st
         flow.advance({"orders": pair.table("orders", changes([U(1, ("a", 1))]))})
 
 
-def test_a_manifest_whose_response_is_lost(pair: Pair, s3_options: dict[str, str]) -> None:
-    """The server has it, the client was never told: the version counts, once."""
+def test_a_manifest_whose_response_is_lost_counts_once(pair: Pair, s3_options: dict[str, str]) -> None:
+    """The server has the manifest, but the client got no response: the version counts, once."""
     lost: list[str] = []
     with dropped_responses(s3_options["aws_endpoint"], lost) as endpoint:
         store = ObjectStore(pair.store.uri(), {**s3_options, "aws_endpoint": endpoint})

@@ -52,7 +52,7 @@ def test_word_count_over_merged_roots(store: ObjectStore) -> None:
 
 
 class Merged(Pair):
-    """A stage that passes on what two roots hold, and remembers what it was given."""
+    """A stage that passes on the rows of two roots, and records its arguments."""
 
     def __init__(self, store: ObjectStore) -> None:
         def passing(key: int, rows: Iterator[str]) -> Iterator[Any]:
@@ -72,7 +72,7 @@ class Merged(Pair):
         self.advance({"A": [U(1, "a1"), U(3, "a3")], "B": [U(1, "b1"), U(2, "b2")]})
 
     def then(self, **edits: Any) -> list[Any]:
-        """Publish a version; the update of the stage."""
+        """Publish a version; return the update of the stage."""
         self.advance(edits)
         return self.plain_version().update("merged")
 

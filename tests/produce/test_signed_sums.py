@@ -1,4 +1,4 @@
-"""Sums of either sign: balances, which cross zero, vanish at zero, and go as far as their type in both directions."""
+"""Signed sums: balances that cross zero, disappear at zero, and use the full range of their type."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 
 
 def test_balances_cross_zero(store: ObjectStore, settings: Settings) -> None:
-    """From below to above zero is an update; at zero there is no key."""
+    """Crossing zero is an update; at zero the key is removed."""
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -5), ("b", 3)), U(2, ("c", -1), ("d", -2), ("d", 2))]})
     assert pair.plain_version().update("balances") == [A("a", -5), A("b", 3), A("c", -1)]
@@ -63,8 +63,8 @@ def test_with_a_count_a_balance_of_zero_differs_from_none(store: ObjectStore, se
     assert pair.plain_version().update("balances") == [X("a")]
 
 
-def test_of_several_totals_one_that_is_not_zero_keeps_the_key(store: ObjectStore, settings: Settings) -> None:
-    """They do not make up for each other."""
+def test_a_key_stays_while_one_of_its_totals_is_not_zero(store: ObjectStore, settings: Settings) -> None:
+    """Other totals do not compensate for it."""
     root = RootNode("bookings", BOOKING, columns(account="string", amount="int64", fee=pa.decimal128(9, 2)))
     total = SumNode("balances", ("bookings",), ("account",), ("amount", "fee"), signed=True)
     pair = Pair(store, Graph((root, total)), settings=settings)
@@ -75,14 +75,14 @@ def test_of_several_totals_one_that_is_not_zero_keeps_the_key(store: ObjectStore
 
 
 @pytest.mark.parametrize("type_", ["int64", pa.decimal128(38, 0), pa.decimal128(38, 4)], ids=str)
-def test_totals_go_as_far_as_their_type_in_both_directions(store: ObjectStore, type_: Any) -> None:
-    """Each change fits, but several together do not: they are merged all the same, and what they come to is exact."""
+def test_totals_use_the_full_range_of_their_type(store: ObjectStore, type_: Any) -> None:
+    """Each change fits, but several together overflow: they are merged all the same, and the exact sum is stored."""
     with localcontext(prec=60):
         most = MOST if type_ == "int64" else Decimal(10**38 - 1).scaleb(-type_.scale)
         pair = Pair(store, balances(type_), settings=RUNS)
         zero = most - most
         for total in (-most, zero, most, zero, -most, 1 - most, zero, most):
-            # Of the key beside it, the same runs are merged.
+            # The same runs are merged for the key beside it.
             pair.advance({"bookings": [U(1, ("a", total)), U(2, ("b", zero + 1))]})
             assert pair.plain_version().groups("balances", ["a"]) == ({"a": [total]} if total else {})
         pair.compact()
@@ -92,7 +92,7 @@ def test_totals_go_as_far_as_their_type_in_both_directions(store: ObjectStore, t
 
 
 def test_amounts_that_cannot_be_subtracted_again_are_refused(store: ObjectStore, settings: Settings) -> None:
-    """The least number of 64 bits has no opposite; a change over the whole range does not fit either."""
+    """The least 64-bit integer has no opposite; a change over the whole range does not fit, either."""
     pair = Pair(store, balances(), settings=settings)
     pair.advance({"bookings": [U(1, ("a", -MOST))]})
     for edits in ([("update", 2, ("a", -1))], [("update", 2, ("b", -MOST - 1))], [("update", 1, ("a", MOST))]):
@@ -113,7 +113,7 @@ def test_unsigned_sum_below_zero_is_corruption(store: ObjectStore) -> None:
         )
 
 
-def test_a_count_below_zero_is_corruption_all_the_same() -> None:
+def test_a_negative_count_is_corruption() -> None:
     rows = Rows(columns(account="string"), columns(amount="int64", bookings="int64"))
     run_schema = sum_schema(rows, unsigned=("bookings",))
     previous = pa.table({"account": ["a"], "amount": [5], "bookings": [1]})
@@ -122,8 +122,8 @@ def test_a_count_below_zero_is_corruption_all_the_same() -> None:
         add_amounts("s", run_schema, frame_of(changes), frame_of(previous))
 
 
-def test_stages_behind_balances(store: ObjectStore, settings: Settings) -> None:
-    """Their updates carry what was and what is, whatever the sign; sums of them may be signed or not."""
+def test_stages_after_balances_get_old_and_new_rows(store: ObjectStore, settings: Settings) -> None:
+    """Their updates have old and new rows for any sign; sums of them may be signed or not."""
     by_sign = StageNode(
         "by_sign",
         (("balances",),),

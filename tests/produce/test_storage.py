@@ -1,4 +1,4 @@
-"""Storage of a stage: interrupted commits, small buffers, the order of keys, and merged runs."""
+"""Storage of a stage: interrupted commits, small buffers, key order, and merged runs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _bytes(table: pa.Table) -> bytes:
 
 
 def _keyed(key: pa.Schema, descending: tuple[str, ...] = ()) -> Graph:
-    """A root, and an identity stage whose order is the other way round."""
+    """Return a root, and an identity stage that sorts in the opposite order."""
     value = columns(x="string")
     other = tuple(name for name in key.names if name not in descending)
     return Graph(
@@ -241,7 +241,7 @@ SCRIPT: list[list[Edit]] = [
 def test_runs_equal_plain_files(
     tmp_path: Any, suppress: bool, fan_in: int, base_share: float, full: bool | None
 ) -> None:
-    """Beside a storage that is rewritten each time, and the oracle: one of many runs, merged now and then."""
+    """Compared with a storage that is rewritten each time, and with the oracle: many runs, merged now and then."""
     plain_files = Settings(single_run_rows=0, bulk_share=0.0)
     runs = Settings(
         single_run_rows=0,

@@ -1,4 +1,4 @@
-"""Stages that add up: exact totals, keys that vanish at zero, and what cannot be a total."""
+"""Stages that sum: exact totals, keys that disappear at zero, and errors for invalid totals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE, ROW = columns(file="int64"), columns(v="string", n="int64")
 
 
 def counts(amounts: tuple[str, ...] = ("n",), count: str | None = None, **options: Any) -> Graph:
-    """Values with their counts in each file, added up by value."""
+    """Return a graph that sums the counts of values per file by value."""
     return Graph((RootNode("files", FILE, ROW), SumNode("totals", ("files",), ("v",), amounts, count, **options)))
 
 
@@ -57,7 +57,7 @@ RUNS = Settings(single_run_rows=0, bulk_share=1e9)
 
 @pytest.mark.parametrize("settings", [RUNS, replace(RUNS, batch_rows=1, small_rows=1000), SMALL])
 def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settings: Settings) -> None:
-    """What was is taken away for the keys that the stage says have changed, not for those it was asked about."""
+    """Old amounts are subtracted for the keys that the stage reports as changed, not for those that it was given."""
     key, value = columns(k="int64"), columns(v="string", n="int64")
     stage = StageNode("kept", (("files",),), key, value, lambda k, rows: ((k, row) for row in rows), suppress=True)
     graph = Graph((RootNode("files", key, value), stage, SumNode("totals", ("kept",), ("v",), ("n",), "rows")))
@@ -69,8 +69,8 @@ def test_a_sum_of_a_stage_that_omits_unchanged_groups(store: ObjectStore, settin
     assert pair.plain_version().update("totals") == []
 
 
-def test_counts_and_totals_live_together(store: ObjectStore, settings: Settings) -> None:
-    """A key is alive while any of its totals is not zero."""
+def test_a_key_exists_while_a_count_or_total_is_not_zero(store: ObjectStore, settings: Settings) -> None:
+    """A key exists while one of its totals is not zero."""
     pair = Pair(store, counts(count="rows"), settings=settings)
     pair.advance({"files": [U(1, ("a", 0), ("a", 0)), U(2, (None, 7))]})
     assert pair.plain_version().content("totals") == [(None, None, (7, 1)), ("a", None, (0, 2))]
@@ -81,7 +81,7 @@ def test_counts_and_totals_live_together(store: ObjectStore, settings: Settings)
     assert alone.plain_version().update("totals") == [A("b", 1)], "a total of zero is no key"
 
 
-def test_counting_alone(store: ObjectStore, settings: Settings) -> None:
+def test_a_sum_may_only_count(store: ObjectStore, settings: Settings) -> None:
     pair = Pair(store, counts(amounts=(), count="rows", descending=("v",)), settings=settings)
     pair.advance({"files": [U(1, ("a", 9), ("b", 9)), U(2, ("b", 9), (None, 9))]})
     assert pair.plain_version().update("totals") == [A("b", 2), A("a", 1), A(None, 1)]
@@ -142,7 +142,7 @@ def test_totals_of_narrow_integers_are_wide(store: ObjectStore, kind: str) -> No
 
 
 def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Settings) -> None:
-    """From counts per file over counts per value to values by their counts, and a total of all."""
+    """Counts per file are summed per value; values are then counted by their counts, and totalled."""
     graph = Graph(
         (
             RootNode("files", FILE, ROW),
@@ -170,7 +170,7 @@ def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Setti
 
 
 def test_small_sums_without_updates_are_recomputed(store: ObjectStore, settings: Settings) -> None:
-    """By keys of its own, by those of its feeder and more, of one feeder and of two, of which one may stay."""
+    """The sums are by keys of their own or of their feeder, with one feeder or two, of which one may not change."""
     two = ("v",), ("n", "m")
     row = columns(v="string", n="int64", m="int64")
     graph = Graph(

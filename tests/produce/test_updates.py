@@ -1,4 +1,4 @@
-"""Updates from outside: what is refused, as a whole and without a trace, and what is put right."""
+"""Updates of roots: which are refused as a whole and without a trace, and which are corrected by sorting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pair(store: ObjectStore) -> Pair:
 
 
 def refused(pair: Pair, update: Any, match: str, *, error: type[Exception] = UpdateError, **options: Any) -> None:
-    """The whole version is rejected: nothing of it can be seen, and the next one is as if it had never been tried."""
+    """Assert that the version is rejected, nothing of it is visible, and the next one is not affected."""
     objects = {info.path for info in pair.store.list()}
     good = pair.table("good", [("update", 1, "never"), ("delete", 2, None)])
     with pytest.raises(error, match=match):
@@ -66,7 +66,7 @@ def test_malformed_updates_are_refused(pair: Pair, rows: list[Any], batched: boo
 @pytest.mark.parametrize(
     "name", ["upsert_and_delete", "delete_and_upsert", "two_deletes", "unknown_change", "no_change"]
 )
-def test_sorting_does_not_put_those_right(pair: Pair, name: str) -> None:
+def test_sorting_does_not_correct_malformed_updates(pair: Pair, name: str) -> None:
     refused(pair, pair.table("bad", ROWS[name]), "'bad'", sort=True)
 
 
@@ -76,7 +76,7 @@ def test_a_delete_and_an_upsert_of_a_key_are_refused_in_different_batches(pair: 
 
 
 @pytest.mark.parametrize("name", ["decreasing", "apart", "null_last"])
-def test_sorting_puts_those_right(pair: Pair, name: str) -> None:
+def test_sorting_corrects_the_order_of_updates(pair: Pair, name: str) -> None:
     edits: dict[Any, list[Any]] = {}
     for _, key, value in ROWS[name]:
         edits.setdefault(key, []).append(value)
@@ -111,7 +111,7 @@ def test_other_types_are_refused(pair: Pair) -> None:
     refused(pair, table, "'bad'")
 
 
-def test_types_that_hold_the_same_are_accepted(pair: Pair) -> None:
+def test_equivalent_types_are_accepted(pair: Pair) -> None:
     table = pa.table(
         {
             "x": pa.array(["x"]).dictionary_encode(),
@@ -146,13 +146,13 @@ def test_an_update_may_be_split_into_any_batches(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("form", ["table", "iterator"])
-def test_an_update_of_no_rows(pair: Pair, form: str) -> None:
+def test_an_update_may_have_no_rows(pair: Pair, form: str) -> None:
     table = pair.table("good", [])
     pair.publish({"good": table if form == "table" else iter(())}, {"good": {}})
     assert pair.plain_version().update("both") == []
 
 
-def test_a_version_without_any_update(pair: Pair) -> None:
+def test_a_version_may_have_no_update(pair: Pair) -> None:
     pair.publish({}, {})
     assert pair.plain_version().number == 2
 
@@ -165,7 +165,7 @@ def test_the_value_of_a_delete_is_ignored(store: ObjectStore) -> None:
     assert base.plain_version().update("stage") == [V(105, "banana"), ("delete", 108, None)]
 
 
-def test_an_update_that_fails_while_it_is_read(pair: Pair) -> None:
+def test_an_update_that_fails_while_it_is_read_is_refused(pair: Pair) -> None:
     def broken() -> Iterator[pa.RecordBatch]:
         yield from pair.table("bad", [("update", 6, "x")]).to_batches()
         raise ConnectionError("the source went away")

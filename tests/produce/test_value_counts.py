@@ -1,4 +1,4 @@
-"""Lists of values carried from commit to commit: states, deltas of which nothing is kept, loads, native keys, ranks."""
+"""Value counts updated with each commit: states, unstored deltas, loads, native keys, and ranks."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
 
 
 @pytest.mark.parametrize("kind", ORDERED)
-def test_lists_of_every_type_class(store: ObjectStore, kind: str) -> None:
-    """Keys keep their values, and come in their order, whatever their type."""
+def test_value_counts_of_every_type_class_are_exact(store: ObjectStore, kind: str) -> None:
+    """Keys keep their values and their order in any type."""
     random, lists = Random(kind), TableValueCounts(store, kind, RUNS)
     for _ in range(2):
         lists.step(*random_change(kind, lists.counts, random), random)
@@ -48,18 +48,22 @@ def test_lists_of_every_type_class(store: ObjectStore, kind: str) -> None:
 @given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
 @examples(max_examples=100)
 @pytest.mark.timeout(3600)
-def test_any_history_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
+def test_any_history_of_value_counts_is_exact(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int
+) -> None:
     _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 12)
 
 
 @given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
 @examples(max_examples=4)
-def test_histories_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
+def test_many_histories_of_value_counts_are_exact(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int
+) -> None:
     _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 4)
 
 
 def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> None:
-    """After every step all stages, updates and ranks are what counting gives; loaded equals stepped, and stays so."""
+    """Check all stages, updates and ranks after every step; loaded stages equal updated ones, and stay equal."""
     random, lists = Random(seed), TableValueCounts(ObjectStore(str(folder)), kind, CHOICES[choice])
     for _ in range(steps):
         if random.random() < 0.3:
@@ -74,7 +78,7 @@ def _history(folder: Path, kind: str, choice: str, seed: int, steps: int) -> Non
 
 
 def _load(lists: TableValueCounts, random: Random) -> None:
-    """What the values, and perhaps the frequencies, hold is loaded in their place, cut somewhere."""
+    """Load the content of the values, and perhaps the frequencies, in several pieces."""
     rows = sorted((column, value, count) for (column, value), count in lists.counts.items())
     cut = random.randint(0, len(rows))
     loader = lists.flow.loader("values")
@@ -98,7 +102,7 @@ def _steps(store: ObjectStore, settings: Settings, count: int = 6) -> TableValue
     return lists
 
 
-def test_any_tool_adds_up_the_runs(store: ObjectStore) -> None:
+def test_any_tool_can_sum_the_runs(store: ObjectStore) -> None:
     lists = _steps(store, RUNS)
     files = [store.uri(run.path) for run in lists.flow.view(lists.state).runs("values")]
     assert len(files) > 1
@@ -111,7 +115,7 @@ def test_any_tool_adds_up_the_runs(store: ObjectStore) -> None:
     assert duckdb.sql(query).fetchall() == sorted(counted, key=lambda row: (row[0], row[1].encode()))
 
 
-def test_a_small_list_is_one_plain_file(store: ObjectStore) -> None:
+def test_small_value_counts_are_one_plain_file(store: ObjectStore) -> None:
     lists = _steps(store, Settings())
     (run,) = lists.flow.view(lists.state).runs("frequencies")
     written = duckdb.sql(f"select \"column\", frequency, value from read_parquet('{store.uri(run.path)}')").fetchall()
@@ -122,7 +126,7 @@ def test_a_small_list_is_one_plain_file(store: ObjectStore) -> None:
 
 
 def test_a_state_exists_once_a_version_references_it(store: ObjectStore) -> None:
-    """A state that nobody publishes, and a step that fails, leave the others alone, and can be cleaned."""
+    """An unpublished state and a failed step do not affect others, and can be cleaned up."""
     lists = _steps(store, RUNS)
     base, random = lists.state, Random(2)
 
@@ -189,7 +193,7 @@ def test_loaded_content_is_validated(store: ObjectStore, rows: list[tuple[int, i
     assert store.list() == []
 
 
-def test_runs_that_are_loaded_follow_each_other(store: ObjectStore) -> None:
+def test_loaded_runs_must_be_in_order(store: ObjectStore) -> None:
     flow = Dataflow(store, nodes("int64"))
     runs = [run for number in (1, 0) for run in flow.loader("values").write(table("int64", [(0, number, 1)]))]
     with pytest.raises(UpdateError, match=r"\(0, -9223372036854775808\)"):
@@ -225,7 +229,7 @@ def test_a_stage_cannot_be_built_from_an_unstored_one(store: ObjectStore) -> Non
 
 
 def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
-    """One stage may be fed by both kinds of roots."""
+    """One stage may have roots of both kinds."""
     rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())]))
     graph = [DeltaRoot("d", rows), Root("r", rows), SumStage("s", ("r", "d"), ("k",), ("n",), count="rows")]
     flow = Dataflow(store, graph, settings=SMALL)
@@ -237,7 +241,7 @@ def test_sums_of_deltas_and_of_rows(store: ObjectStore) -> None:
     assert flow.view(state).groups("s").to_pylist() == [{"k": 1, "n": 3, "rows": 1}]
 
 
-def test_states_of_other_releases_and_damaged_ones(store: ObjectStore) -> None:
+def test_states_of_other_releases_and_damaged_ones_are_refused(store: ObjectStore) -> None:
     state = _steps(store, RUNS, 1).state.to_json()
     with pytest.raises(StoreError, match=r"\bformat 9\b"):
         FlowState.from_json({**state, "format": 9})
@@ -248,7 +252,7 @@ def test_states_of_other_releases_and_damaged_ones(store: ObjectStore) -> None:
             FlowState.from_json(wrong)
 
 
-def test_ranks_that_there_are_not(store: ObjectStore) -> None:
+def test_missing_ranks_are_an_error(store: ObjectStore) -> None:
     lists = _steps(store, RUNS)
     view = lists.flow.view(lists.state)
     column = pa.table({"column": pa.array([1], pa.int32())})

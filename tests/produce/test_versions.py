@@ -1,4 +1,4 @@
-"""Versions: atomic, numbered, readable until they are expired; and the files that they are made of."""
+"""Versions are atomic, numbered, and readable until they expire, with the files that they reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.produce.harness import SMALL, D, Pair, U
 from tests.produce.test_publishers import check_all
 
 
-def test_the_empty_version(store: ObjectStore) -> None:
+def test_a_new_flow_has_an_empty_version(store: ObjectStore) -> None:
     pair = Base(store, load=False)
     for view in (pair.flow.version(), pair.flow.version(0)):
         assert view.number == 0
@@ -41,7 +41,7 @@ def test_old_versions_stay_readable(seed: int, tmp_path: Path) -> None:
         flow.compact(full=True)
     check_all(drawn, store)
     for view, content in views:
-        # As texts: to Arrow, NaN is not equal to itself.
+        # As texts: in Arrow, NaN does not equal itself.
         assert str(view.content(drawn.case.graph.nodes[-1].name).to_pylist()) == str(content.to_pylist())
 
 
@@ -64,7 +64,7 @@ def test_expired_versions_are_deleted_with_their_files(store: ObjectStore) -> No
     assert base.number == 10
 
 
-def test_files_of_no_version_go_after_the_grace(store: ObjectStore) -> None:
+def test_unreferenced_files_are_deleted_after_the_grace(store: ObjectStore) -> None:
     base = Base(store)
     store.write("data/stray.parquet", b"left by a process that was killed")
     base.flow.expire(keep=1, grace=timedelta(hours=1))
@@ -76,7 +76,7 @@ def test_files_of_no_version_go_after_the_grace(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
 def test_a_version_writes_only_files_that_it_references(store: ObjectStore, settings: Settings) -> None:
-    """What tasks wrote for each other is removed at once; only what is replaced waits to be expired."""
+    """Temporary files of tasks are removed at once; only replaced files wait for expiry."""
     base = Base(store, settings=settings, load=False)
     base.edit(*(U(key, *((key * n % 7, f"{n}") for n in range(4))) for key in range(20)))
     files = {info.path for info in store.list("data")}
@@ -98,7 +98,7 @@ def test_a_view_of_deleted_files_explains_why(store: ObjectStore) -> None:
     assert base.flow.version().content("stage").num_rows == 4
 
 
-def test_a_file_that_was_lost_is_no_expired_version(store: ObjectStore) -> None:
+def test_a_lost_file_is_not_reported_as_an_expired_version(store: ObjectStore) -> None:
     base = Base(store)
     run = base.flow.version().runs("stage")[0]
     store.delete([run.path])
@@ -107,7 +107,7 @@ def test_a_file_that_was_lost_is_no_expired_version(store: ObjectStore) -> None:
 
 
 class Raced(ObjectStore):
-    """Expires all but the newest version when a version is first read."""
+    """A store that expires all but the newest version when a version is first read."""
 
     def read(self, path: str) -> bytes:
         if path == "versions/1.json":
@@ -115,7 +115,7 @@ class Raced(ObjectStore):
         return super().read(path)
 
 
-def test_two_concurrent_expiries(tmp_path: Path) -> None:
+def test_concurrent_expiries_do_not_interfere(tmp_path: Path) -> None:
     base = Base(ObjectStore(str(tmp_path)))
     base.edit(U(1, (105, "fig")))
     base.edit(U(2, (105, "fig")))
@@ -143,7 +143,7 @@ def test_an_unchanged_stage_retains_its_files(store: ObjectStore) -> None:
     assert before.runs("of_one") != after.runs("of_one")
 
 
-def test_a_large_table_is_cut_and_small_changes_are_runs(store: ObjectStore) -> None:
+def test_large_tables_are_split_and_small_changes_are_runs(store: ObjectStore) -> None:
     settings = Settings(single_run_rows=0, target_rows=100, row_group_rows=20, buffer_rows=1000, fan_in=4, small_rows=0)
     pair = Base(store, settings=settings, load=False)
     pair.edit(*(U(key, (key, "x")) for key in range(1000)), exact_work=False)
@@ -160,7 +160,7 @@ def test_a_large_table_is_cut_and_small_changes_are_runs(store: ObjectStore) -> 
     assert all(run[1] is not None for run in pair.flow.version().runs("stage")), "nothing is left at level 0"
 
 
-def test_tables_that_vanish_and_return(store: ObjectStore) -> None:
+def test_tables_may_become_empty_and_return(store: ObjectStore) -> None:
     pair = Base(store, settings=SMALL, load=False)
     for _ in range(3):
         pair.edit(*(U(key, (key % 5, "x")) for key in range(20)))

@@ -1,4 +1,4 @@
-"""Value counts as a dataflow, as those of a table's columns, beside a `Counter`."""
+"""Value counts as a dataflow, like those of a table's columns, and their model, a `Counter`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metastore_assets.values.types import class_named
 
 NINES = 10**38 - 1
 LONG = [-(2**63), -1, 0, 1, 2**53 + 1, 2**63 - 1]
-# By type class some values, ascending.
+# Some values of each type class, ascending.
 ORDERED: Mapping[str, list[Any]] = {
     "boolean": [False, True],
     "int64": LONG,
@@ -39,7 +39,7 @@ Amounts = Counter[tuple[int, int]]
 
 
 def array(kind: str, numbers: Sequence[int]) -> pa.Array:
-    """The values with these numbers, in the type of their class."""
+    """Return the values with these numbers, in the type of their class."""
     type_ = class_named(kind).arrow
     values = [ORDERED[kind][number] for number in numbers]
     if pa.types.is_decimal(type_):
@@ -53,7 +53,7 @@ def array(kind: str, numbers: Sequence[int]) -> pa.Array:
 
 
 def numbers_of(kind: str, column: pa.ChunkedArray) -> list[int]:
-    """The numbers of values that came back, of whatever types Python lacks."""
+    """Return the numbers of values that were read, also of types that Python lacks."""
     assert column.type == class_named(kind).arrow
     number_of_text = {text: number for number, text in enumerate(_texts(array(kind, range(len(ORDERED[kind])))))}
     return [number_of_text[text] for chunk in column.chunks for text in _texts(chunk)]
@@ -66,7 +66,7 @@ def _texts(values: pa.Array) -> list[str]:
 
 
 def nodes(kind: str) -> list[Any]:
-    """The graph that carries lists of one type class."""
+    """Return the graph that stores value counts of one type class."""
     key = pa.schema([("column", pa.int32()), ("value", class_named(kind).arrow)])
     by_frequency = ("column", "frequency", "value")
     return [
@@ -78,7 +78,7 @@ def nodes(kind: str) -> list[Any]:
 
 
 def table(kind: str, rows: Iterable[tuple[int, int, int]]) -> pa.Table:
-    """Rows of column, number of a value, frequency."""
+    """Return a table of column, number of a value, and frequency."""
     table_ = list(rows)
     columns = [
         pa.array([row[0] for row in table_], pa.int32()),
@@ -89,12 +89,12 @@ def table(kind: str, rows: Iterable[tuple[int, int, int]]) -> pa.Table:
 
 
 def pieces(everything: pa.Table) -> list[pa.RecordBatch]:
-    """A delta's function: some rows at a time."""
+    """Return a function that yields the rows of a delta in pieces."""
     return everything.to_batches(max_chunksize=2)
 
 
 def delta(kind: str, amounts: Amounts, random: Random, *, removed: bool) -> Delta:
-    """Rows in any order, a key in several; as a table, or read when they are wanted."""
+    """Return a delta with rows in any order and repeated keys, as a table or as a function that reads it."""
     rows = _split_amounts(amounts, random)
     everything = table(kind, rows)
     return (
@@ -114,14 +114,14 @@ def _split_amounts(amounts: Amounts, random: Random) -> list[tuple[int, int, int
 
 
 class PicklingRunner(InProcessRunner):
-    """Tasks and what comes of them go to other processes and back, as on Spark."""
+    """Tasks and their results are pickled and unpickled, as on Spark."""
 
     def map(self, function: Callable[[Any], Any], tasks: Sequence[Any], **options: object) -> list[Any]:
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
 
 
 class TableValueCounts:
-    """A dataflow and its state, beside a Counter."""
+    """A dataflow and its state, and their model, a Counter."""
 
     def __init__(self, store: ObjectStore, kind: str, settings: Settings | None = None) -> None:
         self.kind = kind
@@ -139,16 +139,16 @@ class TableValueCounts:
             delta(self.kind, taken, random, removed=True),
         ]
         self.state = self.flow.step(self.state, {"lists": deltas})
-        # What a version of the caller's own holds.
+        # What the caller's own version stores.
         self.state = FlowState.from_json(json.loads(json.dumps(self.state.to_json())))
         self.check_update(previous)
 
     def rows(self, stage: str, *columns: str) -> list[tuple[Any, ...]]:
-        """What a stage holds, with numbers in place of values."""
+        """Return the content of a stage, with numbers in place of values."""
         return self._plain(self.flow.view(self.state).groups(stage), columns)
 
     def check(self) -> None:
-        """Every stage holds what counting gives, in its order."""
+        """Assert that every stage has the counted content, in its order."""
         counted = sorted((column, value, count) for (column, value), count in self.counts.items())
         assert self.rows("values", "column", "value", "frequency") == counted
         by_frequency = sorted((column, -count, value) for column, value, count in counted if count > 1)
@@ -158,7 +158,7 @@ class TableValueCounts:
         assert self.rows("facts", "column", "frequency", "values") == [(*key, number) for key, number in facts]
 
     def check_update(self, previous: Amounts) -> None:
-        """The update of the values is the difference, typed."""
+        """Assert that the update of the values is the typed difference."""
         update = self.flow.view(self.state).update("values")
         table_ = self._plain(update, ("column", "value", "_change", "frequency", "_before_frequency"))
         expected = []
@@ -170,7 +170,7 @@ class TableValueCounts:
         assert table_ == expected
 
     def check_ranks(self, random: Random) -> None:
-        """Ranks against a sort of all rows."""
+        """Compare ranks with a sort of all rows."""
         ranks = self.flow.view(self.state).ranks("values", "frequency")
         every = sorted(key for key, count in self.counts.items() for _ in range(count))
         for column in {column for column, _ in self.counts} | {99}:
@@ -202,7 +202,7 @@ class TableValueCounts:
 
 
 def random_change(kind: str, counts: Amounts, random: Random, columns: int = 3) -> tuple[Amounts, Amounts]:
-    """What comes and what goes: never more than there is then."""
+    """Draw added and removed amounts; never more are removed than there are."""
     added: Amounts = Counter()
     for _ in range(random.randint(0, 8)):
         added[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)

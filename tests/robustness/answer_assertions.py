@@ -1,4 +1,4 @@
-"""Assertions that compare every answer about a table and its partitions with DuckDB's over the live rows."""
+"""Assertions that compare all answers about a table and its partitions with DuckDB's over the live rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONG = 4096
 
 @dataclass
 class Leaf:
-    """A column, be it nested, as SQL has it of the rows."""
+    """A column, perhaps nested, as an SQL query over the rows."""
 
     path: str
     type: pa.DataType
@@ -59,12 +59,12 @@ class Leaf:
         self.nulls = sum(count for value, count in rows if value is None)
 
     def of(self, condition: str) -> Leaf:
-        """The same column in some of the rows."""
+        """Return the same column for the rows that match a condition."""
         return Leaf(self.path, self.type, self.query.replace(self.condition, condition), condition, self.connection)
 
     @property
     def finite(self) -> list[Any]:
-        """The values but for NaN, ascending."""
+        """Return the values except NaN, ascending."""
         return sorted(value for value in self.counts if value != "nan")
 
 
@@ -74,7 +74,7 @@ def nan_as_text(value: Any) -> Any:
 
 @contextmanager
 def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
-    """Every column of the rows and all that is in them, depth first."""
+    """Return all columns of the rows and everything nested in them, depth first."""
     with _ORACLE.cursor() as connection:
         connection.register("live", live)
 
@@ -99,7 +99,7 @@ def leaves_of(live: pa.Table) -> Iterator[list[Leaf]]:
 
 
 def assert_answers(lookup: Table, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
-    """Of the table, of some of its partitions, and of the files of compacted lists."""
+    """Compare answers of the table, some partitions, and the files of compacted value counts."""
     assert lookup.count().value == len(live)
     rows = {row.column: row for row in lookup.statistics()}
     with leaves_of(live) as leaves:
@@ -127,7 +127,7 @@ def _of_partition(key: str) -> str:
 
 
 def assert_changes(before: Table, was: pa.Table, after: Table, live: pa.Table) -> None:
-    """What changed value by value between two versions, and that these can be compared, whatever was kept in each."""
+    """Compare the changed values between two versions, whatever is stored in each."""
     first, last = _counts(was), _counts(live)
     names = {row.field_id: row.column for row in before.statistics()}
     changes = after.changes(before.version.number).columns
@@ -147,7 +147,7 @@ def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
 
 
 def assert_column(lookup: Table, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None) -> None:
-    """Its statistics, what its values are and how often, its histogram, and the statistics of one's own."""
+    """Compare a column's statistics, values with frequencies, histogram, and user-defined statistics."""
     location, policy = (partition, leaf.path), table.effective_policy(leaf.path)
     assert (row.value_count, row.null_count) == (leaf.values, leaf.nulls), location
     if pa.types.is_nested(leaf.type):
@@ -209,7 +209,7 @@ def assert_bounds(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
 def assert_value_counts(
     lookup: Table, row: ColumnStatistics, leaf: Leaf, least: int, most: int | None, partition: str | None
 ) -> None:
-    """The most frequent values, all of them where all are listed, and what follows from lists."""
+    """Compare the most frequent values, or all if all are stored, and what is derived from value counts."""
     location = (partition, leaf.path)
     expected = {value: count for value, count in leaf.counts.items() if count >= least}
     listed = [(nan_as_text(part.as_py()), count) for part, count in lookup.top(row.column, 10**6, partition=partition)]
@@ -226,7 +226,7 @@ def assert_value_counts(
 
 
 def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | int, partition: str | None) -> None:
-    """Every bin has as many values as lie in it, and there are no more bins than may be."""
+    """Assert that every bin has the count of its values, and that there are at most as many bins as configured."""
     values = leaf.finite
     if policy == "off" or not values or isinstance(values[0], bool | str | bytes):
         return
@@ -242,7 +242,7 @@ def assert_bins(lookup: Table, row: ColumnStatistics, leaf: Leaf, policy: str | 
 
 
 def _physical(value: Any) -> Fraction:
-    """What a value is on the lattice of its class."""
+    """Return the number that represents a value in histograms of its class."""
     if isinstance(value, Decimal):
         return Fraction(value) * 100
     if isinstance(value, datetime):
@@ -251,7 +251,7 @@ def _physical(value: Any) -> Fraction:
 
 
 def assert_custom_statistics(row: ColumnStatistics, leaf: Leaf, location: Any) -> None:
-    """Those that the package ships, computed from the values as their descriptions say."""
+    """Compare the statistics that the package ships, computed from the values by their descriptions."""
     texts = pa.types.is_string(leaf.type)
     for name, part in row.user_defined.items():
         lookup = part.value.as_py()
@@ -298,7 +298,7 @@ def _outside(leaf: Leaf) -> float | None:
 
 
 def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: random.Random) -> None:
-    """Quantiles and a rank, a range, and where a value is: against DuckDB's over the rows."""
+    """Compare quantiles and a rank, a range, and the location of a value with DuckDB's over the rows."""
     number = "CASE WHEN isnan(x) THEN NULL ELSE x END" if row.type == "double" else "x"
     fractions = [0.0, draw.choice([0.25, 0.5, 0.9]), 1.0]
     rows = f"FROM (SELECT {number} AS x FROM ({leaf.query}))"
@@ -322,7 +322,7 @@ def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: rando
 
 
 def assert_compacted_files(lookup: Table, leaves: dict[str, Leaf], rows: Iterable[ColumnStatistics]) -> None:
-    """The files of compacted lists, read by other tools as they are."""
+    """Read the files of compacted value counts with other tools."""
     listed = {row.column: row for row in rows if row.frequencies in ("enumerated", "repeated")}
     frequencies, ranks = (
         None if path is None else pq.read_table(f"{lookup.metastore_folder}/{path}")
@@ -355,5 +355,5 @@ def _values(rows: pa.Table, row: ColumnStatistics) -> list[Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """NaN is greater than all others, and equal to itself."""
+    """Return a key under which NaN is greater than all others, and equal to itself."""
     return (True, 0.0) if isinstance(value, str) and value == "nan" else (False, value)

@@ -1,4 +1,4 @@
-"""Avro files whose header claims, or whose blocks unpack to, far more than the file holds."""
+"""Avro files whose header claims, or whose blocks decompress to, far more than the file contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _deep(levels: int) -> Any:
 
 
 def _doubled(levels: int) -> Any:
-    """Each type twice in the next one."""
+    """Return a schema in which each type occurs twice in the next one."""
     schema: Any = {"type": "record", "name": "r0", "fields": [{"name": "f", "type": "null"}]}
     for level in range(levels):
         fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"r{level}"}]

@@ -1,4 +1,4 @@
-"""Encoders for bombs: small compressed data that unpacks to gigabytes, and Avro files with any header."""
+"""Encoders for bombs: small compressed data that decompress to gigabytes, and Avro files with any header."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ PACKED: Mapping[str, Callable[[], bytes]] = {
 
 
 def avro(schema: Any, rows: int, data: bytes, codec: str = "null", size: int | None = None) -> bytes:
-    """An Avro file of one block that says that it has so many rows and bytes."""
+    """Return an Avro file of one block whose header claims so many rows and bytes."""
     items = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
     head = b"".join(text(key.encode()) + text(value) for key, value in items.items())
     block = long(rows) + long(len(data) if size is None else size) + data + _SYNC
@@ -69,7 +69,7 @@ def avro(schema: Any, rows: int, data: bytes, codec: str = "null", size: int | N
 
 
 def record(*types: Any) -> dict[str, Any]:
-    """A schema with a field for each type."""
+    """Return a schema with a field for each type."""
     return {
         "type": "record",
         "name": "r",

@@ -1,6 +1,6 @@
 """Every decompression bomb and forged size of the tests, with the part of the error that names file and limit.
 
-Most are of some hundred kilobytes and would take gigabytes of memory, or for ever.
+Most have some hundred kilobytes and would take gigabytes of memory, or endless time.
 """
 
 from __future__ import annotations

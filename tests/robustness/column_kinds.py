@@ -14,7 +14,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Kind:
-    """A type, and values that are not null."""
+    """A type and a function that draws non-null values."""
 
     type: pa.DataType
     value: Callable[[random.Random], Any]
@@ -25,7 +25,7 @@ class Kind:
 
 
 def _long_text(draw: random.Random) -> str:
-    """Longer than the bounds that an index keeps, and at times than those of statistics; alike for long."""
+    """Draw a text longer than bounds in an index, sometimes than those of statistics, with a long common prefix."""
     return "ähnlich " * draw.choice([1, 9, 500, 600]) + draw.choice("xyz")
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def drivers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Drivers:
-    """Starts drivers that share this process's Spark. One folder for all: workers are kept by their environment."""
+    """Starts refresh processes that share this process's Spark. All use one folder: workers are reused by
+    environment.
+    """
     return Drivers(tmp_path_factory.mktemp("steps"), spark)
 
 
@@ -35,7 +37,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def remount(folder: Path, option: str) -> None:
-    """Mount a file system again, read-only (`ro`) or not (`rw`)."""
+    """Remount a file system, read-only (`ro`) or writable (`rw`)."""
     assert _run("mount", "-o", f"remount,{option}", str(folder))
 
 

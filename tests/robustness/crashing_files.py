@@ -1,7 +1,7 @@
 """Small files that crash the process that reads them: Arrow aborts or faults instead of raising an error.
 
-Each maker returns the bytes of one file, always the same. Reading it in the tests' own process would end the tests.
-Both files have the columns `id` (which can be read) and another one, of so many rows.
+Each function returns the bytes of one file, always the same. Do not read it in the tests' own process. The files have
+the columns `id` (which can be read) and another one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ROWS = 100
 
 
 def flipped_repetition() -> bytes:
-    """Parquet with one flipped bit in its footer: the column `s` is said to be required.
+    """Parquet with one flipped bit in its footer: the column `s` is declared as required.
 
     Its size statistics then have a level too many. Arrow throws where pyarrow does not catch: at
-    `metadata.row_group(0).column(1)`, which tells the column's bounds. Schema, number of rows and the column `id` can
-    be read; of the column `s` Arrow's reader says that it is broken.
+    `metadata.row_group(0).column(1)`, which has the column's bounds. Schema, number of rows and the column `id` can be
+    read; for the column `s` Arrow's reader reports an error.
     """
     sink = io.BytesIO()
     table = pa.table({"id": pa.array(range(ROWS), pa.int64()), "s": [f"value {number % 7}" for number in range(ROWS)]})
@@ -38,14 +38,14 @@ def negative_lengths() -> bytes:
     sink = io.BytesIO()
     maps = pa.array([[(7, number)] for number in range(ROWS)], pa.map_(pa.int32(), pa.int32()))
     orc.write_table(pa.table({"id": pa.array(range(ROWS), pa.int64()), "m": maps}), sink, compression="uncompressed")
-    # A run of a hundred numbers: the first one, and the difference from one to the next, both as zigzag numbers.
+    # A run of a hundred numbers: the first one, and the difference between successive ones, both as zigzag numbers.
     return _replaced(sink.getvalue(), b"\xc0\x63\x01\x00", b"\xc0\x63\x01\x01")
 
 
 def impossible_precision() -> bytes:
     """ORC with one flipped bit in its footer: the decimals in `m` have 76 digits, not 12.
 
-    Arrow ends the process where the types of the columns are asked for: whoever plans the table does.
+    Arrow ends the process when it reads the types of the columns, so planning the table crashes.
     """
     sink = io.BytesIO()
     decimals = pa.array(range(ROWS), pa.decimal128(12, 2))

@@ -26,7 +26,7 @@ _NAMES = {
 
 
 class DeltaCopyOnWrite(History):
-    """By deltalake: files are rewritten."""
+    """Written by deltalake, which rewrites files."""
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
@@ -38,7 +38,7 @@ class DeltaCopyOnWrite(History):
         return DeltaTable(self.uri)
 
     def vacuum(self) -> None:
-        """Remove the files that no live row is in; only the state now can be restored then."""
+        """Remove the files without live rows; from then on only the current state can be restored."""
         self.table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         self.states.clear()
 
@@ -89,7 +89,7 @@ def _is(value: str | None) -> str:
 
 
 class DeltaMapped(History):
-    """By hand: deletes by deletion vectors, columns that are renamed and widened, files by physical names."""
+    """Written by hand: deletion vectors, columns renamed and widened, files with physical column names."""
 
     steps: ClassVar = (
         *("append", "delete", "delete", "upsert", "drop_partition"),
@@ -114,7 +114,7 @@ class DeltaMapped(History):
         commit(self.uri, *self._write(rows))
 
     def _write(self, rows: pa.Table) -> list[dict[str, Any]]:
-        """Add actions of new files with these rows, one for each partition."""
+        """Return add actions of new files with these rows, one for each partition."""
         physical = {name: f"p{self.numbers[key]}" for key, (name, _) in self.model.columns.items()}
         actions = []
         for value in PARTITIONS:
@@ -135,7 +135,7 @@ class DeltaMapped(History):
                 position for position, partition_rows in enumerate(file.ids) if partition_rows in ids
             }
             if positions == file.deleted_positions:
-                continue  # a vector of the same rows under another name would be another fragment
+                continue  # a vector of the same rows with another file name would be another fragment
             actions.append(file.remove())
             del self.files[path]
             if len(positions) < len(file.ids):

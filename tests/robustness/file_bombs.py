@@ -1,4 +1,4 @@
-"""Plain files, Hudi tables and folders that claim or unpack to far more than they hold, or never end."""
+"""Plain files, Hudi tables and folders that claim or decompress to far more than they contain, or never end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _file(name: str, content: Callable[[], bytes]) -> Callable[[Path], None]:
 
 
 def _claimed_rows(folder: Path) -> None:
-    """A Parquet file of a hundred rows whose footer says that it has 2^60, beside one with one column more."""
+    """Write a Parquet file of a hundred rows whose footer claims 2^60, beside one with one column more."""
     folder.mkdir()
     pq.write_table(pa.table({"a": [1], "b": [2]}), folder / "a.parquet")
     path = folder / "b.parquet"
@@ -41,7 +41,7 @@ def _claimed_rows(folder: Path) -> None:
 
 
 def _orc(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """An ORC file of a decimal column with another footer, which is not packed."""
+    """Return a writer of an ORC file with a decimal column and a changed, uncompressed footer."""
 
     def write(folder: Path) -> None:
         folder.mkdir()
@@ -61,13 +61,13 @@ def _orc(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
 
 
 def _number(data: bytes) -> tuple[int, int]:
-    """A varint, and how many bytes it takes."""
+    """Return a varint and its length in bytes."""
     width = next(at for at, byte in enumerate(data, 1) if byte < 0x80)
     return sum((byte & 0x7F) << (7 * at) for at, byte in enumerate(data[:width])), width
 
 
 def _as_many(footer: bytes, key: bytes) -> bytes:
-    """With 2^40 in the place of a hundred."""
+    """Replace a count of a hundred by 2^40."""
     return footer.replace(key + varint(100), key + varint(1 << 40))
 
 
@@ -80,7 +80,7 @@ def _replaced(old: bytes, new: bytes, count: int) -> Callable[[bytes], bytes]:
 
 
 def _hudi(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """A table with other content in the first file of that pattern."""
+    """Return a writer of a table with changed content in the first file of a pattern."""
 
     def write(folder: Path) -> None:
         table = (HudiMergeOnRead if ".log." in pattern else HudiCopyOnWrite)(folder)
@@ -93,27 +93,27 @@ def _hudi(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], No
 
 
 def _linked(folder: Path) -> None:
-    """A folder that holds itself, by way of a link."""
+    """Write a folder with a link to itself."""
     (folder / "a").mkdir(parents=True)
     pq.write_table(pa.table({"a": [1]}), folder / "a" / "1.parquet")
     (folder / "a" / "b").symlink_to(folder)
 
 
 def _circle(folder: Path) -> None:
-    """Links that lead to each other."""
+    """Write links that refer to each other."""
     folder.mkdir()
     (folder / "1.parquet").symlink_to(folder / "2.parquet")
     (folder / "2.parquet").symlink_to(folder / "1.parquet")
 
 
 def _pipe(folder: Path) -> None:
-    """A pipe that nobody writes to, named like a data file."""
+    """Create a pipe without a writer, named like a data file."""
     folder.mkdir()
     os.mkfifo(folder / "1.parquet")
 
 
 def _endless(folder: Path) -> None:
-    """A log entry that never ends."""
+    """Write a log entry that never ends."""
     (folder / "_delta_log").mkdir(parents=True)
     (folder / "_delta_log" / f"{0:020}.json").symlink_to("/dev/zero")
 

@@ -26,7 +26,7 @@ class PlainFiles(History):
         return {(path.name, path.stat().st_mtime_ns) for path in self._files()}
 
     def live(self) -> pa.Table:
-        """Without columns that no file has any more."""
+        """Return the rows, without columns that no file has any more."""
         stored = {name for path in self._files() for name in pq.ParquetFile(path).schema_arrow.names}
         rows = super().live()
         return rows.select([name for name in rows.column_names if name in stored | {"p"}])
@@ -60,7 +60,7 @@ class PlainFiles(History):
                     pq.write_table(remaining, path.with_name(f"{self.written}.parquet"))
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
-        """It is there as soon as a file has it."""
+        """Add a column, which exists as soon as a file has it."""
         rows = self.drawn(1)
         self.model.columns[key] = (name, type_)
         for row in rows.values():
@@ -69,7 +69,7 @@ class PlainFiles(History):
         self.model.rows |= rows
 
     def _widen(self, name: str) -> None:
-        """Files from now on are wider; the first of them holds what the others could not."""
+        """Widen the column in later files; the first of them has values that do not fit the earlier type."""
         rows = self.drawn(1)
         self.model.columns["n"] = (name, pa.int64())
         for row in rows.values():

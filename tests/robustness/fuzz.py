@@ -1,4 +1,4 @@
-"""Mutations of files, repeatable by their seed, and a process that reads the mutated tables."""
+"""Reproducible mutations of files by seed, and a process that reads the mutated tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _STRANGE: Sequence[Any] = (
 
 
 def mutated(data: bytes, seed: int) -> tuple[bytes, str]:
-    """The content of a file with a mistake in it, and what was done: bits flipped, cut, grown, or JSON made strange."""
+    """Return the mutated content of a file and a description: bits flipped, truncated, extended, or JSON
+    restructured.
+    """
     rng = random.Random(seed)
     kinds = [_flip, _flip, _flip, _cut, _grow, _zero]
     if data[:1] in (b"{", b"["):
@@ -66,7 +68,7 @@ def _zero(data: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 def _restructure(data: bytes, rng: random.Random) -> tuple[bytes, str]:
-    """Another value somewhere in the JSON of a document, or of one line of many."""
+    """Replace a value in the JSON of a document, or in a line of JSON lines."""
     lines = data.split(b"\n")
     try:
         number = 0 if len(lines) < 2 or not lines[1] or lines[0].strip() == b"{" else rng.randrange(len(lines))
@@ -106,7 +108,7 @@ def _json_locations(value: Any) -> Iterator[tuple[Any, Any]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of reading a table: its `rows` as a digest, how it was `refused`, or what went wrong."""
+    """The result of reading a table: its `rows` as a digest, how it was `refused`, or an unexpected error."""
 
     rows: str | None = None
     refused: str | None = None
@@ -118,9 +120,9 @@ class Outcome:
     """Bytes of memory."""
 
     def wrong(self, folder: Path, *, is_frugal: bool = True) -> str | None:
-        """What is not as it should be, whatever the table's rows are.
+        """Return what is wrong in any case, independently of the table's rows.
 
-        The memory that it took counts if `is_frugal`.
+        Memory is checked if `is_frugal`.
         """
         if self.raised or self.died:
             return self.raised or self.died
@@ -135,13 +137,13 @@ class Outcome:
 
 
 class Reader:
-    """A process that reads tables, and another one when a table has ended it."""
+    """A process that reads tables, and is replaced when a table has ended it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def read(self, table: TableConfig, *, profile: bool = True) -> Outcome:
-        """Read one; unless `profile`, its rows only."""
+        """Read a table; without `profile`, only its rows."""
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -186,7 +188,7 @@ class Reader:
 
 @contextmanager
 def changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
-    """For a while the file has another content."""
+    """Replace the content of a file during the block."""
     before = path.read_bytes()
     path.write_bytes(change(before))
     try:

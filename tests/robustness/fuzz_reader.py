@@ -32,9 +32,9 @@ from metastore_assets.tasks.runner import with_arguments
 
 
 def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
-    """Plan the table and read its rows; with `profile`, profile each fragment before as a task does.
+    """Plan the table and read its rows; with `profile`, first profile each fragment, as a task does.
 
-    Fragments are read as after one has ended its worker: in a child process.
+    Fragments are read in a child process, as they are after one has ended its worker.
     """
     try:
         snapshot = open_table_format(table).snapshot()
@@ -58,7 +58,7 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
 
 
 def _fragment(context: ProfilingContext | None, schema: pa.Schema, fragment: Fragment) -> FragmentFailure | list[str]:
-    """A digest of each row."""
+    """Return a digest of each row."""
     native._open_dataset.cache_clear()  # pylance would not read a mutated file again.
     native.STALL_SECONDS = 15
     if context is not None:
@@ -79,19 +79,19 @@ def _values(chunk: pa.Array) -> list[Any]:
     try:
         return chunk.to_pylist()
     except (ValueError, OverflowError):
-        # What Python has no value for: by its bytes.
+        # Values that Python cannot represent: by their bytes.
         rows = (pa.record_batch([chunk.slice(at, 1)], ["value"]) for at in range(len(chunk)))
         return [row.serialize().to_pybytes() for row in rows]
 
 
 def _processes() -> list[Path]:
-    """This process and those that it started to read files for it."""
+    """Return this process and those that it started to read files."""
     children = Path("/proc/self/task").glob("*/children")
     return [Path("/proc/self"), *(Path("/proc", number) for path in children for number in path.read_text().split())]
 
 
 def _peak() -> int:
-    """Bytes of memory that the processes had at most since `_forget_peak`, together."""
+    """Return the peak memory in bytes of all processes together, since `_forget_peak`."""
     return sum(map(_peak_of_process, _processes()))
 
 
@@ -106,7 +106,7 @@ def _forget_peak() -> None:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Answer requests until stdin ends."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         for number, line in enumerate(sys.stdin):
             _forget_peak()
@@ -119,4 +119,4 @@ def main() -> None:
 if __name__ == "__main__":
     from tests.robustness import fuzz_reader
 
-    fuzz_reader.main()  # of the module: what is in `__main__` has that name in this process only
+    fuzz_reader.main()  # from the module: classes in `__main__` have that name in this process only

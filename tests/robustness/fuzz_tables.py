@@ -1,4 +1,4 @@
-"""Small tables of every format, written by other libraries, and the files of them to mutate."""
+"""Small tables of every format, written by other libraries, and their files that are mutated."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _delta(folder: Path) -> None:
 
 
 def _delta_v2(folder: Path) -> None:
-    """With a checkpoint in JSON that has its files in a sidecar."""
+    """Write a table with a JSON checkpoint that has its files in a sidecar."""
     write_deltalake(str(folder), FLAT.slice(0, 10))
     write_deltalake(str(folder), FLAT.slice(10, 10), mode="append")
     log = folder / "_delta_log"
@@ -102,7 +102,7 @@ def _with_deletes(kind: type[Table]) -> Callable[[Path], None]:
 
 
 def _iceberg(folder: Path) -> None:
-    """As pyiceberg writes it; its catalog is not needed to read it."""
+    """Write a table with pyiceberg; reading it does not need the catalog."""
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.transforms import IdentityTransform
 
@@ -139,7 +139,7 @@ def _packed_metadata(folder: Path) -> None:
 
 
 def _files(name: str, write: Callable[[Path, pa.Table], object], rows: pa.Table = RICH) -> Callable[[Path], None]:
-    """A folder of two files."""
+    """Return a writer of a folder of two files."""
 
     def write_all(folder: Path) -> None:
         folder.mkdir()
@@ -263,7 +263,7 @@ TARGETS: Mapping[str, Target] = {
 
 
 def built(folder: Path, name: str) -> TableConfig:
-    """One of TABLES, made in a folder that was not there, or was."""
+    """Write one of TABLES into a folder, unless it exists."""
     shutil.rmtree(folder, ignore_errors=True)
     TABLES[name](folder)
     return TableConfig(name="t", uri=str(folder))

@@ -1,6 +1,6 @@
 """Random histories of tables of any format, with a model of the expected rows.
 
-A format says how it does each step; what the step does to the rows is said here once.
+A format implements how each step is written; the effect of a step on the rows is implemented here.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ Rows = dict[int, dict[str, Any]]
 
 @dataclass
 class Model:
-    """What a table should hold."""
+    """The expected rows of a table."""
 
     rows: Rows = field(default_factory=dict)
     columns: dict[str, tuple[str, pa.DataType]] = field(default_factory=lambda: dict(_START))
     """Name and type of each column, by a key that outlives a rename."""
 
     def arrow(self, rows: Rows, only: Collection[str] = ()) -> pa.Table:
-        """Some rows under the columns' names now."""
+        """Return some rows under the columns' current names."""
         columns = {key: name_and_type for key, name_and_type in self.columns.items() if not only or key in only}
         return pa.table(
             {name: pa.array([row.get(key) for row in rows.values()], type_) for key, (name, type_) in columns.items()}
         )
 
     def live(self) -> pa.Table:
-        """All rows."""
+        """Return all rows."""
         return self.arrow(self.rows)
 
 
 class History(ABC):
-    """A table below a folder, and the steps that its format can do. Partitioned by `p`; `id` is unique."""
+    """A table in a folder, and the steps that its format supports. Partitioned by `p`; `id` is unique."""
 
     steps: ClassVar[Sequence[str]]
     """Names of methods that change the table."""
@@ -83,16 +83,16 @@ class History(ABC):
         return self.folder / "lake"
 
     def config(self) -> MetastoreConfig:
-        """A Metastore of this table alone."""
+        """Return the configuration of a Metastore with only this table."""
         table = TableConfig(name="t", uri=str(self.uri))
         return MetastoreConfig(root=str(self.folder / "root"), tables=[table])
 
     def live(self) -> pa.Table:
-        """The rows that the table should hold now."""
+        """Return the expected rows."""
         return self.model.live()
 
     def take(self, step: str) -> None:
-        """Do a step."""
+        """Execute a step."""
         getattr(self, step)()
         self.states.append((self._token(), deepcopy(self.model)))
 
@@ -130,7 +130,7 @@ class History(ABC):
         self._forget(removed_ids)
 
     def add_column(self) -> None:
-        """Maybe under the name of one that was dropped."""
+        """Add a column, perhaps with the name of a dropped one."""
         key = f"new{len(self.states)}"
         taken = {name for name, _ in self.model.columns.values()}
         name = self.draw.choice([key, *sorted(self.dropped - taken)])
@@ -138,7 +138,7 @@ class History(ABC):
         self.model.columns[key] = (name, pa.int64())
 
     def drop_column(self) -> None:
-        """One of those that a table need not have."""
+        """Drop an optional column."""
         required = {"id", "n", "s", "p"}
         key = self.draw.choice([key for key in self.model.columns if key not in required])
         name, _ = self.model.columns.pop(key)
@@ -146,7 +146,7 @@ class History(ABC):
         self._drop_column(name)
 
     def widen(self) -> None:
-        """Once; then nothing is left to widen."""
+        """Widen the column's type, at most once."""
         name, type_ = self.model.columns["n"]
         if type_ == pa.int32():
             self._widen(name)
@@ -169,13 +169,13 @@ class History(ABC):
             self.model = Model(deepcopy(model.rows), dict(columns))
 
     def drawn(self, count: int, ids: Iterable[int] = ()) -> Rows:
-        """New rows with new ids, or those given."""
+        """Draw rows with new ids, or with those given."""
         chosen = [*ids, *range(self.next_id, self.next_id + count)]
         self.next_id += count
         return {key: self._row(key) for key in chosen}
 
     def chosen(self, divisor: int) -> set[int]:
-        """The ids of about one in so many rows."""
+        """Draw the ids of about one in so many rows."""
         return {key for key in self.model.rows if self.draw.randrange(divisor) == 0}
 
     def of_partition(self, value: str | None) -> set[int]:
@@ -183,7 +183,7 @@ class History(ABC):
 
     @abstractmethod
     def fragments(self) -> set[Hashable]:
-        """What makes fragments now, by another route than the reader's: a file, and which of its rows are live."""
+        """Return the expected fragments, computed without the reader: each file, and which of its rows are live."""
 
     @abstractmethod
     def _create(self) -> None: ...
@@ -222,7 +222,7 @@ class History(ABC):
 
     @abstractmethod
     def _token(self) -> Any:
-        """What `_restore` needs to come back to this state."""
+        """Return what `_restore` needs to restore the current state."""
 
     @abstractmethod
     def _restore(self, token: Any) -> None: ...
@@ -244,7 +244,7 @@ class History(ABC):
         return row
 
     def _some_columns(self) -> Collection[str]:
-        """Keys of the columns that are written; a format may leave out those added since."""
+        """Return the keys of the columns to write; a format may omit added ones."""
         return ()
 
     def _forget(self, ids: Collection[int]) -> None:
@@ -252,12 +252,12 @@ class History(ABC):
 
 
 def condition(ids: Collection[int]) -> str:
-    """SQL for rows with these ids."""
+    """Return an SQL condition for rows with these ids."""
     return f"id in ({', '.join(map(str, sorted(ids))) or 'null'})"
 
 
 def shuffled(history: History, length: int) -> list[str]:
-    """Steps of a history: each once, as far as the length allows, then any."""
+    """Return steps of a history: each once, as far as the length allows, then random ones."""
     once = list(history.steps)
     history.draw.shuffle(once)
     return (once + [history.draw.choice(once) for _ in range(length)])[:length]

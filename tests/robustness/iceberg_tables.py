@@ -1,4 +1,4 @@
-"""Random histories of Iceberg tables, by pyiceberg."""
+"""Random histories of Iceberg tables, written by pyiceberg."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.robustness.histories import History, Rows
 
 
 class IcebergCopyOnWrite(History):
-    """Partitioned by identity; files are rewritten."""
+    """Partitioned by identity; deletes rewrite files."""
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
@@ -41,7 +41,7 @@ class IcebergCopyOnWrite(History):
         if ids:
             self.table.delete(In("id", ids))
 
-    # Upserts are a delete and an append: the ones of pyiceberg fail once a column has been renamed.
+    # Upserts are a delete and an append: pyiceberg's upserts fail once a column has been renamed.
 
     def _overwrite_partition(self, value: str | None, rows: Rows, removed_ids: Collection[int]) -> None:
         self.table.overwrite(self.model.arrow(rows), _is(value))

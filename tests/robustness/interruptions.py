@@ -1,4 +1,4 @@
-"""Runs an action, or a kill, before the n-th write of a refresh in this process."""
+"""Runs an action, or a simulated kill, before the n-th write of a refresh in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CALLS = ("replace", "link", "unlink")
 
 @contextmanager
 def at_change(root: Path, number: int, action: Callable[[], object]) -> Iterator[None]:
-    """Do something before the n-th change, from 0, of what lies below a folder."""
+    """Call an action before the n-th change (from 0) of what is stored below a folder."""
     changes = 0
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,8 +37,9 @@ def at_change(root: Path, number: int, action: Callable[[], object]) -> Iterator
 
 @contextmanager
 def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
-    """What is done here ends before its n-th change, from 0, below a folder, and changes nothing from then on: no
-    handler does, as none would of a process that is killed. What is yielded is not empty when it came to that.
+    """Fail every change below a folder from the n-th on (from 0), as if the process was killed.
+
+    Handlers cannot change anything, either. The yielded list is not empty if it came to that.
     """
     dead: list[bool] = []
 
@@ -65,7 +66,7 @@ def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
 
 @contextmanager
 def _around_calls(wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """The calls that change what is stored, as `wrapped` makes them."""
+    """Wrap the functions that change what is stored."""
     with ExitStack() as stack:
         for name in _CALLS:
             stack.enter_context(patch.object(os, name, wrapped(getattr(os, name))))

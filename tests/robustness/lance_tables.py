@@ -1,4 +1,4 @@
-"""Random histories of Lance tables, by pylance."""
+"""Random histories of Lance tables, written by pylance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.robustness.histories import History, Rows, condition
 
 
 class LanceTables(History):
-    """Without partitions. Deletes write deletion files, and new types are new columns in files of their own."""
+    """Without partitions. Deletes write deletion files, and a widened type is a new column in files of its own."""
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
@@ -32,7 +32,7 @@ class LanceTables(History):
         }
 
     def index(self) -> None:
-        """A commit that changes no row."""
+        """Create an index, a commit that changes no row."""
         self.table.create_scalar_index("id", "BTREE")
 
     def _create(self) -> None:

@@ -1,4 +1,4 @@
-"""Metadata of Iceberg and Delta tables that claim or unpack to far more than they hold, or contradict themselves."""
+"""Metadata of Iceberg and Delta tables that claim or decompress to far more than they contain, or are contradictory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _iceberg(folder: Path, version: int = 2) -> IcebergWriter:
 
 
 def _iceberg_metadata(change: Callable[[dict[str, Any]], Any], packed: bool = False) -> Callable[[Path], None]:
-    """With another metadata file: `change` gives its text, or changes the document in its place."""
+    """Return a writer of a table with changed metadata: `change` returns a text, or modifies the document in place."""
 
     def write(folder: Path) -> None:
         _iceberg(folder)
@@ -43,7 +43,7 @@ def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def _spliced(key: str, text: str) -> Callable[[dict[str, Any]], str]:
-    """The document with a value as text that may be no value in Python."""
+    """Return the document with a value inserted as text, which need not be valid in Python."""
     return lambda document: json.dumps(document | {key: "@@@"}).replace('"@@@"', text)
 
 
@@ -75,7 +75,7 @@ def _packed_manifest(codec: str) -> Callable[[Path], None]:
 
 
 def _listed_twice(folder: Path) -> None:
-    """A manifest list that names its only manifest again and again."""
+    """Write a manifest list with very many references to its only manifest."""
     writer = _iceberg(folder)
     original = IcebergWriter._avro
 
@@ -90,7 +90,7 @@ def _listed_twice(folder: Path) -> None:
 
 
 def _list_of_itself(folder: Path) -> None:
-    """A metadata file that names the manifest list as a manifest of it."""
+    """Write a metadata file that has the manifest list as a manifest of itself."""
     _iceberg(folder, version=1)
     (path,) = (folder / "metadata").glob("*.metadata.json")
     document = json.loads(path.read_text())
@@ -100,7 +100,7 @@ def _list_of_itself(folder: Path) -> None:
 
 
 def _runs(containers: int) -> bytes:
-    """A vector of containers that are full: 8 bytes for 65,536 rows."""
+    """Return a vector of full containers: 8 bytes for 65,536 rows."""
     flags = b"\xff" * ((containers + 7) // 8)
     heads = b"".join(struct.pack("<HH", key, 65_535) for key in range(containers))
     offsets = bytes(4 * containers) if containers >= 4 else b""
@@ -135,7 +135,7 @@ def _iceberg_vector(data: bytes, cardinality: int) -> Callable[[Path], None]:
 
 
 def _delta_commit(line: Callable[[dict[str, Any]], str]) -> Callable[[Path], None]:
-    """With one more line in the log, made of the action that adds the file."""
+    """Return a writer of one more log line, derived from the action that adds the file."""
 
     def write(folder: Path) -> None:
         add = add_file(folder, pa.table({"a": [1]}), "data.parquet")

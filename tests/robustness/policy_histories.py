@@ -1,4 +1,4 @@
-"""Random histories of tables whose policies change too, with refreshes that are killed or race each other."""
+"""Random histories of tables whose policies change too, with refreshes that are killed or lose a race."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _CHANGES = 30
 
 
 class Policies(History):
-    """A table whose policies change as well, and whose lists are compacted and old versions removed now and then."""
+    """A table whose policies change, too; value counts are compacted and old versions removed now and then."""
 
     policy_steps: ClassVar = ("policy", "compact_lists", "expire", "purge")
     kinds: ClassVar = ALL_KINDS
 
     def append(self, count: int | None = None) -> None:
-        """Most commits are small beside the table, so that lists are stepped."""
+        """Append few rows compared to the table, mostly, so that value counts are updated."""
         super().append(self.draw.randrange(1, 12) if count is None else 3 * count)
 
     def config(self) -> MetastoreConfig:
@@ -63,10 +63,10 @@ class Policies(History):
         return ["default", *(name for name in self.live().column_names if name != "p")]
 
     def policy(self) -> None:
-        """Of one or two columns, or of all: what one policy keeps may need what another does not."""
+        """Change the policies of one or two columns, or of all."""
         columns = {self.draw.choice(self._named()): self.draw.choice(POLICIES) for _ in range(2)}
         if "default" in columns:
-            # What the table is partitioned by cannot be hidden.
+            # Partition columns cannot be hidden.
             columns = {"default": columns["default"], "p": {"values": "shown"}}
         self.columns = columns
 
@@ -81,7 +81,7 @@ class Policies(History):
         purge(Engine(no_spark, "auto"), store, store.newest())
 
     def refresh(self) -> str:
-        """Refresh; maybe it dies on the way and is done again, or others publish meanwhile. Says what happened."""
+        """Refresh, perhaps killed and repeated, or while others publish; return a description."""
         what = self.draw.choice(["alone", "alone", "killed", "raced", "raced by a commit", "raced by a compaction"])
         number = self.draw.randrange(_CHANGES)
         if what == "killed":
@@ -101,7 +101,7 @@ class Policies(History):
 
             with at_change(root, number, overtake):
                 refreshed(config)
-            # What was committed meanwhile is for the next one; else all is done.
+            # What was committed meanwhile is left to the next refresh; otherwise all is done.
             if what == "raced by a commit":
                 refreshed(self.config())
         return f"{what} at {number}"
@@ -120,7 +120,7 @@ class FilePolicies(Policies, PlainFiles):
 
 
 class FewPartitions(FilePolicies):
-    """What costs least: so there may be many."""
+    """The fastest kind of table, so it can have many histories."""
 
     partitions: ClassVar = ("a", None)
 

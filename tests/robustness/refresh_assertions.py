@@ -32,12 +32,12 @@ _AT_ONCE = timedelta(days=-1)
 
 
 def no_spark() -> SparkSession:
-    """For refreshes that must not need Spark."""
+    """Fail: for refreshes that must not need Spark."""
     raise AssertionError("Spark was started for nothing")
 
 
 def versions(config: MetastoreConfig) -> VersionStore:
-    """The versions of the only table."""
+    """Return the versions of the only table."""
     return VersionStore(ObjectStore(config.root, config.storage_options), config.tables[0].name)
 
 
@@ -50,7 +50,7 @@ def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> Refre
 def differences_missing_at_random(seed: int | str) -> Iterator[None]:
     """Make tables report no difference for about every third plan. These plans compare all fragments.
 
-    The random numbers are not those of a history, so that its steps stay the same.
+    The random numbers are separate from those of a history, so that its steps stay the same.
     """
     draw = random.Random(f"differences {seed}")
     formats: list[type[TableFormat]] = [DeltaFormat, IcebergFormat, LanceFormat]
@@ -67,7 +67,7 @@ def differences_missing_at_random(seed: int | str) -> Iterator[None]:
 
 
 def from_scratch(config: MetastoreConfig, spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What a first refresh under an empty root says of the table now."""
+    """Return everything that a first refresh under an empty root stores."""
     empty = config.model_copy(update={"root": str(folder / "scratch"), "storage_options": {}})
     shutil.rmtree(empty.root, ignore_errors=True)
     refreshed(empty, spark)
@@ -75,20 +75,21 @@ def from_scratch(config: MetastoreConfig, spark: SparkSession, folder: Path) -> 
 
 
 def assert_equals_scratch(config: MetastoreConfig, spark: SparkSession, folder: Path) -> None:
-    """The newest version says what one from scratch says."""
+    """Assert that the newest version equals one from scratch."""
     assert_same(everything(config), from_scratch(config, spark, folder))
 
 
 def copied(lake: Lake, folder: Path) -> Lake:
-    """A copy of a lake with its roots; modification times are kept, so that fragments stay what they are."""
+    """Copy a lake with its roots, including modification times, so that fragments stay the same."""
     shutil.copytree(lake.folder, folder, dirs_exist_ok=True)
     return replace(lake, folder=folder)
 
 
 def find_stray_files(config: MetastoreConfig, timeout: float = 5.0, *, may_stay: tuple[str, ...] = ()) -> set[str]:
-    """Files that outlive `expire` though the newest version does not name them, but for those of folders that may stay.
+    """Return files that remain after `expire` though the newest version does not reference them, except in some
+    folders.
 
-    A task whose driver was killed may still be writing, for a moment: what it leaves is waited for.
+    A task of a killed driver may still be writing, so its files are awaited.
     """
     store = versions(config)
     end = time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""Starts refreshes in processes of their own, which `hooks` stop at a step or make wait for each other."""
+"""Starts refreshes in subprocesses, which `hooks` stop at a step or synchronize."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Outcome:
 
 
 class Drivers:
-    """Starts drivers. `folder` is where their rules and logs go; without `spark` each starts a Spark of its own."""
+    """Starts drivers. `folder` has their rules and logs; without `spark`, each starts its own Spark."""
 
     def __init__(self, folder: Path, spark: SparkSession | None) -> None:
         self._folder = folder
@@ -49,12 +49,12 @@ class Drivers:
             self._environment["PYSPARK_GATEWAY_SECRET"] = parameters.auth_token
 
     def refresh(self, config: MetastoreConfig, *options: str, kill: str | None = None, nth: int = 1) -> Outcome:
-        """Refresh the only table of a configuration; with `kill`, until the nth time that step is come to."""
+        """Refresh the only table of a configuration; with `kill`, until the nth time that this step is reached."""
         (outcome,) = self.together([config], *options, kill=kill, nth=nth)
         return outcome
 
     def together(self, configs: list[MetastoreConfig], *options: str, **rules: Any) -> list[Outcome]:
-        """A driver for each of the configurations, all at the same time and under the same rules."""
+        """Start a driver for each of the configurations, all at the same time and with the same rules."""
         log = self._folder / "log"
         log.unlink(missing_ok=True)
         self._rule(configs[0], rules)

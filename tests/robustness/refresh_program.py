@@ -39,7 +39,7 @@ _WAIT_SECONDS = 60
 
 @cache
 def joined() -> SparkSession:
-    """A session of this process in the running JVM's Spark context. Its workers tell their steps too."""
+    """Return a session of this process in the running JVM's Spark context. Its workers record their steps, too."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ def joined() -> SparkSession:
 
 
 def wait_for_drivers(count: int) -> Callable[[Progress], None]:
-    """Waits, the first time that a driver is about to publish, until so many are; nothing for fewer than two."""
+    """Wait, the first time that a driver is about to publish, until so many are; not for fewer than two."""
     log = Path(os.environ[STEPS], "log")
     waiting = []
 
@@ -74,7 +74,7 @@ def wait_for_drivers(count: int) -> Callable[[Progress], None]:
 
 
 def main(path: str, name: str, *options: str) -> dict[str, object]:
-    """Refresh one table; its result, or the error by type and message."""
+    """Refresh one table; print its result, or the error by type and message."""
     config = load_config(path)
     options_by_name = dict(option.partition("=")[::2] for option in options)
     if "--file-size" in options_by_name:
@@ -94,5 +94,5 @@ def main(path: str, name: str, *options: str) -> dict[str, object]:
 if __name__ == "__main__":
     sys.stdin.read()  # until its rules are written
     print(json.dumps(main(*sys.argv[1:])), flush=True)  # noqa: T201
-    # No goodbye to Spark: it is another process's.
+    # Spark is not stopped: it belongs to another process.
     os._exit(0)

@@ -13,7 +13,7 @@ from metastore_assets.lookup import Table
 
 
 def assert_statistics(lookup: Table, live: pa.Table, step: str, partition_column: str | None = "p") -> None:
-    """Rows, nulls, NaN, bounds, sums, distinct and top values, of the table and of each of its partitions."""
+    """Compare rows, nulls, NaN, bounds, sums, distinct and top values, of the table and of each partition."""
     with duckdb.connect() as connection:
         connection.register("live", live)
         conditions: dict[str | None, str] = {None: "true"}

@@ -1,4 +1,4 @@
-"""Roots that cannot be written to, or not any more: a clear error, the last version stands, and later all is well."""
+"""Roots that are not or no longer writable: a clear error, the last version stays, and later refreshes succeed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 
 def published(folder: Path, spark: SparkSession, root: Path) -> tuple[Lake, MetastoreConfig]:
-    """A table with one version and a commit after it."""
+    """Publish a version of a table, and commit to the table afterwards."""
     lake = Lake(folder)
     for partition in (0, 0, 1):
         lake.append(partition)
@@ -37,7 +37,7 @@ def published(folder: Path, spark: SparkSession, root: Path) -> tuple[Lake, Meta
 
 
 def fill(disk: Path, free_bytes: int) -> None:
-    """Use up all of a disk but some bytes."""
+    """Fill a disk up to some free bytes."""
     with open(disk / "filler", "wb", buffering=0) as file:
         try:
             while file.write(bytes(4096)):
@@ -51,8 +51,10 @@ def free(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["profile", "reduce", "publish"])
-def test_a_disk_that_fills_up_in_the_middle(spark: SparkSession, tmp_path: Path, small_disk: Path, stage: str) -> None:
-    """The error names a file and the cause; once there is space again, what was profiled is not read again."""
+def test_a_disk_that_becomes_full_leaves_the_last_version(
+    spark: SparkSession, tmp_path: Path, small_disk: Path, stage: str
+) -> None:
+    """The error names a file and the cause; with space again, profiled files are not read again."""
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
 
@@ -72,8 +74,8 @@ def test_a_disk_that_fills_up_in_the_middle(spark: SparkSession, tmp_path: Path,
 
 
 @pytest.mark.long
-def test_a_disk_that_is_nearly_full(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
-    """Wherever it becomes full, the refresh fails clearly or succeeds; the last version always stands."""
+def test_a_nearly_full_disk_leaves_the_last_version(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
+    """Wherever it becomes full, the refresh fails clearly or succeeds; the last version always stays."""
     _, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
     outcomes = []
@@ -96,8 +98,8 @@ def test_a_disk_that_is_nearly_full(spark: SparkSession, tmp_path: Path, small_d
     assert find_stray_files(config) == set()
 
 
-def test_a_limit_on_the_size_of_files(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
-    """As with a full disk, but without one: not even the child that reads foreign files can be given its memory."""
+def test_a_limit_on_the_size_of_files_is_a_clear_error(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
+    """As with a full disk: not even the child that reads files can allocate its memory."""
     _, config = published(tmp_path, spark, tmp_path / "root")
     outcome = drivers.refresh(config, "--file-size=2000")
     assert outcome.answer["error"] == "MetastoreError"
@@ -108,7 +110,7 @@ def test_a_limit_on_the_size_of_files(spark: SparkSession, tmp_path: Path, drive
     assert find_stray_files(config) == set()
 
 
-def test_a_root_that_became_read_only(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
+def test_a_root_that_became_read_only_is_a_clear_error(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
     lake, config = published(tmp_path, spark, small_disk / "root")
     before = everything(config)
     remount(small_disk, "ro")
@@ -134,7 +136,7 @@ def in_proc(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("make_root", [below_a_file, in_proc])
-def test_a_root_where_nothing_can_be_written(
+def test_an_unwritable_root_is_a_clear_error(
     spark: SparkSession, tmp_path: Path, make_root: Callable[[Path], Path]
 ) -> None:
     lake = Lake(tmp_path)
@@ -145,7 +147,7 @@ def test_a_root_where_nothing_can_be_written(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_root_of_an_unknown_scheme(tmp_path: Path) -> None:
+def test_a_root_of_an_unknown_scheme_is_a_clear_error(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)
     config = MetastoreConfig(root="ftp://somewhere/metastore", tables=[lake.table])

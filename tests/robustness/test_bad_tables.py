@@ -1,4 +1,4 @@
-"""Bad tables: a clear error that names what is wrong and says what to do, and the last version stays readable."""
+"""Bad tables: the error names the problem and the remedy, and the last version stays readable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def truncate(path: Path) -> None:
 
 
 def garble(path: Path) -> None:
-    """Garbage where the values are, under a footer that is as it was. Spark writes checksums, as here."""
+    """Overwrite the values; the footer stays. Spark writes checksums, as here."""
     pq.write_table(pq.read_table(path, partitioning=None), path, write_page_checksum=True)
     data = path.read_bytes()
     middle = len(data) // 4
@@ -53,7 +53,7 @@ def lookup(config: MetastoreConfig) -> Table:
 def test_a_corrupt_fragment_is_named_and_other_profiles_are_saved(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    """First the error with file and partition; then, with the file mended, only that one is read."""
+    """The error has file and partition; after the file is repaired, only that file is read."""
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -86,7 +86,7 @@ def test_refresh_succeeds_after_a_corrupt_fragment_is_removed(spark: SparkSessio
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
-def test_a_corrupt_file_of_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_corrupt_file_of_a_delta_table_is_named(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     for number in range(3):
         write_deltalake(str(lake.uri), pa.table({"a": [number] * 1000}), mode="append")
@@ -100,7 +100,7 @@ def test_a_corrupt_file_of_a_delta_table(spark: SparkSession, tmp_path: Path) ->
     assert lookup(lake.config()).count().value == 3000
 
 
-def test_an_unreadable_row_of_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_unreadable_row_of_a_csv_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """The error names file and row."""
     lake = Lake(tmp_path)
     (lake.uri / "part=1").mkdir(parents=True)
@@ -117,14 +117,14 @@ def test_an_unreadable_row_of_a_csv_file(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["files", "delta", None])
-def test_a_missing_table(tmp_path: Path, kind: str | None) -> None:
+def test_a_missing_table_is_an_error(tmp_path: Path, kind: str | None) -> None:
     table = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "nowhere"), "format": kind})
     config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table])
     with pytest.raises(TableNotFoundError, match=rf"{tmp_path}/nowhere\b"):
         refresh(config, table, no_spark)
 
 
-def test_a_folder_without_data_files(tmp_path: Path) -> None:
+def test_a_folder_without_data_files_is_an_error(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     (lake.uri / "part=0").mkdir(parents=True)
     (lake.uri / "_SUCCESS").touch()
@@ -133,7 +133,7 @@ def test_a_folder_without_data_files(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_files_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """An error each time, never "up to date"; the last version stays readable, and the table may come back."""
+    """It is never "up to date"; the last version stays readable, and the table may return."""
     lake = Lake(tmp_path)
     file = lake.append(0)
     refreshed(lake.config(), spark)
@@ -148,7 +148,7 @@ def test_a_folder_without_files_is_an_error(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Deleting all rows of a Delta table is a commit like others: the version after it says zero."""
+    """Deleting all rows of a Delta table is a normal commit: the next version has zero rows."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2], "p": ["x", "y"]}), partition_by=["p"])
     refreshed(lake.config(), spark)
@@ -165,8 +165,8 @@ def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Pa
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
-def test_a_column_that_no_file_has_yet(spark: SparkSession, tmp_path: Path) -> None:
-    """It has nulls and no values, and says so as any other column would; nothing is read for it."""
+def test_a_column_that_no_file_has_is_all_null(spark: SparkSession, tmp_path: Path) -> None:
+    """It has nulls and no values, like any other column; nothing is read for it."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2]}))
     refreshed(lake.config(), spark)
@@ -180,8 +180,8 @@ def test_a_column_that_no_file_has_yet(spark: SparkSession, tmp_path: Path) -> N
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
-def test_a_policy_for_an_unknown_column(spark: SparkSession, tmp_path: Path) -> None:
-    """A typing error in the configuration keeps the last version, and the message lists the columns there are."""
+def test_a_policy_for_an_unknown_column_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """A misspelled name leaves the last version, and the message lists the existing columns."""
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -191,7 +191,7 @@ def test_a_policy_for_an_unknown_column(spark: SparkSession, tmp_path: Path) -> 
     assert lookup(lake.config()).count().value == 50
 
 
-def test_files_whose_columns_contradict_each_other(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_with_contradictory_columns_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.uri.mkdir()
     pq.write_table(pa.table({"a": [1, 2]}), lake.uri / "1.parquet")
@@ -202,8 +202,8 @@ def test_files_whose_columns_contradict_each_other(spark: SparkSession, tmp_path
     assert lookup(lake.config()).count().value == 2
 
 
-def test_two_columns_of_one_name(spark: SparkSession, tmp_path: Path) -> None:
-    """Which of the two is meant nobody can tell: no numbers are better than those of the first."""
+def test_two_columns_of_one_name_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """It is ambiguous which one is meant, so the refresh fails instead of using the first one."""
     lake = Lake(tmp_path)
     lake.uri.mkdir()
     twins = pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
@@ -212,7 +212,7 @@ def test_two_columns_of_one_name(spark: SparkSession, tmp_path: Path) -> None:
         refreshed(lake.config(), spark)
 
 
-def test_two_tables_of_one_name(tmp_path: Path) -> None:
+def test_two_tables_of_one_name_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "metastore.yaml"
     path.write_text("root: ./m\ntables:\n- {name: a-b, uri: ./x}\n- {name: A_B, uri: ./y}\n")
     with pytest.raises(ConfigError, match=f"{path}.*'a-b'.*'A_B'"):
@@ -220,7 +220,7 @@ def test_two_tables_of_one_name(tmp_path: Path) -> None:
 
 
 def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSession, tmp_path: Path) -> None:
-    """Neither dropped nor fatal: their nulls are counted, and the reason is said."""
+    """Their nulls are counted, and the reason is stored."""
     lake = Lake(tmp_path)
     lake.uri.mkdir()
     columns = {
@@ -244,7 +244,7 @@ def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSessio
 
 
 def test_a_decimal_of_negative_scale_is_refused(tmp_path: Path) -> None:
-    """Neither Parquet nor Delta's protocol has such a type, but a log may say so."""
+    """Neither Parquet nor Delta's protocol has such a type, but a log may contain one."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": pa.array([100], pa.decimal128(5, 0))}))
     log = lake.uri / "_delta_log" / f"{0:020}.json"
@@ -257,8 +257,8 @@ STRANGE = ["a/b", "50%", "x,y", "k=v", "two\nlines", "🦊", " ", "..", "...", "
 
 
 @pytest.mark.long
-def test_strange_partition_values_of_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Every value comes back through refresh and lookup as it is in the table; null and empty are what Delta says."""
+def test_strange_partition_values_of_a_delta_table_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
+    """Every value is unchanged after refresh and lookup; null and empty values are as Delta defines them."""
     lake = Lake(tmp_path)
     values = [*STRANGE, None]
     for number in range(2):
@@ -273,7 +273,7 @@ def test_strange_partition_values_of_a_delta_table(spark: SparkSession, tmp_path
 
 
 def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """So the protocol has it; a writer that keeps them apart makes folders that read as one partition."""
+    """As the protocol defines; if a writer distinguishes them, their folders are one partition."""
     lake = Lake(tmp_path)
     table = pa.table({"p": pa.array(["", "x"], pa.string()), "n": [1, 2]})
     write_deltalake(str(lake.uri), table, partition_by=["p"])
@@ -284,7 +284,7 @@ def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, 
     assert row.null_count == sum(one["p"] is None for one in live)
 
 
-def test_strange_partition_values_in_folders(spark: SparkSession, tmp_path: Path) -> None:
+def test_strange_partition_values_in_folders_are_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     """As Hive and Spark write them: percent-encoded, null by its name, and the empty text after `=`."""
     lake = Lake(tmp_path)
     folders = {
@@ -314,7 +314,7 @@ def test_strange_partition_values_in_folders(spark: SparkSession, tmp_path: Path
 
 
 def partitions(config: MetastoreConfig) -> dict[tuple[Any, ...], int]:
-    """Row counts by the values of the partition columns, each read back by its key."""
+    """Return row counts by the values of the partition columns, each looked up by its key."""
     newest = lookup(config)
     row_counts = {}
     for entry in newest.partitions():
@@ -327,7 +327,7 @@ def partitions(config: MetastoreConfig) -> dict[tuple[Any, ...], int]:
     return row_counts
 
 
-def test_a_delta_log_that_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_damaged_delta_log_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1]}))
     refreshed(lake.config(), spark)
@@ -338,8 +338,8 @@ def test_a_delta_log_that_is_damaged(spark: SparkSession, tmp_path: Path) -> Non
     assert lookup(lake.config()).count().value == 1
 
 
-def test_a_delta_table_that_was_dropped_and_recreated(spark: SparkSession, tmp_path: Path) -> None:
-    """The new table has the same version number as the old one had; its numbers are not the old ones."""
+def test_a_recreated_delta_table_has_its_own_statistics(spark: SparkSession, tmp_path: Path) -> None:
+    """The new table has the same version number, but its own statistics."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"a": [1, 2, 3]}))
     refreshed(lake.config(), spark)

@@ -1,4 +1,4 @@
-"""What a file claims or unpacks to is believed within limits: memory stays small, the error names file and limit."""
+"""Sizes that files declare or decompress to are limited: memory stays small, and the error names file and limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reader() -> Iterator[Reader]:
     "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in BOMBS]
 )
 def test_declared_sizes_are_limited(reader: Reader, tmp_path: Path, name: str) -> None:
-    """Neither memory nor time is spent on it."""
+    """Neither memory nor time is spent on them."""
     write, pattern = BOMBS[name]
     write(tmp_path / "t")
     outcome = reader.read(TableConfig(name="t", uri=str(tmp_path / "t")))

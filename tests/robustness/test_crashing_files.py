@@ -1,4 +1,4 @@
-"""Files that end the process that reads them: each is named, nothing else is lost, and who plans does not end."""
+"""Files that crash the process that reads them are named; nothing else is lost, and planning does not crash."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MAPS = pa.map_(pa.int32(), pa.int32())
 
 
 def good(path: Path, number: int) -> None:
-    """A file with the columns of one that kills by its maps."""
+    """Return a file with the columns of one whose maps crash the reader."""
     path.parent.mkdir(parents=True, exist_ok=True)
     maps = pa.array([[(7, number)]] * 20, _MAPS)
     orc.write_table(pa.table({"id": pa.array(range(20), pa.int64()), "m": maps}), path)
@@ -67,8 +67,8 @@ def snapshot_of(folder: Path) -> Snapshot:
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_two_among_forty_and_one_in_a_commit(spark: SparkSession, tmp_path: Path) -> None:
-    """Each is named, with how the process ended; the version before stands; nothing else is read twice."""
+def test_crashing_files_among_others_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    """Each is named, with how the process ended; the previous version stays; no other file is read twice."""
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
     for number in range(40):
@@ -101,9 +101,9 @@ def test_two_among_forty_and_one_in_a_commit(spark: SparkSession, tmp_path: Path
 
 @contextmanager
 def kill_readers_of(*paths: Path) -> Iterator[None]:
-    """Children that read one of these files are killed, as is who asks for most memory when there is too little.
+    """Kill children that read one of these files, as the kernel does if memory is short.
 
-    Without any path, children that read what they do not name: the one file they were asked for.
+    Without any path, kill children that read a single file, whose name is not in their request.
     """
     stop = threading.Event()
 
@@ -125,14 +125,14 @@ def kill_readers_of(*paths: Path) -> Iterator[None]:
 
 
 def long(path: Path) -> Path:
-    """A file that takes some time to be read."""
+    """Write a file that takes some time to be read."""
     path.write_bytes(b"id,s\n" + b"1,abcdefgh\n" * 3_000_000)
     return path
 
 
 @pytest.mark.spark
 def test_a_file_that_crashes_its_reader_during_planning(spark: SparkSession, tmp_path: Path) -> None:
-    """It is a file that cannot be read like any other; no worker of Spark is sent to read it again."""
+    """It is reported like any other unreadable file; no Spark worker reads it again."""
     config = config_of(tmp_path)
     lake = tmp_path / "lake"
     lake.mkdir()
@@ -153,7 +153,7 @@ def test_a_file_that_crashes_its_reader_during_planning(spark: SparkSession, tmp
     assert_equals_scratch(config, spark, tmp_path)
 
 
-def test_a_table_of_nothing_else(tmp_path: Path) -> None:
+def test_a_table_of_only_crashing_files_is_an_error(tmp_path: Path) -> None:
     files = [long(tmp_path / name) for name in ("a.csv", "b.csv")]
     with (
         kill_readers_of(*files),
@@ -163,8 +163,8 @@ def test_a_table_of_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", KILLERS)
-def test_bounds_of_a_file_that_crashes_its_reader(tmp_path: Path, name: str) -> None:
-    """Nothing is known of it; of the others everything is."""
+def test_bounds_of_a_file_that_crashes_its_reader_are_unknown(tmp_path: Path, name: str) -> None:
+    """Its bounds are unknown; those of the others are known."""
     (tmp_path / f"killer{Path(name).suffix}").write_bytes(KILLERS[name]())
     column_ = {"flipped-repetition.parquet": "s"}.get(name, "id")
     table = pa.table({"id": pa.array([1, 2], pa.int64()), "s": ["a", "b"]})
@@ -178,13 +178,13 @@ def test_bounds_of_a_file_that_crashes_its_reader(tmp_path: Path, name: str) -> 
     paths = [Path(fragment.path).stem for fragment in snapshot.fragments]
     by_path = dict(zip(paths, reported, strict=True))
     assert by_path["good"]["null_count"] == 0
-    if name != "negative-lengths.orc":  # whose footer is sound
+    if name != "negative-lengths.orc":  # whose footer is intact
         assert {by_path["killer"][key] for key in ("null_count", "minimum", "maximum")} == {None}
 
 
 @pytest.mark.parametrize("kind", ["position", "equality"])
 def test_a_delete_file_is_named_and_not_the_data_file(tmp_path: Path, kind: str) -> None:
-    """Whoever mends the table has to know which of its files it is."""
+    """A user who repairs the table must know which of its files is damaged."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": pa.array(range(ROWS), pa.int64())}))
     writer.commit(data)
@@ -209,8 +209,8 @@ def _nulls(schema: pa.Schema, count: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("checkpoint_path", ["a checkpoint", "a sidecar"])
-def test_a_checkpoint_whose_reader_dies(tmp_path: Path, checkpoint_path: str) -> None:
-    """The checkpoint is named, and who asks goes on."""
+def test_a_checkpoint_that_crashes_its_reader_is_named(tmp_path: Path, checkpoint_path: str) -> None:
+    """The checkpoint is named, and the planning process continues."""
     lake = tmp_path / "lake"
     log = lake / "_delta_log"
     write_deltalake(str(lake), pa.table({"id": [1, 2]}))
@@ -238,7 +238,7 @@ def test_a_checkpoint_whose_reader_dies(tmp_path: Path, checkpoint_path: str) ->
 
 @dataclass(frozen=True)
 class Kills:
-    """A source that ends its process, as whoever needs memory would: so many times, and then it reads the file."""
+    """A source that kills its process so many times, and then reads the file."""
 
     source: FragmentSource
     started_files: str
@@ -254,8 +254,10 @@ class Kills:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("times", "fails"), [(2, False), pytest.param(9, True, marks=pytest.mark.long)])
-def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int, fails: bool) -> None:
-    """Once or twice may have had other reasons: the fragment is read again, and by itself. Then it is to blame."""
+def test_a_fragment_whose_worker_is_killed_is_retried_twice(
+    spark: SparkSession, tmp_path: Path, times: int, fails: bool
+) -> None:
+    """One or two kills may have other causes: the fragment is read again, alone. A third one is its fault."""
     config = config_of(tmp_path)
     for number in range(6):
         good(tmp_path / "lake" / f"{number}.orc", number)

@@ -29,7 +29,7 @@ def cut(path: Path) -> None:
 
 
 def garble(path: Path) -> None:
-    """Other bytes where the values are: the footer stays as it was."""
+    """Overwrite the values; the footer stays."""
     data = bytearray(path.read_bytes())
     middle = len(data) // 3
     data[middle : middle + 16] = bytes(255 - byte for byte in data[middle : middle + 16])
@@ -68,7 +68,7 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def profile_file(level: str, kind: str) -> Callable[[Lake], Path]:
-    """A file that the next refresh has to read: of a fragment in the partition that changed, of that partition, …"""
+    """Return a function that finds a profile that the next refresh must read, by level and kind."""
 
     def find(lake: Lake) -> Path:
         store = versions(lake.config())
@@ -142,13 +142,13 @@ QUICK = {
         pytest.param(name, damage, marks=() if (name, damage) in QUICK else pytest.mark.long)
         for name in FILES
         for damage in DAMAGES
-        if (name, damage) != ("document", remove)  # then there is no such version
+        if (name, damage) != ("document", remove)  # then that version does not exist
     ],
 )
 def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
     prepared: Prepared, spark: SparkSession, tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
-    """Never a wrong number: the next refresh says which file is damaged, or did not need it."""
+    """There is never a wrong number: the next refresh names the damaged file, or did not need it."""
     lake = copied(prepared.lake, tmp_path)
     config = lake.config()
     path = FILES[name](lake)
@@ -192,9 +192,7 @@ def test_damaged_nodes_are_named_and_a_full_refresh_rebuilds(
     assert_equals_scratch(config, spark, tmp_path)
 
 
-def test_a_damaged_pending_profile_is_of_no_use_and_no_harm(
-    prepared: Prepared, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_damaged_pending_profile_is_ignored(prepared: Prepared, spark: SparkSession, tmp_path: Path) -> None:
     lake = copied(prepared.lake, tmp_path)
     store = versions(lake.config())
     store.save_pending([])
@@ -216,7 +214,7 @@ def is_cleared(path: Path) -> bool:
 def test_a_version_of_a_newer_release_is_not_overwritten(
     prepared: Prepared, spark: SparkSession, tmp_path: Path, full: bool
 ) -> None:
-    """Not even a full refresh overwrites what it does not understand."""
+    """Not even a full refresh overwrites it."""
     lake = copied(prepared.lake, tmp_path)
     path = document(lake)
     path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + 1}))

@@ -1,4 +1,4 @@
-"""What commits to Delta tables cost: compactions, restores, renamed and dropped columns read nothing that was read."""
+"""The cost of commits to Delta tables: compactions, restores, renames and drops read no profiled file again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_compaction_changes_no_other_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Only the file that it wrote is read, and nothing is computed anew: the rows are the same."""
+    """Only the file that it wrote is read, and nothing is recomputed: the rows are the same."""
     lake = Lake(tmp_path)
     for number in range(6):
         rows = pa.table({"n": [number] * 5, "p": ["x", "x", "y", "y", "y"]})
@@ -40,7 +40,7 @@ def test_a_compaction_changes_no_other_files(spark: SparkSession, tmp_path: Path
 
 
 def test_a_restore_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Whatever happened in between: all profiles of the older version are still known."""
+    """All profiles of the older version are still stored, whatever happened in between."""
     lake = Lake(tmp_path)
     write_deltalake(str(lake.uri), pa.table({"n": list(range(20)), "p": ["x", "y"] * 10}), partition_by=["p"])
     write_deltalake(str(lake.uri), pa.table({"n": [1, 2], "p": ["x", "z"]}), mode="append")
@@ -62,7 +62,7 @@ def test_a_restore_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class Mapped:
-    """A Delta table that maps columns: renames and drops are commits without files."""
+    """A Delta table with column mapping: renames and drops are commits without files."""
 
     def __init__(self, folder: Path, mode: str) -> None:
         self.lake = Lake(folder)
@@ -92,7 +92,7 @@ class Mapped:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp_path: Path, mode: str) -> None:
-    """Profiles go by identity: names, order and columns that are gone are matters of the reduction only."""
+    """Profiles are by column id: names, order and dropped columns matter only when profiles are merged."""
     table = Mapped(tmp_path, mode)
     table.spark = lambda: spark
     config = table.lake.config()
@@ -125,7 +125,7 @@ def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp
 
 
 def test_a_widened_column_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """What was counted of narrower values holds for the wider type, their size in bytes too."""
+    """Statistics of narrower values are valid for the wider type, including sizes in bytes."""
     history = DeltaMapped(tmp_path, 0)
     refreshed(history.config(), spark)
     history.take("widen")
@@ -134,7 +134,7 @@ def test_a_widened_column_reads_nothing(spark: SparkSession, tmp_path: Path) -> 
 
 
 def version_summary(config: Any) -> dict[str, tuple[int, str | None, str | None]]:
-    """Value count and bounds of each column."""
+    """Return value count and bounds of each column."""
     return {
         row.column: (row.value_count, row.minimum and str(row.minimum), row.maximum and str(row.maximum))
         for row in Metastore(config.root).table("t").statistics()

@@ -1,6 +1,7 @@
-"""Random histories of tables of every format whose columns are kept by fingerprints, which several values share.
+"""Random histories of tables of every format whose columns are fingerprinted, with colliding fingerprints.
 
-What repeats Python counts over a model of the rows. Deletes, renames, new columns, wider types and restores included.
+The oracle counts repeated values in a Python model of the rows. Steps include deletes, renames, new columns, wider
+types and restores.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.robustness.iceberg_tables import IcebergCopyOnWrite
 from tests.robustness.refresh_assertions import no_spark
 
 pytestmark = [
-    # Of pyiceberg, where a commit finds nothing to delete.
+    # Warned by pyiceberg if a commit has nothing to delete.
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
 _KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles]

@@ -1,10 +1,10 @@
-"""Files with random mistakes in them: always the table as it was, or an error that names a file of it.
+"""Randomly mutated files give the original rows, or an error that names a file.
 
-Metadata and data without a checksum say something else with a mistake in them, and nobody can know: of such files it
-is only required that nothing but a clear error comes of them. Where there is a checksum over all that is read (deletion
-vectors, gzip; `Target.sealed`), the rows are those of the table, or it is refused.
+Mutated metadata or data without a checksum may be valid with other content: the only requirement is that they give rows
+or a clear error. If everything is covered by a checksum (deletion vectors, gzip; `Target.sealed`), the rows are those
+of the table, or it is refused.
 
-A failure names the target and the seed: `mutated(data, seed)` makes the same mistake again.
+A failure names the target and the seed: `mutated(data, seed)` repeats the mutation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def reader() -> Iterator[Reader]:
 
 @pytest.fixture(scope="module")
 def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """The tables by name, each with what reading it comes to before anything is done to it."""
+    """The tables by name, each with the result of reading it unmutated."""
     folder = tmp_path_factory.mktemp("fuzz")
     built_tables: dict[str, tuple[TableConfig, Outcome]] = {}
 
@@ -52,14 +52,14 @@ def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_mistake_in_a_file(tables: Tables, reader: Reader, name: str) -> None:
-    """A few of each kind."""
+def test_a_mutated_file_gives_the_rows_or_an_error(tables: Tables, reader: Reader, name: str) -> None:
+    """A few mutations of each kind."""
     _check(tables, reader, name, range(_FEW), profiled=0)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TARGETS)
-def test_many_mutations_of_a_file(tables: Tables, reader: Reader, name: str) -> None:
+def test_many_mutations_of_a_file_give_the_rows_or_an_error(tables: Tables, reader: Reader, name: str) -> None:
     _check(tables, reader, name, range(_FEW, _FEW + _MANY), profiled=_PROFILED)
 
 

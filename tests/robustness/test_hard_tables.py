@@ -1,4 +1,4 @@
-"""The hardest tables: many columns, many partitions, long and near-unique values, strange names, files without rows."""
+"""Difficult tables: many columns, many partitions, long and near-unique values, strange names, files without rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 
 def lake_of_files(folder: Path, **files: pa.Table) -> Lake:
-    """A table of plain files, named as given."""
+    """Write a table of plain files with the given names."""
     lake = Lake(folder)
     for name, table in files.items():
         add(lake, name, table)
@@ -64,8 +64,8 @@ NAMES = [
 ]
 
 
-def test_strange_column_names(spark: SparkSession, tmp_path: Path) -> None:
-    """Each column is found under its own name, also where another's differs in case or spells a nested field."""
+def test_strange_column_names_are_distinguished(spark: SparkSession, tmp_path: Path) -> None:
+    """Each column is found by its name, also if another's differs only in case or looks like a nested field."""
     columns = {name: pa.array([number, None]) for number, name in enumerate(NAMES)}
     columns["a"] = pa.array([{"b": 1, "B": 2, "b.c": 3}, None])
     lake = lake_of_files(tmp_path, one=pa.table(columns), two=pa.table(columns))
@@ -87,8 +87,8 @@ def test_strange_column_names(spark: SparkSession, tmp_path: Path) -> None:
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
-def test_files_without_row_groups(spark: SparkSession, tmp_path: Path) -> None:
-    """A schema and no rows: alone, beside others, and as what is left."""
+def test_files_without_row_groups_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """They have a schema and no rows: alone, beside others, and as the only files left."""
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
     lake = lake_of_files(tmp_path)
     lake.uri.mkdir()
@@ -128,7 +128,7 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
 
 @pytest.mark.parametrize("count", [20, *(pytest.param(count, marks=pytest.mark.long) for count in (70, 2000))])
 def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """A commit to two of them merges those two, and the branches of the tree above them."""
+    """A commit to two of them merges these two, and the nodes above them."""
     lake = Lake(tmp_path)
     for partition in range(count):
         folder = lake.uri / f"part={partition}"
@@ -151,8 +151,8 @@ def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> Non
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.long)])
-def test_values_of_a_megabyte(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """Listed whole; bounds in `statistics` are cut to what an index can hold, and say so."""
+def test_values_of_a_megabyte_are_stored_completely(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """Value counts have them completely; bounds in `statistics` are truncated and marked."""
     draw = random.Random(count)
 
     def table() -> pa.Table:
@@ -173,8 +173,10 @@ def test_values_of_a_megabyte(spark: SparkSession, tmp_path: Path, count: int) -
 
 
 @pytest.mark.parametrize("count", [140_000, pytest.param(2_000_000, marks=pytest.mark.long)])
-def test_a_near_unique_column(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """Too many to list: their number is estimated, and the answer says why there is no list."""
+def test_a_near_unique_column_is_estimated(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """It has too many values to enumerate: their number is estimated, and the lookup says why there are no value
+    counts.
+    """
     half = count // 2
     lake = lake_of_files(
         tmp_path,
@@ -191,8 +193,8 @@ def test_a_near_unique_column(spark: SparkSession, tmp_path: Path, count: int) -
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
-def test_only_deletes(spark: SparkSession, tmp_path: Path) -> None:
-    """Commit after commit only takes away, down to nothing; each version is right."""
+def test_deletes_down_to_no_rows_are_correct(spark: SparkSession, tmp_path: Path) -> None:
+    """Each commit only deletes rows, down to none; each version is correct."""
     lake = Lake(tmp_path)
     for _ in range(3):
         write_deltalake(str(lake.uri), rows(lake.draw, 60), mode="append")

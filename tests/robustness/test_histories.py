@@ -1,6 +1,6 @@
-"""Random histories of tables of every format: after each commit the numbers are those of the live rows, little is read.
+"""Random histories of tables of every format: statistics are those of the live rows, and little is read.
 
-What the numbers should be DuckDB computes over a model of the rows, which no reader has touched.
+The oracle is DuckDB over a model of the rows, without the package's readers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
-    # Of pyiceberg, where a commit finds nothing to delete.
+    # Warned by pyiceberg if a commit has nothing to delete.
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
 
@@ -38,8 +38,10 @@ def _histories(length: int, seeds: range, kinds: list[type[History]]) -> list[ob
 
 
 @pytest.mark.parametrize(("kind", "seed", "length"), _histories(5, range(1), _QUICK))
-def test_any_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
-    """The last version equals one from scratch, all of it done on Spark."""
+def test_statistics_are_correct_after_any_history(
+    spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int
+) -> None:
+    """The last version equals one from scratch that runs completely on Spark."""
     history = _follow(kind, seed, length, tmp_path, spark)
     with everything_on_spark():
         assert_equals_scratch(history.config(), spark, tmp_path)
@@ -47,7 +49,9 @@ def test_any_history(spark: SparkSession, tmp_path: Path, kind: type[History], s
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "seed", "length"), _histories(14, range(9), _KINDS))
-def test_any_long_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
+def test_statistics_are_correct_after_any_long_history(
+    spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int
+) -> None:
     """Every version equals one from scratch."""
     _follow(kind, seed, length, tmp_path, spark, always=True)
 
@@ -55,9 +59,9 @@ def test_any_long_history(spark: SparkSession, tmp_path: Path, kind: type[Histor
 def _follow(
     kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
 ) -> History:
-    """Refresh, at random without the format's difference, and compare after each step.
+    """Refresh, sometimes without the format's difference, and compare after each step.
 
-    A fragment that was ever profiled is read again only if types changed.
+    A fragment that was profiled before is read again only if types changed.
     """
     history = kind(folder, seed)
     config = history.config()

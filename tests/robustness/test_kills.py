@@ -1,4 +1,4 @@
-"""SIGKILL before and after everything that a refresh writes: the old version stands, and the next refresh is right."""
+"""SIGKILL before and after each write of a refresh: the old version stays, and the next refresh is correct."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ QUICK = {
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table with one published version and a commit after it, and what the versions before and after it say."""
+    """A table with one published version and a later commit, and the expected content of the versions before and after
+    it.
+    """
 
     lake: Lake
     before: dict[str, Any]
@@ -115,9 +117,9 @@ def delta(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prep
 
 
 def test_every_kind_of_write_is_killed(plain: Prepared, drivers: Drivers, tmp_path: Path) -> None:
-    """A refresh comes to the steps listed above and to no others: none escapes the kills."""
+    """A refresh has exactly the steps listed above, so none is missing from the kills."""
     lake = copied(plain.lake, tmp_path)
-    # As after an attempt that saved its profiles and was killed: then there is something to clear.
+    # As after an attempt that saved its profiles and was killed: then there are files to clear.
     versions(lake.config()).save_pending(latest(lake.config()).fragments[:1])
     outcome = drivers.refresh(lake.config())
     assert set(outcome.steps) == set(STEPS)
@@ -127,7 +129,9 @@ def test_every_kind_of_write_is_killed(plain: Prepared, drivers: Drivers, tmp_pa
 @pytest.mark.parametrize(
     "step", [step if step in QUICK else pytest.param(step, marks=pytest.mark.long) for step in STEPS]
 )
-def test_killed_at_a_step(plain: Prepared, drivers: Drivers, spark: SparkSession, tmp_path: Path, step: str) -> None:
+def test_a_kill_at_any_step_loses_nothing(
+    plain: Prepared, drivers: Drivers, spark: SparkSession, tmp_path: Path, step: str
+) -> None:
     assert_survives(plain, drivers, spark, tmp_path, step)
 
 
@@ -138,16 +142,16 @@ def test_killed_at_a_step(plain: Prepared, drivers: Drivers, spark: SparkSession
         *(pytest.param(step, marks=pytest.mark.long) for step in STEPS if step != "before versions/N.json"),
     ],
 )
-def test_killed_at_a_step_on_delta(
+def test_a_kill_at_any_step_on_delta_loses_nothing(
     delta: Prepared, drivers: Drivers, spark: SparkSession, tmp_path: Path, step: str
 ) -> None:
     assert_survives(delta, drivers, spark, tmp_path, step)
 
 
 def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, folder: Path, step: str) -> None:
-    """Kill a driver at a step of refreshing a copy of a prepared table, look, refresh again, and clean up.
+    """Kill a driver at a step of refreshing a copy of a table, compare, refresh again, and clean up.
 
-    Each of the two refreshes may compare all fragments instead of using what the commits say.
+    Each of the two refreshes may compare all fragments instead of using the commits.
     """
     lake = copied(plain.lake, folder)
     config = lake.config()
@@ -163,7 +167,7 @@ def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, fold
     assert (result.version, result.published) == (2, not published)
     assert result.fragments_profiled == (0 if saved else plain.to_profile)
     assert_same(everything(config), plain.after)
-    # Who is killed between publishing and clearing leaves its list of profiles to whoever publishes next.
+    # A driver killed between publishing and clearing leaves its list of profiles to the next publisher.
     assert find_stray_files(config, may_stay=("pending",) if published else ()) == set()
 
 
@@ -179,8 +183,8 @@ def test_the_next_publisher_clears_pending_files_of_a_killed_one(
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_with_its_spark(plain: Prepared, tmp_path: Path, spark: SparkSession) -> None:
-    """As on a real machine: with the driver its JVM and all workers end."""
+def test_a_driver_killed_with_its_spark_loses_nothing(plain: Prepared, tmp_path: Path, spark: SparkSession) -> None:
+    """As on a real machine: the driver's JVM and all workers end with it."""
     lake = copied(plain.lake, tmp_path / "table")
     outcome = Drivers(tmp_path, None).refresh(lake.config(), kill="before fragments/*.frequencies.parquet", nth=2)
     assert outcome.killed

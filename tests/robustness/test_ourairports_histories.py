@@ -1,4 +1,4 @@
-"""Two years of a real data set's revisions as commits to a table: the statistics are those that were published with it.
+"""Two years of a real data set's revisions as commits: the statistics equal those published with it.
 
 On one day the data set was published empty.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
-    # Of pyiceberg, where a commit finds nothing to delete.
+    # Warned by pyiceberg if a commit has nothing to delete.
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
 
@@ -41,7 +41,7 @@ _Row = dict[str, Any]
 
 @dataclass
 class Revisions:
-    """The revisions of a data set in turn, with the rows as they are then."""
+    """The revisions of a data set in order, with the rows of each."""
 
     folder: Path
     rows: dict[int, _Row] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Revisions:
         self.schema = pa.schema([(name, pa.int64() if name == "id" else kind) for name, kind in kinds.items()])
 
     def changes(self) -> Iterator[tuple[dict[str, Any], dict[int, _Row | None]]]:
-        """Each revision, and by id what it changed: the new row, or None for one that is gone."""
+        """Yield each revision with its changes by id: the new row, or None if it was removed."""
         paths = [self.folder / "base.csv", *sorted((self.folder / "changes").iterdir())]
         for published, path in zip(self.published_revisions, paths, strict=True):
             with path.open(encoding="utf-8", newline="") as file:
@@ -85,7 +85,7 @@ class Revisions:
 
 
 class DeltaMerged:
-    """One merge of deltalake for each commit."""
+    """Each commit is one merge of deltalake."""
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.uri = uri
@@ -103,7 +103,7 @@ class DeltaMerged:
 
 
 class IcebergMerged:
-    """A delete by key and an append in one transaction of pyiceberg."""
+    """Each commit is a delete by key and an append in one transaction of pyiceberg."""
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.revisions = revisions
@@ -124,7 +124,7 @@ class IcebergMerged:
 
 
 class FilesMerged:
-    """Parquet files in a folder for each 50,000 ids, of which a commit writes anew those that it changes."""
+    """Parquet files for each 50,000 ids; a commit rewrites the changed ones."""
 
     def __init__(self, uri: Path, revisions: Revisions) -> None:
         self.uri = uri
@@ -140,7 +140,7 @@ class FilesMerged:
                 blocks[key // 50_000].append(row)
         for block, rows in blocks.items():
             self._write(self.uri / f"{block}", rows)
-        # The schema of a data set without rows is told by a file without rows, as its publisher has it.
+        # A data set without rows is one file without rows, as published, which has the schema.
         self._write(self.uri / "empty", [] if not self.revisions.rows else None)
 
     def _write(self, folder: Path, rows: list[_Row] | None) -> None:
@@ -158,8 +158,10 @@ _KINDS = [DeltaMerged, IcebergMerged, FilesMerged]
     [DeltaMerged, *(pytest.param(kind, marks=pytest.mark.long) for kind in (IcebergMerged, FilesMerged))],
     ids=lambda kind: kind.__name__,
 )
-def test_some_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]) -> None:
-    """The first, the empty one, and one after, with all that changed in between as one commit."""
+def test_some_revisions_have_the_published_statistics(
+    spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
+) -> None:
+    """The first, the empty one, and a later one, with everything between as one commit."""
     stops = (0, _EMPTY, 150)
     revisions, table, config = _start(kind, tmp_path, realtables)
     waiting: dict[int, _Row | None] = {}
@@ -177,8 +179,10 @@ def test_some_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, k
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.__name__)
-def test_all_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]) -> None:
-    """Each a commit; the numbers at every 25th, on the empty day and on the days around it."""
+def test_all_revisions_have_the_published_statistics(
+    spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]
+) -> None:
+    """Each is a commit; statistics are compared at every 25th, on the empty day and on the days around it."""
     revisions, table, config = _start(kind, tmp_path, realtables)
     compared = 0
     for published, changed in revisions.changes():
@@ -199,7 +203,7 @@ def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, 
 
 
 def _assert_statistics(published: Table, revision: dict[str, Any], schema: pa.Schema) -> None:
-    """Rows, and of each column nulls, distinct values, minimum and maximum: all that was published."""
+    """Compare everything that was published: rows, and for each column nulls, distinct values, minimum and maximum."""
     revision_number = revision["seq"]
     assert published.count().value == revision["rows"], revision_number
     rows = {row.column: row for row in published.statistics()}

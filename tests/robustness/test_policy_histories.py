@@ -1,8 +1,8 @@
-"""Very many short histories of tables and of policies: lists, ranks, facts, bins and statistics of one's own.
+"""Very many short histories of tables and policies: value counts, ranks, bins and user-defined statistics.
 
-Columns of many kinds; refreshes die between any two writes, and others publish meanwhile. After every commit all of it
-is what DuckDB says of the live rows, and, in every long history, what is computed from scratch. Refreshes need no
-Spark here, so that a history takes a fraction of a second.
+Columns are of many kinds; refreshes are killed between any two writes, and others publish meanwhile. After every commit
+everything equals DuckDB's results over the live rows and, in every long history, statistics from scratch. Refreshes
+need no Spark, so a history takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.robustness.policy_histories import (
 )
 from tests.robustness.refresh_assertions import differences_missing_at_random, no_spark
 
-# Of pyiceberg, where a commit finds nothing to delete.
+# Warned by pyiceberg if a commit has nothing to delete.
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
 
 _LOTS = 10
@@ -60,9 +60,12 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
 
 
 @pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2))
-def test_fifty_histories(tmp_path: Path, kind: type[Policies], seeds: range, length: int) -> None:
-    """Ten begin as copies of one table with a version. Of one or two steps, refreshed and looked at once; one of the
-    ten is computed from scratch too."""
+def test_fifty_histories_equal_duckdb_and_scratch(
+    tmp_path: Path, kind: type[Policies], seeds: range, length: int
+) -> None:
+    """Ten start as copies of one table with a version. They have one or two steps, and are refreshed and compared once;
+    one of the ten is also computed from scratch.
+    """
     start = kind(tmp_path / "start", seeds[0])
     refreshed(start.config())
     for seed in seeds:
@@ -80,7 +83,9 @@ def test_fifty_histories(tmp_path: Path, kind: type[Policies], seeds: range, len
         *_lots(IcebergPolicies, 100, 5),
     ],
 )
-def test_a_thousand_histories(tmp_path: Path, kind: type[Policies], seeds: range, length: int) -> None:
+def test_a_thousand_histories_equal_duckdb_and_scratch(
+    tmp_path: Path, kind: type[Policies], seeds: range, length: int
+) -> None:
     for seed in seeds:
         history = kind(tmp_path / str(seed), seed)
         refreshed(history.config())
@@ -89,7 +94,7 @@ def test_a_thousand_histories(tmp_path: Path, kind: type[Policies], seeds: range
 
 
 def begun(start: Policies, folder: Path, seed: int) -> Policies:
-    """A table and a root like another's, in a folder of its own: modification times are kept, and so are fragments."""
+    """Copy a table and a root to another folder, including modification times, so that fragments stay the same."""
     shutil.copytree(start.folder, folder)
     history = deepcopy(start)
     history.folder, history.draw = folder, random.Random(seed)
@@ -97,7 +102,7 @@ def begun(start: Policies, folder: Path, seed: int) -> Policies:
 
 
 def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
-    """Take the steps, and compare after each of them, or in the end; then with what is computed from scratch."""
+    """Take the steps, compare after each of them or at the end, and then compare with statistics from scratch."""
     done: list[str] = []
     draw = random.Random(seed)
     before, was = Metastore(history.config().root).table("t"), history.live()
@@ -123,7 +128,7 @@ def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
 
 
 def assert_is_verified(config: MetastoreConfig) -> None:
-    """All files of the version say what those of one from scratch say, those of fragments and of the index included."""
+    """Assert that all files of the version, including fragments and the index, equal those from scratch."""
     result = verify(config, config.tables[0], no_spark)
     assert result.is_right, (result.differences, result.unreadable)
     assert result.complete
@@ -143,8 +148,10 @@ def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
 
 
 def _remove_decisions(actual: dict[str, Any], other: dict[str, Any]) -> None:
-    """What hangs on whether a column is listed, of those of which it was decided otherwise before, when there were
-    other values: estimates, lists, and bins, of which there are no more than distinct values."""
+    """Remove estimates, value counts and bins of columns that `auto` resolved differently before, with other values.
+
+    There are at most as many bins as distinct values.
+    """
     decided = {
         column
         for column, row in actual["table"]["columns"].items()

@@ -1,4 +1,4 @@
-"""Refreshes beside each other and beside commits: all end well, and nothing is published that is not so."""
+"""Concurrent refreshes and commits: all end normally, and every published version is correct."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PUBLISHING = "before versions/N.json"
 
 
 def once(stage: str, action: Callable[[], object]) -> Callable[[Progress], None]:
-    """A listener to progress that acts the first time a stage begins: between planning and reading, say."""
+    """Return a progress listener that acts when a stage first begins, such as between planning and reading."""
     acted: list[str] = []
 
     def listen(progress: Progress) -> None:
@@ -46,8 +46,8 @@ def once(stage: str, action: Callable[[], object]) -> Callable[[Progress], None]
     return listen
 
 
-def test_two_processes_refresh_at_the_same_time(drivers: Drivers, spark: SparkSession, tmp_path: Path) -> None:
-    """Both come to the moment of publishing the same version together; one wins, and the other finds its work done."""
+def test_one_of_two_concurrent_refreshes_publishes(drivers: Drivers, spark: SparkSession, tmp_path: Path) -> None:
+    """Both are about to publish the same version; one succeeds, and the other finds its work done."""
     lake = Lake(tmp_path)
     for partition in (0, 1, 1):
         lake.append(partition)
@@ -65,7 +65,7 @@ def test_two_processes_refresh_at_the_same_time(drivers: Drivers, spark: SparkSe
 
 
 def test_the_loser_of_a_race_plans_again(spark: SparkSession, tmp_path: Path) -> None:
-    """One refresh is about to publish when a commit lands and another refresh publishes: two versions, both right."""
+    """A refresh is about to publish when a commit arrives and another refresh publishes: two correct versions."""
     lake = Lake(tmp_path)
     lake.append(0)
     refreshed(lake.config(), spark)
@@ -105,7 +105,7 @@ def test_rivals_may_compare_all_fragments(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: SparkSession, tmp_path: Path) -> None:
-    """What `--full` was asked for is done, whoever publishes in between; and it is not done twice."""
+    """`--full` reads everything exactly once, whoever publishes in between."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(1)
@@ -124,7 +124,7 @@ def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: Spa
 
 
 @pytest.mark.long
-def test_hand_picked_partitions_that_lose_a_race_are_still_read_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_selected_partitions_are_read_again_after_a_lost_race(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(1)
@@ -143,7 +143,7 @@ def test_hand_picked_partitions_that_lose_a_race_are_still_read_again(spark: Spa
 
 
 def plain_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
-    """Files, and a rewrite of one of them that removes the old one."""
+    """Write files; return the table and a function that rewrites one and removes the old one."""
     lake = Lake(folder)
     lake.append(0)
     lake.append(1)
@@ -158,7 +158,7 @@ def plain_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
 
 
 def delta_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
-    """A Delta table, and a compaction with a vacuum that removes the old files at once."""
+    """Write a Delta table; return it and a function that compacts and vacuums, removing the old files at once."""
     lake = Lake(folder)
     for _ in range(2):
         write_deltalake(str(lake.uri), rows(lake.draw, 30), mode="append")
@@ -175,7 +175,7 @@ def delta_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
 def test_a_file_removed_during_the_read_is_no_error(
     spark: SparkSession, tmp_path: Path, table: Callable[[Path], tuple[Lake, Callable[[], object]]]
 ) -> None:
-    """A commit removes what was planned to be read: the refresh plans again and describes the new snapshot."""
+    """A commit removes planned files: the refresh plans again and publishes the new snapshot."""
     lake, commit = table(tmp_path)
     result = refreshed(lake.config(), spark, progress=once("profile", commit))
     assert (result.version, result.published) == (1, True)
@@ -183,7 +183,7 @@ def test_a_file_removed_during_the_read_is_no_error(
 
 
 def test_a_commit_while_reading_waits_for_the_next_refresh(spark: SparkSession, tmp_path: Path) -> None:
-    """What was planned is what is published, under the snapshot it was planned for; then the rest is done."""
+    """The planned snapshot is published; the next refresh publishes the commit."""
     lake = Lake(tmp_path)
     lake.append(0)
     first = refreshed(lake.config(), spark, progress=once("profile", lambda: lake.append(1)))
@@ -194,10 +194,10 @@ def test_a_commit_while_reading_waits_for_the_next_refresh(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("table", [plain_table, delta_table])
-def test_a_table_deleted_while_it_is_read(
+def test_a_table_deleted_while_it_is_read_is_named(
     spark: SparkSession, tmp_path: Path, table: Callable[[Path], tuple[Lake, Callable[[], object]]]
 ) -> None:
-    """The error names the table; what was published before stays readable."""
+    """The error names the table; the published version stays readable."""
     lake, commit = table(tmp_path)
     refreshed(lake.config(), spark)
     before = everything(lake.config())
@@ -210,7 +210,7 @@ def test_a_table_deleted_while_it_is_read(
         refresh(lake.config(), lake.table, no_spark)
 
 
-def test_a_vacuumed_file_that_is_still_in_the_snapshot(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_vacuumed_file_of_the_snapshot_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """Planning again would not help: the error names the file, and the others are not read again."""
     lake, _ = delta_table(tmp_path)
     removed_file, other_file = sorted(DeltaTable(lake.uri).file_uris())

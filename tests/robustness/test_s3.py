@@ -1,4 +1,4 @@
-"""Tables and roots in an object store, end to end through Spark: the same as on local disk."""
+"""Tables and roots in an object store, through Spark, give the same results as on local disk."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Bucket:
             yield entry["Key"].removeprefix(f"{self.prefix}/lake/")
 
     def mirror(self, lake: Lake) -> None:
-        """Make the table hold the files of a local one."""
+        """Make the table have the files of a local one."""
         files = {str(path.relative_to(lake.uri)): path for path in lake.files()}
         for path in set(self.paths()) - set(files):
             self.delete(path)
@@ -95,8 +95,8 @@ def parquet(**columns: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_files_and_root_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
-    """After each commit the version in the bucket says what one on local disk of the same files says."""
+def test_files_and_root_in_a_bucket_equal_local_ones(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
+    """After each commit the version in the bucket equals one on local disk of the same files."""
     lake = Lake(tmp_path)
     for partition in (0, 0, 1, 2):
         lake.append(partition)
@@ -124,7 +124,7 @@ def test_files_and_root_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket:
 
 
 @pytest.mark.long
-def test_a_delta_table_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
+def test_a_delta_table_in_a_bucket_is_refreshed(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
     config = bucket.config()
     draw = Lake(tmp_path).draw
 
@@ -153,10 +153,10 @@ def test_a_delta_table_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket: 
 
 
 @pytest.mark.long
-def test_two_processes_publish_to_a_bucket(
+def test_one_of_two_processes_publishes_to_a_bucket(
     spark: SparkSession, tmp_path: Path, bucket: Bucket, drivers: Drivers
 ) -> None:
-    """Both are about to publish the same version: the bucket's conditional put lets one of them."""
+    """Both are about to publish the same version: the bucket's conditional put accepts one of them."""
     lake = Lake(tmp_path)
     lake.append(0)
     lake.append(1)
@@ -171,8 +171,10 @@ def test_two_processes_publish_to_a_bucket(
     assert_equals_scratch(bucket.config(), spark, tmp_path)
 
 
-def test_an_object_that_is_overwritten_before_it_is_read(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
-    """Its ETag tells: the refresh plans again, and the numbers are those of one content."""
+def test_an_object_overwritten_before_it_is_read_causes_a_new_plan(
+    spark: SparkSession, tmp_path: Path, bucket: Bucket
+) -> None:
+    """Its ETag has changed: the refresh plans again, and all statistics are of one content."""
     bucket.put("1.parquet", parquet(a=[1, 2]))
     bucket.put("2.parquet", parquet(a=[3]))
     config = bucket.config()
@@ -204,8 +206,8 @@ def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -
     assert row_counts == dict.fromkeys(folders.values(), 1)
 
 
-def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
-    """Of the root or of the table: one line that names it."""
+def test_a_missing_bucket_is_named(bucket: Bucket, tmp_path: Path) -> None:
+    """The error about root or table is one line that names the bucket."""
     bucket.put("1.parquet", parquet(a=[1]))
     config = bucket.config()
     elsewhere = config.model_copy(update={"root": "s3://not-there/root"})
@@ -218,14 +220,16 @@ def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
 
 
 def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
-    """Twenty of one partition come to one file, and so does their tree; a commit of three more likewise."""
+    """Twenty fragments of one partition are stored in one file, and their tree in another; a commit of three more adds
+    as few.
+    """
     with counted(bucket.options["aws_endpoint"]) as requests:
         options = {**bucket.options, "aws_endpoint": requests.endpoint}
         config = bucket.config().model_copy(update={"storage_options": options, "engine": "auto"})
         folder = f"{config.root.removeprefix('s3:/')}/{config.tables[0].name}/"
 
         def written(start: int, count: int) -> Counter[str]:
-            """How many files of each folder a refresh writes, once there are so many fragments more."""
+            """Return the number of files per folder that a refresh writes after so many fragments are added."""
             for number in range(start, start + count):
                 sink = pa.BufferOutputStream()
                 pq.write_table(rows(random.Random(number), 30), sink)
@@ -238,8 +242,8 @@ def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
         first = written(0, 20)
         assert (first["fragments"], first["nodes"], first["pending"]) == (1, 1, 2)
         assert sum(first.values()) - first["value_counts"] <= 20
-        assert first["value_counts"] <= 3 * 5 + 1  # three stages for each type class, and the file that names them
+        assert first["value_counts"] <= 3 * 5 + 1  # three stages for each type class, and the file that references them
         again = written(20, 3)
         assert (again["fragments"], again["nodes"]) == (1, 1)
         assert sum(again.values()) - again["value_counts"] <= 20
-        assert again["value_counts"] <= 4 * 5 + 1  # and what changed of the values
+        assert again["value_counts"] <= 4 * 5 + 1  # and the changed values

@@ -1,5 +1,8 @@
-"""Columns that are added, dropped, renamed, moved or widened: no partition is computed or written, no data file read,
-and every answer is the one from scratch."""
+"""Columns that are added, dropped, renamed, reordered or widened: no partition is computed or written, no data file
+read.
+
+All answers equal those from scratch.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
-    # Of pyiceberg, where a commit finds nothing to delete.
+    # Warned by pyiceberg if a commit has nothing to delete.
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
 
@@ -40,7 +43,7 @@ _SCHEMA_STEPS = ("add_column", "drop_column", "reorder", "rename", "widen")
 
 
 class _Evolving(History):
-    """Steps that change the schema besides those that the format has."""
+    """Steps that change the schema, in addition to those of the format."""
 
     def drop_column(self) -> None:
         key = self.draw.choice([key for key in self.model.columns if key not in ("id", "n", "s", "p")] or [""])
@@ -48,7 +51,7 @@ class _Evolving(History):
             self._drop_column(self.model.columns.pop(key)[0])
 
     def reorder(self) -> None:
-        """Another column becomes the first."""
+        """Make another column the first."""
         key = self.draw.choice(list(self.model.columns))
         self._move_first(self.model.columns[key][0])
         self.model.columns = {key: self.model.columns[key], **self.model.columns}
@@ -98,7 +101,7 @@ class EvolvingIceberg(_Evolving, IcebergCopyOnWrite):
         ),
     ],
 )
-def test_any_history_of_a_schema(
+def test_answers_after_any_schema_changes_equal_those_from_scratch(
     spark: SparkSession, tmp_path: Path, kind: type[_Evolving], seed: int, length: int
 ) -> None:
     history = kind(tmp_path, seed)
@@ -123,7 +126,7 @@ def _files(version: Version) -> dict[str, Any]:
 
 
 def _written(root: Path) -> set[str]:
-    """What is stored of partitions and fragments, and of merges on the way."""
+    """Return the stored files of partitions, fragments, and merge nodes."""
     return {
         str(path.relative_to(root))
         for folder in ("partitions", "fragments", "nodes")
@@ -132,8 +135,8 @@ def _written(root: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.long)])
-def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """A rename, an addition and a reordering: the files below the table's own stay; the data could as well be gone."""
+def test_schema_changes_write_no_files_of_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """After a rename, an addition and a reordering only the table's files change; data files are not needed."""
     catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())
     catalog.create_namespace("n")
     fields = [NestedField(1, "p", StringType()), NestedField(2, "x", LongType()), NestedField(3, "y", DoubleType())]

@@ -41,7 +41,7 @@ def _assert_refresh(config: MetastoreConfig, row_count: int, reason: str | None)
 
 
 def _remove_old_files(history: History, removed: Collection[int]) -> None:
-    """Remove some of the old base files of the partition `y`, as a clean that then was interrupted."""
+    """Remove some old base files of the partition `y`, as an interrupted clean does."""
     (one,) = (one for one in history.slices() if one.partition == "part=y")
     writer = history.writer
     old = sorted(path for path in writer.folder.glob(f"part=y/{one.file_id}*.parquet") if path.name != one.base_name)
@@ -52,8 +52,10 @@ def _remove_old_files(history: History, removed: Collection[int]) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("removed", [[0], [1], [0, 1]])
-def test_a_hudi_file_that_an_interrupted_clean_removed(tmp_path: Path, version: int, removed: list[int]) -> None:
-    """Its rows must not be counted beside those of the file that replaces it."""
+def test_a_hudi_file_removed_by_an_interrupted_clean_is_not_counted(
+    tmp_path: Path, version: int, removed: list[int]
+) -> None:
+    """Its rows must not be counted in addition to those of the file that replaces it."""
     history = History(HudiWriter(tmp_path / "t", version))
     config = _config(tmp_path)
     for part in "xy":
@@ -67,8 +69,8 @@ def test_a_hudi_file_that_an_interrupted_clean_removed(tmp_path: Path, version: 
     _assert_refresh(config, 5, None)
 
 
-def test_an_iceberg_file_that_is_listed_twice_until_a_rollback(tmp_path: Path) -> None:
-    """Its rows count twice as long as the snapshot lists it twice. Neither step has a difference."""
+def test_an_iceberg_file_listed_twice_counts_twice_until_a_rollback(tmp_path: Path) -> None:
+    """Its rows count twice while the snapshot lists it twice. Neither step has a difference."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     config = _config(tmp_path)
     data = writer.data(pa.table({"id": [1, 2, 3]}))

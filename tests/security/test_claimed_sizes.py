@@ -1,4 +1,4 @@
-"""What metadata claim of the size of a file starts no Spark."""
+"""File sizes claimed by metadata do not start Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def refreshed(folder: Path) -> int:
     return open_table(config.root, "t").version.row_count
 
 
-def test_delta(tmp_path: Path) -> None:
+def test_claimed_sizes_of_delta_start_no_spark(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "t"), ROWS)
     [log] = (tmp_path / "t" / "_delta_log").glob("*.json")
     actions = [json.loads(line) for line in log.read_text().splitlines()]
@@ -50,7 +50,7 @@ def test_delta(tmp_path: Path) -> None:
     assert refreshed(tmp_path) == 3
 
 
-def test_iceberg(tmp_path: Path) -> None:
+def test_claimed_sizes_of_iceberg_start_no_spark(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     writer.commit(writer.data(ROWS, file_size_in_bytes=CLAIM))
     assert refreshed(tmp_path) == 3

@@ -1,4 +1,4 @@
-"""Who presses Tab in a folder runs nothing of it: no connection, no variable of the environment."""
+"""Pressing Tab in a folder executes nothing from it: no connection, no variable of the environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINES = [
 
 
 class Listener:
-    """Counts connections, and remembers what is sent."""
+    """Counts connections, and records received data."""
 
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ _ENDPOINT = (
 
 
 @pytest.mark.parametrize("what", CONFIGURATIONS)
-def test_tab_connects_nowhere_and_resolves_nothing(
+def test_completion_connects_nowhere_and_resolves_nothing(
     published: Path, listener: Listener, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(published.parent)

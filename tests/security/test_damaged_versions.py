@@ -1,4 +1,4 @@
-"""Documents of a root that are damaged, or forged to do harm: an error that names the document, and no bug."""
+"""Damaged or maliciously forged documents of a root: the error names the document, and is not a bug."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def folder(intact_root: Path, tmp_path: Path) -> Path:
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths of all values of a document, those with others in them included."""
+    """Return the paths of all values of a document, including containers."""
     yield path
     if isinstance(value, dict | list):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
@@ -89,7 +89,7 @@ BAD = [None, True, -1, 1e30, 2**70, float("nan"), "", "../../x", "/etc/passwd", 
 
 
 def test_changed_value_raises_metastore_error(folder: Path) -> None:
-    """Each value in it replaced by others; the answer is one, or an error of ours."""
+    """Each value is replaced by others; lookups return a result or raise an error of the package."""
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     document = json.loads(path.read_text())
     number = 0
@@ -161,7 +161,7 @@ def test_deeply_nested_json(folder: Path, levels: int) -> None:
 
 
 def test_a_schema_that_unpacks_to_gigabytes_is_refused(folder: Path) -> None:
-    """320 MB of zeros in a small text."""
+    """320 MB of zeros compressed to a short text."""
     (path,) = (folder / "root" / "t" / "versions").glob("*.json")
     deflater = zlib.compressobj(1)
     packed = b"".join(deflater.compress(bytes(1 << 24)) for _ in range(20)) + deflater.flush()

@@ -1,4 +1,4 @@
-"""Versions that somebody forged who can write the root, and nothing else: what they name is not believed."""
+"""Locations in versions that an attacker with write access to the root forged are not trusted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def no_spark() -> Any:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with one version of a table `t` at `lake`, beside a file of somebody else."""
+    """A root with one version of a table `t` at `lake`, beside a foreign file."""
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"x": list(range(10))}), tmp_path / "lake" / "0.parquet")
     (tmp_path / "secret.csv").write_text(f"x\n{SECRET}\n")

@@ -1,4 +1,4 @@
-"""An error of a table with hidden columns quotes no value, wherever it is raised and by whomever it is printed."""
+"""Errors of a table with hidden columns quote no value, wherever they are raised or printed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ FAULTS: list[Callable[[Path], None]] = [
 
 
 def traceback_text(error: BaseException) -> str:
-    """As logs have it, causes and contexts included."""
+    """Return the traceback as in logs, including causes and contexts."""
     return "".join(traceback.format_exception(error))
 
 
@@ -95,7 +95,7 @@ def traceback_text(error: BaseException) -> str:
 def test_no_error_of_planning_or_reading_quotes_a_value(tmp_path: Path, fault: Callable[[Path], None]) -> None:
     (tmp_path / "lake").mkdir()
     fault(tmp_path / "lake")
-    # With a column that is there: the name of another one is what a data row is taken for.
+    # With an existing column: for another name, the error would quote a data row.
     config = hidden_config(tmp_path, "id" if fault is duplicate_column_name else "email")
     secrets = (TOKEN, "881223554477")
     for attempt in (
@@ -132,7 +132,7 @@ def test_an_error_has_no_hidden_value(tmp_path: Path) -> None:
 
 
 def test_no_error_of_counting_quotes_a_value(tmp_path: Path) -> None:
-    """Which reads rows of the table, of a file that a refresh has not seen."""
+    """Counting reads rows of a file that no refresh has seen."""
     lake = tmp_path / "lake"
     lake.mkdir()
     pq.write_table(pa.table({"id": [1, 2], "email": [TOKEN, TOKEN]}), lake / "0.parquet")

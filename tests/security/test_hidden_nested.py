@@ -1,4 +1,4 @@
-"""What is inside a hidden column is hidden, whatever the columns around it are or were called."""
+"""Everything inside a hidden column is hidden, whatever the names of the columns around it are or were."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def draw_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> 
 
 
 def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start: int = 0) -> Iterator[tuple[int, ...]]:
-    """For each leaf column of a field, depth first, the places of the columns that it is inside of."""
+    """Return for each leaf column of a field, depth first, the indexes of its enclosing columns."""
     yield parents
     index = start + 1
     for _, child in children(field.type):
@@ -51,7 +51,7 @@ def enclosing_leaf_indexes(field: pa.Field, parents: tuple[int, ...] = (), start
 
 
 def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
-    """The dotted paths of all leaf columns, without regard to others of the same path."""
+    """Return the dotted paths of all leaf columns, including duplicates."""
 
     def walk(field: pa.Field, enclosing_leaf_indexes: str) -> Iterator[str]:
         yield enclosing_leaf_indexes + field.name
@@ -62,7 +62,7 @@ def leaf_paths_of_schema(schema: pa.Schema) -> list[list[str]]:
 
 
 def test_policies_go_down_the_tree_of_columns() -> None:
-    """Not by how paths begin: two thousand random schemas, with names that make paths of others."""
+    """Not by path prefixes: two thousand random schemas have names that look like paths of other columns."""
     hidden = 0
     for seed in range(2000):
         draw = random.Random(seed)
@@ -107,8 +107,8 @@ ROWS = pa.table(
 )
 
 
-def test_a_column_of_the_path_of_another(tmp_path: Path) -> None:
-    """A map `a.b` beside a field `b` of `a`: its path is in backticks, those of its keys and values are not."""
+def test_a_column_with_the_path_of_another_is_hidden_separately(tmp_path: Path) -> None:
+    """A map `a.b` exists beside a field `b` of `a`: its path is in backticks, those of its keys and values are not."""
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")
     config = config_with_policies(tmp_path, **{"`a.b`": "hidden"})
@@ -129,8 +129,8 @@ def test_a_column_of_the_path_of_another(tmp_path: Path) -> None:
         ({"a.b": "hidden", "`a.b`": "shown"}, True),
     ],
 )
-def test_whether_the_other_column_is_hidden_with_it(tmp_path: Path, policies: dict[str, str], shown: bool) -> None:
-    """`a.b` means both, unless the policy of the one in backticks says something else: see the next test."""
+def test_a_policy_applies_to_both_columns_of_a_path(tmp_path: Path, policies: dict[str, str], shown: bool) -> None:
+    """`a.b` means both, unless the column in backticks has its own policy: see the next test."""
     (tmp_path / "lake").mkdir()
     pq.write_table(ROWS, tmp_path / "lake" / "1.parquet")
     config = config_with_policies(tmp_path, **policies)
@@ -141,7 +141,7 @@ def test_whether_the_other_column_is_hidden_with_it(tmp_path: Path, policies: di
 
 
 def test_a_hidden_column_is_hidden_after_another_takes_its_path(tmp_path: Path) -> None:
-    """`a.b` is a map, alone; then a struct `a` with a field `b` is added, whose path that is from now on."""
+    """`a.b` is first a map; then a struct `a` with a field `b` is added, which has that path from then on."""
     write_deltalake(str(tmp_path / "lake"), ROWS.select(["a.b"]))
     config = config_with_policies(tmp_path, **{"a.b": "hidden"})
     refresh(config, config.tables[0], no_spark)
@@ -166,7 +166,7 @@ def draw_value(draw: random.Random, kind: pa.DataType) -> object:
 
 
 def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what: object) -> None:
-    """Of every level: of the table and of each partition."""
+    """Assert it for the table and for each partition."""
     lookup = Metastore(config.root).table("t")
     hidden = {
         leaf.path for leaf, policy in table_profile_spec(schema, config.tables[0]).leaves if policy.values == "hidden"
@@ -182,9 +182,9 @@ def assert_hidden_as_configured(config: MetastoreConfig, schema: pa.Schema, what
 
 
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 150), marks=pytest.mark.long)], ids=["some", "many"])
-def test_histories_of_schemas_and_policies(tmp_path: Path, seeds: range) -> None:
-    """Columns come, go, and come back as another type; policies change; partitions stay from before."""
-    case_distinct_names = [name for name in NAMES if name != "A"]  # Delta does not tell it from `a`
+def test_random_schemas_and_policies_hide_as_configured(tmp_path: Path, seeds: range) -> None:
+    """Columns are added, dropped, and return with another type; policies change; older partitions stay."""
+    case_distinct_names = [name for name in NAMES if name != "A"]  # Delta treats it as `a`
     for seed in seeds:
         draw = random.Random(seed)
         folder = tmp_path / str(seed)
@@ -206,7 +206,7 @@ def test_histories_of_schemas_and_policies(tmp_path: Path, seeds: range) -> None
                 how = {"mode": "overwrite", "schema_mode": "overwrite"}
             try:
                 write_deltalake(str(folder / "lake"), rows, partition_by=["part"], **how)
-            except (DeltaError, SchemaMismatchError):  # another type of the same name is no further column
+            except (DeltaError, SchemaMismatchError):  # another type with the same name is not another column
                 how = {"mode": "overwrite", "schema_mode": "overwrite"}
                 write_deltalake(str(folder / "lake"), rows, partition_by=["part"], **how)
             schema = open_table_format(config_with_policies(folder).tables[0]).snapshot().schema

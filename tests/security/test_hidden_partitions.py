@@ -1,4 +1,4 @@
-"""A hidden column that the table is partitioned by, under whatever name: refused, and nothing of it is stored."""
+"""Hiding a column by which the table is partitioned, under any name, is refused, and nothing of it is stored."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ HIDDEN = {"values": "hidden"}
     ("transform", "value"),
     [("identity", TOKEN), ("truncate[8]", TOKEN[:8]), ("bucket[4]", 3), ("some_day[2]", 3)],
 )
-def test_an_iceberg_partition_field_of_another_name(tmp_path: Path, transform: str, value: Any) -> None:
+def test_the_source_of_an_iceberg_partition_field_cannot_be_hidden(tmp_path: Path, transform: str, value: Any) -> None:
     writer = iceberg_partitioned_by(tmp_path, transform)
     writer.commit(writer.data(ROWS, partition=(value,)))
     assert_refused(tmp_path, r"columns\.email cannot be hidden: .* by 'p_email'", email=HIDDEN)
@@ -65,13 +65,13 @@ def test_an_iceberg_partition_field_of_another_name(tmp_path: Path, transform: s
 
 
 @pytest.mark.parametrize("transform", ["year", "month", "day"])
-def test_parts_of_a_hidden_date(tmp_path: Path, transform: str) -> None:
+def test_the_source_of_a_date_transform_cannot_be_hidden(tmp_path: Path, transform: str) -> None:
     writer = iceberg_partitioned_by(tmp_path, transform, 3, "p_born")
     writer.commit(writer.data(ROWS, partition=({"year": 20, "month": 240, "day": 7305}[transform],)))
     assert_refused(tmp_path, rf"columns\.born cannot be hidden: .* by 'p_born' \({transform}\)", born=HIDDEN)
 
 
-def test_a_column_that_was_renamed_since(tmp_path: Path) -> None:
+def test_a_renamed_partition_column_cannot_be_hidden(tmp_path: Path) -> None:
     writer = iceberg_partitioned_by(tmp_path, "identity", name="email")
     writer.commit(writer.data(ROWS, partition=(TOKEN,)))
     writer.schemas.append([COLUMNS[0], column(2, "contact", "string"), COLUMNS[2]])
@@ -87,7 +87,7 @@ def test_a_column_that_was_dropped_since_is_hidden_by_default(tmp_path: Path) ->
     assert_refused(tmp_path, r"columns\.email cannot be hidden: .* by 'p_email'", default=HIDDEN)
 
 
-def test_a_field_of_a_struct(tmp_path: Path) -> None:
+def test_a_struct_field_that_partitions_cannot_be_hidden(tmp_path: Path) -> None:
     person = column(2, "person", {"type": "struct", "fields": [column(4, "mail", "string")]})
     field = {"name": "p", "transform": "identity", "source-id": 4, "field-id": 1000}
     writer = IcebergWriter(
@@ -99,8 +99,8 @@ def test_a_field_of_a_struct(tmp_path: Path) -> None:
     assert_refused(tmp_path, r"columns\.person\.mail cannot be hidden: .* by 'p' ", person=HIDDEN)
 
 
-def test_a_spec_that_no_file_is_of_any_more(tmp_path: Path) -> None:
-    """It says nothing of a value; files that are left of it do."""
+def test_a_partition_spec_without_files_permits_hiding(tmp_path: Path) -> None:
+    """A spec without files reveals no value; remaining files of it do."""
     writer = iceberg_partitioned_by(tmp_path, "identity")
     writer.specs[1] = []
     old = writer.data(ROWS, partition=(TOKEN,))
@@ -114,7 +114,7 @@ def test_a_spec_that_no_file_is_of_any_more(tmp_path: Path) -> None:
 
 
 def delta(folder: Path, generated: str, partition: str | None) -> None:
-    """A Delta table with a column that is generated from `email`."""
+    """Write a Delta table with a column that is generated from `email`."""
     rows = ROWS.append_column("copy", pa.array([TOKEN.lower()] * 2))
     write_deltalake(str(folder / "lake"), rows, partition_by=[partition] if partition else None)
     log = folder / "lake" / "_delta_log" / f"{0:020}.json"
@@ -129,7 +129,7 @@ def delta(folder: Path, generated: str, partition: str | None) -> None:
 
 
 @pytest.mark.parametrize("expression", ["lower(email)", "lower(`Email`)", "lower( EMAIL )"])
-def test_a_generated_column_of_delta(tmp_path: Path, expression: str) -> None:
+def test_the_source_of_a_generated_delta_column_cannot_be_hidden(tmp_path: Path, expression: str) -> None:
     delta(tmp_path, expression, None)
     assert_refused(tmp_path, r"columns\.email cannot be hidden alone: the column 'copy'", email=HIDDEN)
     config = config_with_columns(tmp_path, email=HIDDEN, copy=HIDDEN)
@@ -138,13 +138,13 @@ def test_a_generated_column_of_delta(tmp_path: Path, expression: str) -> None:
 
 
 @pytest.mark.parametrize("hidden", ["email", "copy"])
-def test_a_generated_partition_column_of_delta(tmp_path: Path, hidden: str) -> None:
+def test_a_generated_partition_column_of_delta_cannot_be_hidden(tmp_path: Path, hidden: str) -> None:
     delta(tmp_path, "lower(email)", "copy")
     assert_refused(tmp_path, rf"columns\.{hidden} cannot be hidden: .* partitioned by 'copy'", **{hidden: HIDDEN})
 
 
-def test_a_partition_column_with_a_dot_in_its_name(tmp_path: Path) -> None:
-    """Whose path is in backticks, for a struct has a field of the same path."""
+def test_a_partition_column_with_a_dot_cannot_be_hidden(tmp_path: Path) -> None:
+    """Its path is in backticks, because a field of a struct has the same path."""
     rows = pa.table({"a.b": [TOKEN], "a": [{"b": 1}], "n": [1]})
     write_deltalake(str(tmp_path / "lake"), rows, partition_by=["a.b"])
     assert_refused(tmp_path, r"columns\.`a\.b` cannot be hidden: the table is partitioned by it", **{"`a.b`": HIDDEN})

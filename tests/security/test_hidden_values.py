@@ -1,7 +1,7 @@
-"""`values: hidden`: of every format, nothing that tells of a hidden value is stored below the root, logged or printed.
+"""`values: hidden`: for every format, nothing that reveals a hidden value is stored below the root, logged or printed.
 
-Each table holds, in its hidden columns, tokens that occur nowhere else: as texts, integers, decimals, and inside of
-structs, lists and maps; in delete files too. They are looked for in all that is written, unpacked.
+Hidden columns of each table have tokens that occur nowhere else: as texts, integers and decimals, inside structs, lists
+and maps, and in delete files. All output is searched for them, decompressed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FLAT = ("email", "number", "amount", "big")
 
 
 def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
-    """Eight rows; the first one holds the token of each column itself, others some of the same kind."""
+    """Return eight rows; the first has each column's own token, others similar values."""
     numbers = range(start, start + 8)
     columns = {
         "email": [f"{TEXT} {n}" for n in numbers],
@@ -71,7 +71,7 @@ def rows(start: int, names: tuple[str, ...] = HIDDEN) -> pa.Table:
 
 
 class Lake(ABC):
-    """A table in a folder. `write` adds rows, `change` deletes some, or adds a file of another kind."""
+    """A table in a folder. `write` adds rows; `change` deletes some, or adds a file of another kind."""
 
     names = HIDDEN
 
@@ -117,7 +117,7 @@ class Csv(Files):
         pacsv.write_csv(table, path)
 
     def change(self) -> None:
-        """Another type: what the column was of no other type for is asked for."""
+        """Add a file that changes the type: the reader then quotes the values that had prevented other types."""
         table = rows(72, self.names)
         self.put(table.set_column(2, "number", pa.array([f"{TEXT}"] * 8)), self.folder / "9.csv")
 
@@ -244,7 +244,7 @@ def hidden_names(lake: type[Lake]) -> list[str]:
 def hidden_config(folder: Path, lake: type[Lake], hidden: list[str] | None = None) -> MetastoreConfig:
     names = hidden_names(lake) if hidden is None else hidden
     columns = {name: {"values": "hidden"} for name in names if name != "added"}
-    if "added" in names:  # it is not there from the beginning
+    if "added" in names:  # it does not exist in the first version
         columns = {"default": {"values": "hidden"}, "id": {"values": "shown"}}
     options: dict[str, Any] = {"options": {"meta_columns": True}} if issubclass(lake, Hudi) else {}
     if options and columns:
@@ -260,7 +260,9 @@ def refresh_table(config: MetastoreConfig) -> None:
 
 @pytest.fixture
 def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files of this process and its children go. Children that run already are of other tests."""
+    """The folder for temporary files of this process and its children. Children started by other tests use another
+    one.
+    """
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -320,8 +322,8 @@ def test_nothing_of_a_hidden_value_is_stored(
 
 
 @pytest.mark.parametrize("lake", [Csv, CsvWithoutHeader, Json, Iceberg], ids=lambda lake: lake.__name__)
-def test_cached_metadata_from_before_a_column_was_hidden(tmp_path: Path, lake: type[Lake]) -> None:
-    """Neither what the version before stored, nor what this process remembers, goes on into the next version."""
+def test_cached_metadata_from_before_a_column_was_hidden_are_dropped(tmp_path: Path, lake: type[Lake]) -> None:
+    """Neither the previous version's cached metadata nor those in memory are used for the next version."""
     table, shown, config = lake(tmp_path), hidden_config(tmp_path, lake, []), hidden_config(tmp_path, lake)
     table.write(0)
     table.write(1)
@@ -334,7 +336,7 @@ def test_cached_metadata_from_before_a_column_was_hidden(tmp_path: Path, lake: t
 
 @pytest.mark.parametrize("lake", LAKES, ids=lambda lake: lake.__name__)
 def test_a_plan_with_the_cache_equals_the_plan_without_it(tmp_path: Path, lake: type[Lake]) -> None:
-    """And reads nothing again."""
+    """It also reads nothing again."""
     table, config = lake(tmp_path), hidden_config(tmp_path, lake)
     table.write(0)
     table.change()
@@ -353,7 +355,7 @@ def _texts() -> list[bytes]:
 
 @pytest.mark.parametrize("lake", [Csv, Json, Delta], ids=lambda lake: lake.__name__)
 def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) -> None:
-    """Else the tests above would prove nothing."""
+    """Otherwise the tests above would prove nothing."""
     lake(tmp_path).write(0)
     refresh_table(hidden_config(tmp_path, lake, []))
     for token in (TEXT, str(NUMBER), struct.pack("<q", NUMBER)):
@@ -361,7 +363,7 @@ def test_the_search_checks_find_a_shown_value(tmp_path: Path, lake: type[Lake]) 
 
 
 def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -> None:
-    """Which no version stores: files that lack the column have it in all rows, where a predicate cuts them."""
+    """No version stores it. Files that lack the column have it in all rows, which predicates evaluate."""
     table, config = Iceberg(tmp_path), hidden_config(tmp_path, Iceberg)
     table.write(0)
     table.writer.schemas.append(list(Iceberg.columns))

@@ -1,4 +1,6 @@
-"""Somebody who can write below a root leads deletions elsewhere: by links, by forged lists of what is to be removed."""
+"""An attacker with write access to the root cannot redirect deletions, by links or by forged lists of files to
+delete.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def no_spark() -> Any:
 
 @pytest.fixture
 def outside_folder(tmp_path: Path) -> Path:
-    """A folder beside the root, of somebody else, with files as old as can be."""
+    """A folder beside the root that belongs to someone else, with very old files."""
     folder = tmp_path / "victim"
     (folder / "inner").mkdir(parents=True)
     for name in ("precious.parquet", "inner/precious.txt", f".{'0' * 32}.tmp"):
@@ -48,7 +50,7 @@ def contents(folder: Path) -> set[str]:
 
 
 def forge_garbage_list(table: Path, paths: list[str], number: int) -> None:
-    """Have version `number` say that these paths are no longer named."""
+    """Forge a version's list of files that are no longer referenced."""
     name = "entries/forged.garbage.parquet"
     pq.write_table(pa.table({"path": paths}), table / name)
     document = table / "versions" / f"{number}.json"
@@ -117,7 +119,7 @@ WAYS = [expire, drop, purge_all, append_when_due, discard]
 def test_deletion_does_not_follow_links(
     tmp_path: Path, outside_folder: Path, way: Callable[[VersionStore], None], linked: str
 ) -> None:
-    """A folder of a table, or the table's own, is moved elsewhere and replaced by a link to where it is now."""
+    """A folder of a table, or the table's own folder, is moved elsewhere and replaced by a link to it."""
     store = ObjectStore(str(tmp_path / "root"))
     for _ in range(3):
         publish(store, pa.table({"x": ["a", "b"]}))
@@ -169,7 +171,7 @@ def test_folders_are_removed_without_following_links(tmp_path: Path, outside_fol
     assert contents(outside_folder) == before
 
 
-def test_a_store_that_was_sent_to_another_process_refuses_as_well(tmp_path: Path, outside_folder: Path) -> None:
+def test_a_pickled_store_does_not_follow_links(tmp_path: Path, outside_folder: Path) -> None:
     (tmp_path / "root").mkdir()
     os.symlink(outside_folder, tmp_path / "root" / "orders")
     store = pickle.loads(pickle.dumps(ObjectStore(str(tmp_path / "root")).child("orders")))

@@ -1,4 +1,4 @@
-"""A purge leaves nothing that no version names, and a refresh that runs meanwhile begins again."""
+"""A purge leaves no unreferenced file, and a refresh that runs meanwhile starts again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def purge(config: MetastoreConfig, before: int) -> PurgeResult:
 
 
 def unreferenced_paths(config: MetastoreConfig) -> set[str]:
-    """Files of the table that are no document and in no version."""
+    """Return files of the table that are neither documents nor referenced by a version."""
     versions = version_store(config)
     unreferenced = {info.path for info in versions.objects.list() if not versions.documents.contains(info.path)}
     for number in versions.numbers():
@@ -86,8 +86,8 @@ def config(tmp_path: Path) -> MetastoreConfig:
     return config
 
 
-def test_a_refresh_that_was_killed_before_it_published(tmp_path: Path, config: MetastoreConfig) -> None:
-    """Its files hold values of rows that are deleted by now; the first purge takes all of them, and says so."""
+def test_files_of_a_killed_refresh_are_purged(tmp_path: Path, config: MetastoreConfig) -> None:
+    """Its files have values of rows that are deleted by now; the first purge removes all of them, and reports that."""
     write(tmp_path, 10, PERSON)
     environment = {**os.environ, "PYTHONPATH": ""}
     done = subprocess.run(
@@ -149,10 +149,10 @@ PLACES = ["current_plan", "profile_all", "resolve_auto_policies", "VersionBuilde
     ],
     ids=str,
 )
-def test_a_refresh_that_runs_begins_again(
+def test_a_concurrent_refresh_starts_again(
     tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, function: str, how: dict[str, Any]
 ) -> None:
-    """At whatever step it is: what it publishes is right and whole, and what it had written is gone."""
+    """At any step: what it publishes is correct and complete, and what it had written before is removed."""
     write(tmp_path, 10, PERSON)
     purged = []
 
@@ -177,7 +177,7 @@ def test_a_refresh_that_runs_begins_again(
 
 
 def test_profiles_saved_before_a_purge_are_not_used_after_it(config: MetastoreConfig) -> None:
-    """Also where it is saved by a process that knows nothing of the purge yet."""
+    """Also if they are saved by a process that does not know of the purge yet."""
     before = version_store(config)
     latest = before.latest()
     assert latest is not None

@@ -1,4 +1,4 @@
-"""A small file that unpacks to gigabytes takes no more memory than a process that reads files may."""
+"""A small file that decompresses to gigabytes uses no more memory than the limit of reading processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def refresh(folder: Path, engine: str) -> tuple[str, int]:
-    """What the command says of a table of that file, and the most memory, in bytes, that a process of it took."""
+    """Return the command's output for a table with that file, and the peak memory of its processes in bytes."""
     (folder / "bomb").mkdir()
     (folder / "bomb" / "1.parquet").write_bytes(zlib.decompress(base64.b64decode(BOMB)))
     (folder / "metastore.yaml").write_text(
@@ -70,12 +70,12 @@ def test_a_file_that_unpacks_to_gigabytes_is_named(tmp_path: Path, engine: str) 
 
 
 def fail_to_allocate(task: None) -> None:
-    """End this process as Rust does."""
+    """End this process as Rust does when an allocation fails."""
     os.write(2, b"memory allocation of 2147483648 bytes failed\nnote: some details\n")
     os.abort()
 
 
-def test_a_library_that_ends_the_process_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_allocation_that_ends_the_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(process_memory.VARIABLE, "700m")
     [outcome] = IsolatedRunner().outcomes(fail_to_allocate, [None], paths=["/t/x"])
     said = "reading /t/x ended the process that read it (signal 6, aborted): it takes more than the 700 MiB of memory"

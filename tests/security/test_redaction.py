@@ -1,4 +1,4 @@
-"""Passwords and signatures in URIs are in no message, no answer and nothing that the root or Dagster has."""
+"""Passwords and signatures in URIs are in no message, no output, and nothing that the root or Dagster stores."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_redacted_uri(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("uri", URIS)
 def test_commands_print_no_secret(tmp_path: Path, uri: str) -> None:
-    """Each that opens a table, which fails, and each that lists it."""
+    """Tests each command that opens a table, which fails, and each that lists it."""
     config = {"root": "root", "engine": "auto", "tables": [{"name": "orders", "uri": uri}]}
     (tmp_path / "metastore.yaml").write_text(json.dumps(config))
     for words in (

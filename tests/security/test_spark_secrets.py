@@ -1,4 +1,4 @@
-"""Secrets among Spark's settings are not seen by other users of the machine."""
+"""Secrets among Spark's settings are not visible to other users of the machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ sys.stdin.readline()
 
 
 def arguments_below(process: int) -> str:
-    """The arguments, and the names of files, of a process and of all that it started."""
+    """Return the arguments, and the names of files, of a process and all its descendants."""
     arguments, pending = "", [process]
     while pending:
         folder = Path(f"/proc/{pending.pop()}")
@@ -44,7 +44,7 @@ def arguments_below(process: int) -> str:
             arguments += (folder / "cmdline").read_bytes().decode("utf-8", "replace")
             for task in (folder / "task").iterdir():
                 pending += map(int, (task / "children").read_text().split())
-        except OSError:  # It ended meanwhile.
+        except OSError:  # It has ended meanwhile.
             continue
     return arguments
 
@@ -52,8 +52,8 @@ def arguments_below(process: int) -> str:
 @pytest.mark.spark
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
 @pytest.mark.parametrize("secret_source", ["", pytest.param("a file", marks=pytest.mark.long)])
-def test_no_process_has_them_among_its_arguments(tmp_path: Path, secret_source: str) -> None:
-    """Spark gets them as they are, over what spark-defaults.conf or a properties file says."""
+def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_source: str) -> None:
+    """Spark gets the secrets unchanged; they override spark-defaults.conf or a properties file."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.of.defaults default\nspark.driver.memory 700m\n")
     (tmp_path / "given.conf").write_text("spark.of.defaults given\nspark.driver.memory 700m\n")
@@ -94,8 +94,8 @@ def test_no_process_has_them_among_its_arguments(tmp_path: Path, secret_source: 
 
 
 @pytest.mark.spark
-def test_a_start_that_is_killed_leaves_none_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of settings, which other users cannot read, is removed by the next process of the user."""
+def test_secrets_of_a_killed_start_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process of the user removes the settings file, which other users cannot read."""
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         python_command("-c", PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment
@@ -116,5 +116,5 @@ def test_a_start_that_is_killed_leaves_none_behind(tmp_path: Path, monkeypatch: 
 
 
 def find_secrets(folder: Path) -> list[Path]:
-    """The temporary files of the Metastore that contain a secret."""
+    """Return the package's temporary files that contain a secret."""
     return [path for path in folder.glob("metastore-*/*") if b"hush" in path.read_bytes()]

@@ -1,4 +1,4 @@
-"""The token of the Spark Connect server of this machine goes to its process alone."""
+"""The token of the local Spark Connect server is sent only to the server's own process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ sys.stdin.read()
 
 @contextmanager
 def listener(address: str, received_path: Path) -> Iterator[tuple[int, int]]:
-    """A process that speaks gRPC and writes down all calls. Yields its process id and its port."""
+    """Run a process that speaks gRPC and records all calls; yield its process id and its port."""
     command = python_command("-c", LISTENER, address, str(received_path))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -71,7 +71,7 @@ def write_discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 
 def test_the_server_gets_the_token_by_its_address(tmp_path: Path, write_discovery: Callable[[int, int], None]) -> None:
-    """`localhost` may be another address of this machine, where anybody may listen."""
+    """`localhost` may be another address of this machine, on which anybody may listen."""
     server_folder, other = tmp_path / "own", tmp_path / "other"
     with listener("127.0.0.1:0", server_folder) as (pid, port), listener(f"[::1]:{port}", other):
         write_discovery(pid, port)
@@ -113,7 +113,7 @@ def test_a_process_that_takes_the_port_of_a_server_that_ended_gets_nothing(tmp_p
                 assert not (tmp_path / "other").exists()
 
 
-def test_whose_socket_it_is() -> None:
+def test_the_owner_of_a_socket_is_found() -> None:
     server_folder = os.getpid()
     with socket.create_server(("127.0.0.1", 0)) as discovery:
         port = discovery.getsockname()[1]
@@ -121,7 +121,7 @@ def test_whose_socket_it_is() -> None:
         assert not is_listening(os.getppid(), port)
         assert not is_listening(2**22 - 1, port)
     assert not is_listening(server_folder, port)
-    with socket.socket(socket.AF_INET6) as mapped:  # as Java has it
+    with socket.socket(socket.AF_INET6) as mapped:  # as in Java's processes
         mapped.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         mapped.bind(("::ffff:127.0.0.1", 0))
         mapped.listen()

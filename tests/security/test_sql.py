@@ -1,4 +1,4 @@
-"""Queries of other people: what they may read is the views, and nothing that the process can reach besides."""
+"""Untrusted SQL queries can read the views, and nothing else that the process can access."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ ABSENT = ("seconds", "durations")
 @pytest.mark.parametrize("column", EXTREMES)
 @pytest.mark.parametrize("bins", [1000, 10_000])
 def test_no_stored_value_breaks_a_view(tmp_path: Path, column: str, bins: int) -> None:
-    """Of a value that DuckDB's type does not hold the cell is null, or the nearest bound; its text is there."""
+    """If DuckDB's type cannot represent a value, the cell is null or the nearest bound, and its text is exact."""
     store = ObjectStore(str(tmp_path / "root"))
     publish(store, pa.table({column: EXTREMES[column]}), columns={column: {"histogram": bins}})
     (tmp_path / "metastore.yaml").write_text("root: root\ntables: [{name: orders, uri: x}]")

@@ -1,4 +1,4 @@
-"""Rows in temporary files do not outlive the process that wrote them, also where it was killed."""
+"""Rows in temporary files do not outlive the process that wrote them, even if it is killed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ while True:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files, of this process and of those that it starts."""
+    """The folder for temporary files of this process and its children."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
@@ -85,7 +85,7 @@ def test_rows_of_a_data_frame_are_removed_by_the_next_process(folder: Path) -> N
 
 
 def test_folders_in_use_stay(folder: Path) -> None:
-    """Others' too, and what only has such a name."""
+    """Other users' folders stay, too, and others that only have a similar name."""
     (folder / "elsewhere").mkdir()
     (folder / "elsewhere" / "file").touch()
     (folder / "metastore-link.scratch").symlink_to(folder / "elsewhere")
@@ -107,8 +107,8 @@ def test_folders_in_use_stay(folder: Path) -> None:
     assert (folder / "elsewhere" / "file").exists()
 
 
-def test_a_command_that_does_not_end_by_itself_removes_them(folder: Path) -> None:
-    """SIGTERM while native code works on: the process is ended some seconds later."""
+def test_a_command_that_must_be_ended_removes_temporary_files(folder: Path) -> None:
+    """SIGTERM during native code: the process is ended some seconds later."""
     with subprocess.Popen(python_command("-c", ENDS_LATE), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -128,7 +128,7 @@ def end_with_folder(path: str) -> None:
     signal.raise_signal(signal.SIGKILL)
 
 
-def test_those_of_a_child_are_removed_when_it_ends(folder: Path) -> None:
+def test_temporary_files_of_a_child_are_removed_when_it_ends(folder: Path) -> None:
     [outcome] = IsolatedRunner().outcomes(end_with_folder, ["some.parquet"], paths=["some.parquet"])
     assert "ended the process that read it (signal 9, killed)" in str(outcome)
     assert list(folder.iterdir()) == []

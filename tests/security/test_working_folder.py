@@ -1,4 +1,4 @@
-"""Python modules in the working folder, which may be a folder of somebody's data, do not run."""
+"""Python modules in the working folder, which may be a folder of foreign data, are not executed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AFTER_RUNPY = ("click", "json", "numpy", "pickle", "pyarrow", "pydantic", "rich"
 
 
 class HostileFolder:
-    """A folder with a table and with modules that leave a line in a file when they are imported."""
+    """A folder with a table, and with modules that append a line to a file when they are imported."""
 
     def __init__(self, folder: Path, modules: Sequence[str] = ALL) -> None:
         self.path = folder / "sales"
@@ -59,7 +59,7 @@ class HostileFolder:
         )
 
     def imported(self) -> list[str]:
-        """The modules of the folder that ran."""
+        """Return the modules of the folder that were executed."""
         return self._trace.read_text().split() if self._trace.exists() else []
 
 
@@ -126,7 +126,7 @@ def configured(folder: HostileFolder, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_statistics_are_imported_only_from_pythonpath(tmp_path: Path, engine: str) -> None:
-    """In children and in Spark's workers too."""
+    """Also in child processes and in Spark's workers."""
     folder = HostileFolder(tmp_path, (*ALL, "my_stats"))
     configured(folder, engine)
     refused = folder.run([*METASTORE, "refresh", "sales"])
@@ -167,7 +167,7 @@ def test_the_archive_of_classes_is_built_without_the_working_folder(tmp_path: Pa
 
 
 def test_settings_of_catalogs_in_the_working_folder_are_refused(tmp_path: Path) -> None:
-    """`.pyiceberg.yaml` could send a catalog's credentials to another host. The user's own file wins."""
+    """`.pyiceberg.yaml` could send a catalog's credentials to another host. The user's own file has priority."""
     folder = HostileFolder(tmp_path, ())
     with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"{tmp_path}/lake") as catalog:
         catalog.create_namespace("sales")

@@ -21,7 +21,7 @@ _DEPTH = 4
 
 
 def files_with(folder: Path, *tokens: str | bytes) -> list[str]:
-    """Return the files below a folder that hold any of the tokens in their names or contents, unpacked."""
+    """Return the files below a folder that contain any of the tokens in name or content, decompressed."""
     wanted = [token.encode() if isinstance(token, str) else token for token in tokens]
     paths = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()) if folder.exists() else ():
@@ -33,7 +33,7 @@ def files_with(folder: Path, *tokens: str | bytes) -> list[str]:
 
 
 def pieces_of(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a file, the values of its columns where it is Parquet, and all that is packed in either."""
+    """Yield the bytes of a file, column values if it is Parquet, and everything that is encoded in either."""
     data = path.read_bytes()
     yield from unpacked(data)
     if data[:4] == b"PAR1":
@@ -49,7 +49,7 @@ def pieces_of(path: Path) -> Iterator[bytes]:
 
 
 def unpacked(data: bytes, depth: int = _DEPTH) -> Iterator[bytes]:
-    """Yield some bytes, and what they unpack to: zlib, gzip, zstd, base 64, JSON strings, Arrow streams and schemas."""
+    """Yield some bytes, and their decoded forms: zlib, gzip, zstd, base 64, JSON strings, Arrow streams and schemas."""
     yield data
     if not depth or not data:
         return
@@ -79,12 +79,12 @@ def _zstd(data: bytes) -> bytes:
 
 
 def _json(data: bytes) -> bytes:
-    """Texts of a JSON document without its escapes."""
+    """Return the texts of a JSON document without escapes."""
     return "\n".join(_texts_in(json.loads(data))).encode("utf-8", "surrogatepass")
 
 
 def _arrow(data: bytes) -> bytes:
-    """Values of an Arrow stream, or metadata of a schema."""
+    """Return the values of an Arrow stream, or the metadata of a schema."""
     try:
         reader = pa.ipc.open_stream(data)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Ticks of a commit sensor on a Dagster instance: what it sees, without Spark."""
+"""Ticks of a table's commit sensor on a Dagster instance, without Spark."""
 
 import re
 import time
@@ -20,7 +20,7 @@ from tests.assets.lab import Lab, lab_in
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    """Two tables that nothing has been published of."""
+    """Two tables without a version."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     with lab_in(tmp_path) as created:
         yield created
@@ -36,30 +36,30 @@ def attempt_of(request: RunRequest) -> str:
 
 
 def tags_of(request: RunRequest) -> dict[str, str]:
-    """The tags that Dagster gives the run of a request."""
+    """Return the tags that Dagster gives the run of a request."""
     return {**request.tags, "dagster/run_key": request.run_key or ""}
 
 
 def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequest | None = None) -> str:
-    """A run of the refresh of `sales`, as another process would have left it."""
+    """Create a run that refreshes `sales`, as another process would have left it."""
     tags = {"metastore/table": "sales", **(tags_of(request) if request else {})}
     run = create_run_for_test(instance, job_name="sales_refresh", status=status, tags=tags)
     return run.run_id
 
 
 def test_a_run_request_names_its_reason(lab: Lab) -> None:
-    """The run key has the snapshot, the version before it, the code's version and the attempt in it."""
+    """The run key has the snapshot, the previous version, the code's version and the attempt."""
     request = requested(lab.tick("sales"))
     assert re.fullmatch(rf"sales:0:0:{PROFILE_VERSION}:[0-9a-f]{{16}}:1", request.run_key or "")
     assert request.tags == {"dagster/sensor_name": "sales_commits", "metastore/table": "sales"}
 
 
-def test_a_tick_repeated_asks_for_the_same_run(lab: Lab) -> None:
-    """A daemon that died before it launched the run: the key is the same, so there will be one run."""
+def test_a_repeated_tick_requests_the_same_run(lab: Lab) -> None:
+    """If the daemon dies before it launches the run, the next tick has the same key, so there is one run."""
     assert requested(lab.tick("sales")).run_key == requested(lab.tick("sales")).run_key
 
 
-def test_another_commit_asks_for_another_run(lab: Lab) -> None:
+def test_another_commit_requests_another_run(lab: Lab) -> None:
     first = lab.tick("sales")
     lab.append(1, seed=1)
     second = requested(lab.tick("sales", first.cursor))
@@ -68,8 +68,8 @@ def test_another_commit_asks_for_another_run(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("status", [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])
-def test_one_run_at_a_time(lab: Lab, status: DagsterRunStatus) -> None:
-    """Nothing is asked for beside an unfinished run of the table; another table does not mind."""
+def test_no_run_is_requested_beside_an_unfinished_run(lab: Lab, status: DagsterRunStatus) -> None:
+    """An unfinished run of the table prevents a request, but not for another table."""
     run = run_of(lab.instance, status)
     tick = lab.tick("sales")
     assert tick.run_requests == []
@@ -77,8 +77,8 @@ def test_one_run_at_a_time(lab: Lab, status: DagsterRunStatus) -> None:
     assert requested(lab.tick("visits-eu"))
 
 
-def test_a_run_by_hand_counts_too(lab: Lab) -> None:
-    """Launched from an asset's page, it has no job of ours, and none of our tags before it has started."""
+def test_manual_runs_count_too(lab: Lab) -> None:
+    """Launched from an asset's page, it has another job and, before it starts, none of our tags."""
     keys = frozenset({AssetKey(["sales", "sales_histograms"])})
     job = lab.definitions().resolve_implicit_global_asset_job_def()
     run = lab.instance.create_run_for_job(job, asset_selection=keys, status=DagsterRunStatus.STARTING)
@@ -88,8 +88,10 @@ def test_a_run_by_hand_counts_too(lab: Lab) -> None:
 
 
 def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
-    """Dagster makes a run of each stretch of partitions, and may start the first one last. Runs of the backfill for
-    other tables do not count."""
+    """Dagster creates a run per range of partitions, and may start the first one last.
+
+    The backfill's runs of other tables do not count.
+    """
     location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
     job = lab.definitions().resolve_implicit_global_asset_job_def()
 
@@ -111,8 +113,8 @@ def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
     assert requested(lab.tick("visits-eu"))
 
 
-def test_runs_of_others_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An instance may have thousands that wait: a tick reads those of its table."""
+def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance may have thousands of waiting runs: a tick reads those of its table."""
     for _ in range(20):
         create_run_for_test(lab.instance, job_name="another", status=DagsterRunStatus.STARTED)
     own = run_of(lab.instance, DagsterRunStatus.STARTED)
@@ -129,9 +131,10 @@ def test_runs_of_others_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
     assert set(read) == {own}
 
 
-def test_a_run_that_fell_silent_is_taken_for_dead(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its machine went down, and nobody was left to say so: not before an hour has passed. It is reported as failed,
-    so that Dagster counts it no longer where it limits runs."""
+def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine failed without a report. After an hour the sensor reports the run as failed, so that it no longer
+    counts in Dagster's limits.
+    """
     run = run_of(lab.instance, DagsterRunStatus.STARTED)
     lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
     assert lab.tick("sales").run_requests == []
@@ -144,7 +147,7 @@ def test_a_run_that_fell_silent_is_taken_for_dead(lab: Lab, monkeypatch: pytest.
 
 
 def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
-    """A cursor that was reset does not lead to a run key that Dagster has seen, and would drop silently."""
+    """A cursor that was reset does not lead to a run key that Dagster has seen and would silently drop."""
     first = requested(lab.tick("sales"))
     run_of(lab.instance, DagsterRunStatus.FAILURE, first)
     second = requested(lab.tick("sales"))
@@ -155,8 +158,8 @@ def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
     assert (tick.skip_message or "").startswith("attempt 2 failed; the next one follows in")
 
 
-def test_a_mended_configuration_need_not_wait(lab: Lab) -> None:
-    """It is read anew at each tick, and counts as something new to try."""
+def test_a_corrected_configuration_is_tried_at_once(lab: Lab) -> None:
+    """The configuration is read at each tick, and a change counts as a new target."""
     for _ in range(2):
         run_of(lab.instance, DagsterRunStatus.FAILURE, requested(lab.tick("sales")))
     assert lab.tick("sales").run_requests == []
@@ -166,7 +169,7 @@ def test_a_mended_configuration_need_not_wait(lab: Lab) -> None:
 
 
 def test_a_table_that_is_no_longer_configured_fails_the_tick(lab: Lab) -> None:
-    """Until the code location is loaded again and its sensor is gone."""
+    """The sensor disappears when the code location is reloaded."""
     sensor = lab.definitions().resolve_sensor_def("sales_commits")
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(text.replace("name: sales", "name: purchases"), encoding="utf-8")

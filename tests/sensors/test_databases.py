@@ -1,4 +1,4 @@
-"""Whole databases as definitions, and the sensor that sees their tables come and go."""
+"""Definitions of whole databases, and the sensor that detects added and dropped tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ tables:
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    """With the tables `orders` and `people`, and a configuration beside it."""
+    """A catalog with the tables `orders` and `people`, and its configuration."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("TOKEN", "not-to-be-told")
     (tmp_path / "metastore.yaml").write_text(_CONFIG)
@@ -43,7 +43,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
 
 
 class _Origin:
-    """As much of the origin of a code location as a sensor asks for."""
+    """The part of a code location's origin that a sensor uses."""
 
     def __init__(self) -> None:
         self.reloads = 0
@@ -70,8 +70,10 @@ def _tick(sensor: SensorDefinition, cursor: str | None = None, origin: Any = Non
         return sensor.evaluate_tick(context)
 
 
-def test_a_database_is_its_tables(lake: Lake) -> None:
-    """Assets, jobs and sensors of each, under its name, with what the database says of all; and one sensor more."""
+def test_a_database_has_the_definitions_of_its_tables(lake: Lake) -> None:
+    """Each table has assets, a job and a sensor under its name, with the database's settings; the database has one
+    sensor.
+    """
     definitions = _loaded(lake)
     repository = definitions.get_repository_def()
     assert sorted(sensor.name for sensor in repository.sensor_defs) == [
@@ -96,7 +98,7 @@ def test_no_reload_is_requested_while_the_tables_are_the_same(lake: Lake) -> Non
 
 
 def test_an_added_table_reloads_the_code_location(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once; and it is there when that is loaded."""
+    """It is requested once; the table is there after the reload."""
     monkeypatch.setattr("metastore_assets.sensors.reload._DELAY", 0.0)
     sensor, origin = _sensor(_loaded(lake)), _Origin()
     lake.add("invoices")
@@ -122,7 +124,7 @@ def test_a_server_that_cannot_reload_names_one_that_can(lake: Lake) -> None:
 
 
 def test_a_dropped_table_is_readable_and_reported(lake: Lake) -> None:
-    """Its assets stay, and its own sensor says in its next tick that it is gone; one that nothing is kept of goes."""
+    """Its assets stay, and its sensor reports it in the next tick; a table without a version disappears."""
     Lake(lake.folder, lake.catalog).publish("sales_orders")
     sensor = _sensor(_loaded(lake))
     lake.drop("orders")
@@ -150,7 +152,7 @@ def test_a_catalog_that_does_not_answer_fails_the_tick_and_loads_the_last_listin
 
 
 def test_a_code_location_loads_without_the_variables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then it knows no tables of the database; ticks say what is missing."""
+    """It has no tables of the database then, and ticks name the missing variable."""
     monkeypatch.delenv("TOKEN")
     assert [sensor.name for sensor in _loaded(lake).get_repository_def().sensor_defs] == ["lake_sales_tables"]
 
@@ -163,8 +165,10 @@ def test_named_tables_need_no_listing(lake: Lake) -> None:
 
 
 def test_a_catalog_that_never_answers_fails_the_tick_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its name: Dagster would only say that the tick took too long. So does the next one, and asks no second time
-    while the first is at it."""
+    """The error names the catalog; Dagster would only report a timeout.
+
+    The next tick fails equally, and starts no second request while the first is unfinished.
+    """
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "0.3")
     monkeypatch.setattr("metastore_assets.resources.configuration.LOAD_TIMEOUT", 0.1)

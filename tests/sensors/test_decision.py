@@ -1,4 +1,4 @@
-"""What a commit sensor does next, as data in and data out."""
+"""The next action of a commit sensor, as a pure function."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def test_no_run_is_requested_while_the_version_is_current() -> None:
 
 
 def test_a_commit_requests_one_run() -> None:
-    """The first attempt for a target, remembered in the cursor."""
+    """It is the first attempt for a target, stored in the cursor."""
     decision = decide_run(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
     assert decision.reason == "snapshot s2 follows version 1"
@@ -36,7 +36,7 @@ def test_a_commit_requests_one_run() -> None:
     ],
 )
 def test_a_rollback_or_recreation_is_reported(history_change: HistoryChange, reason: str) -> None:
-    """A run brings the version there in any case."""
+    """A run publishes the table's state in any case."""
     decision = decide_run(Cursor(), replace(COMMIT, history_change=history_change), 30, 0)
     assert (decision.attempt, decision.reason) == (1, reason)
 
@@ -46,13 +46,13 @@ def test_the_cursor_records_that_the_table_is_missing() -> None:
         assert Cursor.from_json(cursor.to_json()) == cursor
 
 
-def test_the_first_snapshot_asks_for_a_run() -> None:
+def test_the_first_snapshot_requests_a_run() -> None:
     decision = decide_run(Cursor(), replace(COMMIT, published=0, reported=0), 30, 0)
     assert (decision.attempt, decision.reason) == (1, "snapshot s2 is the first")
 
 
-def test_a_version_that_was_never_shown_asks_for_a_run() -> None:
-    """A run that died after publishing, or a refresh from the command line: Dagster is told what it missed."""
+def test_an_unreported_version_requests_a_run() -> None:
+    """A run died after publishing, or the command line refreshed: a run reports the version to Dagster."""
     decision = decide_run(Cursor(), replace(CURRENT, published=4), 30, 0)
     assert (decision.attempt, decision.reason) == (1, "version 4 was not reported yet")
 
@@ -65,39 +65,38 @@ def test_no_run_is_requested_during_another_run() -> None:
 
 
 def test_a_failed_run_is_requested_again_on_the_next_tick() -> None:
-    """The first failure does not delay anything."""
+    """The first failure causes no delay."""
     decision = decide_run(Cursor("t2", 1), replace(COMMIT, attempts=1, last_ended=1000.0), 30, 1001)
     assert (decision.attempt, decision.cursor) == (2, Cursor("t2", 2))
 
 
 @pytest.mark.parametrize(("attempts", "wait"), [(2, 30), (3, 90), (4, 210), (20, 3600), (5000, 3600)])
 def test_further_failures_wait_longer(attempts: int, wait: int) -> None:
-    """1, 3, 7 … intervals, at most an hour; then the run is asked for, however often it failed."""
+    """1, 3, 7 … intervals, at most an hour; then the run is requested, after any number of failures."""
     observed = replace(COMMIT, attempts=attempts, last_ended=1000.0)
     assert decide_run(Cursor("t2", attempts), observed, 30, 999 + wait).attempt is None
     assert decide_run(Cursor("t2", attempts), observed, 30, 1000 + wait).attempt == attempts + 1
 
 
 def test_another_target_does_not_wait() -> None:
-    """A further commit, or a mended configuration, starts over."""
+    """A further commit, or a corrected configuration, resets the delay."""
     observed = replace(COMMIT, target="t3", snapshot="s3")
     assert decide_run(Cursor("t2", 9), observed, 30, 1000).attempt == 1
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_an_attempt_never_repeats(remembered: int, known: int) -> None:
-    """Neither a reset cursor nor deleted runs lead to a run key that Dagster has seen, and would drop."""
+    """Neither a reset cursor nor deleted runs lead to a run key that Dagster has seen and would drop."""
     decision = decide_run(Cursor("t2", remembered), replace(COMMIT, attempts=known), 30, 0)
     assert decision.attempt == max(remembered, known) + 1
 
 
 @given(st.text(), st.integers(0))
 def test_a_cursor_survives_a_restart(target: str, attempt: int) -> None:
-    """What is stored comes back."""
     assert Cursor.from_json(Cursor(target, attempt).to_json()) == Cursor(target, attempt)
 
 
 @pytest.mark.parametrize("text", [None, "", "x", "[]", "{}", '{"format": 2, "target": "t", "attempt": 1}', "null", "1"])
 def test_an_unreadable_cursor_is_treated_as_empty(text: str | None) -> None:
-    """The truth is elsewhere, so nothing is lost with it."""
+    """The cursor is only a hint, so nothing is lost."""
     assert Cursor.from_json(text) == Cursor()

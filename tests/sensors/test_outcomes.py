@@ -1,4 +1,4 @@
-"""What a tick makes of all that may become of a table: what a person sees, and what follows when it is over."""
+"""What a tick reports for each state of a table, and how it continues afterwards."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
 
 
 @of_each_kind
-def test_a_table_that_does_not_exist_yet(
+def test_a_missing_table_is_probed_rarely(
     kind: type[Table], tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line in each tick, and looks that become rare; no look while it waits; at once where it is configured anew.
-    Once it is there it is the first snapshot."""
+    """Each tick has one line, and the table is probed ever more rarely, but at once after a change of the
+    configuration.
+
+    Once it exists, it has its first snapshot.
+    """
     now = 1e9
     monkeypatch.setattr("metastore_assets.sensors.commits.time", SimpleNamespace(time=lambda: now))
     looks: list[float] = []
@@ -62,8 +65,12 @@ def test_a_table_that_does_not_exist_yet(
 
 
 @of_each_kind
-def test_a_table_that_was_dropped_and_restored(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
-    """Told once, on the asset and in each tick; what is kept stays; back again it needs no run, made anew it does."""
+def test_a_dropped_table_is_reported_once_on_the_asset(
+    kind: type[Table], tmp_path: Path, instance: DagsterInstance
+) -> None:
+    """It is reported once on the asset, and in each tick; versions stay. Restored, it needs no run; recreated, it
+    does.
+    """
     table = table_in(tmp_path / "t", kind)
     watched = WatchedTable(tmp_path, instance)
     assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
@@ -85,7 +92,7 @@ def test_a_table_that_was_dropped_and_restored(kind: type[Table], tmp_path: Path
     watched.skips()
     table_in(tmp_path / "t", kind, rows=5)
     message = watched.catches_up()
-    # Of a Delta log that begins again the number tells; plain files have no history.
+    # A Delta log that starts over has a lower version; plain files have no history.
     rebuilt = " is of another table than version 2: the table was recreated"
     assert message.endswith(" follows version 2" if kind is ParquetFiles else rebuilt)
     assert watched.latest.row_count == 5
@@ -93,10 +100,10 @@ def test_a_table_that_was_dropped_and_restored(kind: type[Table], tmp_path: Path
 
 
 @pytest.mark.parametrize("key", [None, "k" * 32])
-def test_a_table_with_hidden_values(
+def test_a_table_with_hidden_values_is_current_under_its_key(
     key: str | None, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is current under the key that its values were hashed with, that of the root or a configured one."""
+    """It is current under the key that hashed its values: the root's or a configured one."""
     table = table_in(tmp_path / "t", DeltaCopyOnWrite)
     watched = WatchedTable(tmp_path, instance, columns={"id": {"values": "hidden"}})
     watched.catches_up()
@@ -107,8 +114,8 @@ def test_a_table_with_hidden_values(
 
 
 @pytest.mark.long
-def test_an_iceberg_table_that_was_rolled_back_or_cleaned_up(tmp_path: Path, instance: DagsterInstance) -> None:
-    """Each is a change of its metadata, and says what it was; a run follows, which reads nothing that is known."""
+def test_rollback_and_cleanup_of_an_iceberg_table_are_reported(tmp_path: Path, instance: DagsterInstance) -> None:
+    """Both change its metadata and are reported as such; the run that follows reads only unknown files."""
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
     watched = WatchedTable(tmp_path, instance)
     watched.catches_up()
@@ -128,8 +135,8 @@ def test_an_iceberg_table_that_was_rolled_back_or_cleaned_up(tmp_path: Path, ins
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.kind)
-def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
-    """One that the configuration names by `at` is gone when the table has it no more, and says what there is."""
+def test_an_expired_snapshot_is_reported(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
+    """If the snapshot configured by `at` has expired, the error lists the existing ones."""
     table = table_in(tmp_path / "t", kind)
     pinned = table.snapshot().id
     watched = WatchedTable(tmp_path, instance, at=pinned)
@@ -151,7 +158,7 @@ def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: D
 
 @of_each_kind
 def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
-    """Commits while a run waits or works ask for none beside it; one more takes in all that it has not seen."""
+    """Commits during a queued or active run request no other run; a later one covers all of them."""
     table = table_in(tmp_path / "t", kind)
     watched = WatchedTable(tmp_path, instance)
     watched.catches_up()
@@ -167,7 +174,7 @@ def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: Da
             instance.delete_run(waiting.run_id)
             watched.run(request)
             assert (watched.number, watched.latest.row_count) == (2, 11)
-            # As if it had been at work until the end of the burst.
+            # As if it had been active until the end of the burst.
             waiting = watched.launched(request, DagsterRunStatus.STARTED)
     instance.report_run_failed(waiting) if kind is ParquetFiles else instance.delete_run(waiting.run_id)
     watched.catches_up()

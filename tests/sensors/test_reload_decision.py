@@ -1,4 +1,4 @@
-"""When a sensor of a database has the code location reloaded: a pure function of what it sees and remembers."""
+"""When a database's sensor requests a reload of the code location: a pure function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_added_and_removed_tables_are_reported() -> None:
 
 
 def test_the_same_reload_is_requested_again_after_a_while() -> None:
-    """So that a server which cannot reload is not asked with every tick; others are asked for at once."""
+    """A server that cannot reload does not get the request with every tick; other changes are requested at once."""
     request = decide_reload(ReloadRequest(), set(), {"a"}, 1000.0).request
     again = decide_reload(request, set(), {"a"}, 1599.0)
     assert not again.reloads
@@ -31,10 +31,10 @@ def test_the_same_reload_is_requested_again_after_a_while() -> None:
 
 
 @given(_NAMES, _NAMES, _NAMES, st.floats(0, 5000), st.floats(0, 5000))
-def test_it_asks_only_when_tables_are_others(
+def test_a_reload_is_requested_only_if_tables_changed(
     remembered: frozenset[str], loaded: frozenset[str], there: frozenset[str], at: float, now: float
 ) -> None:
-    """And what is remembered survives being stored."""
+    """The stored cursor equals the original."""
     decision = decide_reload(ReloadRequest(tuple(sorted(remembered)), at), loaded, there, now)
     assert not (decision.reloads and loaded == there)
     if decision.reloads:

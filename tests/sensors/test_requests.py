@@ -1,4 +1,4 @@
-"""What ticks ask of an object store, and what they make of one that does not answer."""
+"""The requests of ticks to an object store, and ticks while the store does not respond."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = [
 
 @dataclass
 class Remote:
-    """A table and a root in a bucket, whose files are written here and sent there."""
+    """A table and a root in a bucket; files are written locally and uploaded."""
 
     table: Any
     prefix: str
@@ -52,7 +52,7 @@ class Remote:
                 self.client.put_object(Bucket="metastore", Key=key, Body=path.read_bytes())
 
     def request(self) -> list[str]:
-        """What a tick that finds nothing new asks for."""
+        """Evaluate a tick that finds no change; return its requests to the store."""
         self.requests.take()
         assert self.watched.skips() == self.says
         return self.requests.take()
@@ -87,9 +87,11 @@ def caught_up(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("remote", KINDS, indirect=True, ids=lambda kind: kind.kind)
-def test_a_quiet_tick_asks_three_times(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the version is the newest, and for a listing of the table or of the end of its log; and it reads
-    nothing. A commit, a version published elsewhere, and a root that was removed are seen by that."""
+def test_a_tick_without_a_change_has_three_requests(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are for the newest version, a listing of the table and the end of its log; nothing is read.
+
+    Commits, versions published elsewhere, and a removed root are detected by these.
+    """
     caught_up(remote)
     root, prefix = f"/metastore/{remote.prefix}-root/t/versions", remote.prefix
     kind = type(remote.table)
@@ -105,7 +107,7 @@ def test_a_quiet_tick_asks_three_times(remote: Remote, monkeypatch: pytest.Monke
         assert [remote.request() for _ in range(2)] == [quiet, quiet]
         remote.append()
         caught_up(remote)
-    # After some minutes it asks once more which format the table is of.
+    # After some minutes one more request detects the format of the table.
     monkeypatch.setattr(table_probe, "_FORMAT_CACHE_SECONDS", 0.0)
     assert len(remote.request()) > 3 or kind is DeltaCopyOnWrite
     newest = f"{remote.prefix}-root/t/versions/3.json"
@@ -114,9 +116,11 @@ def test_a_quiet_tick_asks_three_times(remote: Remote, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("remote", KINDS[:1], indirect=True, ids=lambda kind: kind.kind)
-def test_a_table_that_cannot_be_reached(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails the tick, with who does not answer, before Dagster would only say that it took too long; nothing is
-    remembered of it, and when it is over, the tick goes on from where it was. Threads do not pile up."""
+def test_an_unreachable_table_fails_the_tick(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tick fails with the name of the store, before Dagster would report a timeout.
+
+    It stores no state, and continues afterwards from where it was. Threads do not accumulate.
+    """
     caught_up(remote)
     remote.append()
     before = remote.watched.cursor, remote.watched.number

@@ -1,4 +1,4 @@
-"""A table that a sensor watches, on a Dagster instance that stores the cursor between ticks."""
+"""A table with a sensor, on a Dagster instance that stores the cursor between ticks."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class WatchedTable:
-    """The table `t`, in `folder/t` unless its settings say otherwise; runs that are asked for work in this process."""
+    """The table `t`, in `folder/t` unless configured otherwise; requested runs are executed in this process."""
 
     def __init__(self, folder: Path, instance: DagsterInstance, **settings: Any) -> None:
         self.file = folder / "metastore.yaml"
@@ -43,12 +43,12 @@ class WatchedTable:
         self.file.write_text(yaml.safe_dump({"root": "root", "engine": "auto", "tables": [table]}), encoding="utf-8")
 
     def load(self) -> None:
-        """As a code server does when it starts."""
+        """Load the definitions, as a code server does when it starts."""
         self.definitions = build_metastore_definitions(self.file)
         self.sensor = self.definitions.resolve_sensor_def("t_commits")
 
     def tick(self) -> tuple[SensorExecutionData, list[str]]:
-        """One tick, and what it logs. Dagster stores what a tick tells when it ends, and nothing of one that fails."""
+        """Evaluate a tick and return it with its log. Dagster stores the results of a tick only if it succeeds."""
         logged = _Logged()
         with build_sensor_context(self.instance, self.cursor, sensor_name=self.sensor.name) as context:
             context.log.handlers[:] = [logged]
@@ -59,27 +59,27 @@ class WatchedTable:
         return tick, logged.messages
 
     def skips(self) -> str:
-        """A tick that asks for nothing; what it says."""
+        """Evaluate a tick that must request nothing; return its message."""
         tick, logged = self.tick()
         assert (tick.run_requests, logged) == ([], [])
         return tick.skip_message or ""
 
     def reloads(self) -> tuple[RunRequest, str]:
-        """A tick that asks for one run; the request, and what it logs."""
+        """Evaluate a tick that must request one run; return the request and the log."""
         tick, (message,) = self.tick()
         (request,) = tick.run_requests or []
         assert json.loads(tick.cursor or "")["target"] == (request.run_key or "").split(":")[-2]
         return request, message
 
     def run(self, request: RunRequest) -> DagsterRun:
-        """What was asked for."""
+        """Execute the requested run."""
         job = self.definitions.resolve_job_def("t_refresh")
         result = job.execute_in_process(_QUIET, instance=self.instance, tags=dict(request.tags))
         assert result.success
         return result.dagster_run
 
     def catches_up(self) -> str:
-        """One run brings the newest version up to the table, and the next tick asks for none; what the first says."""
+        """Execute the run that a tick requests; the next tick must request none. Return the first tick's log."""
         request, message = self.reloads()
         before = self.number
         self.run(request)
@@ -88,11 +88,11 @@ class WatchedTable:
         return message
 
     def is_current(self) -> str:
-        """What a tick says when nothing changed."""
+        """Return the message of a tick without a change."""
         return f"version {self.number} is current: snapshot {self.latest.snapshot}"
 
     def launched(self, request: RunRequest, status: DagsterRunStatus) -> DagsterRun:
-        """The run of a request, as the daemon or another process left it."""
+        """Create the run of a request, in the state in which another process left it."""
         location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
         return create_run_for_test(
             self.instance,
@@ -113,7 +113,7 @@ class WatchedTable:
         return versions_of(load_config(self.file), "t").newest()
 
     def check(self) -> tuple[bool, str]:
-        """Whether the check `current`, which a person sees on the asset, passed last, and what it says."""
+        """Return whether the check `current` of the asset passed last, and its message."""
         key = AssetCheckKey(AssetKey(["t", "t_statistics"]), "current")
         record = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)[0]
         event = record.event and record.event.dagster_event

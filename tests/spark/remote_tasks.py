@@ -27,7 +27,7 @@ def process_of(_: int) -> int:
 
 
 def beat(task: tuple[str, float]) -> None:
-    """Write the time to a file, again and again, for so many seconds."""
+    """Write the time to a file repeatedly, for some seconds."""
     path, seconds = task
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:

@@ -1,4 +1,4 @@
-"""On a Spark Connect server all is as it is in this process: results, errors, interrupts, and what is published."""
+"""On a Spark Connect server results, errors, interrupts and published versions are as in this process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def discovery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.delenv(name, raising=False)
         result = tmp_path_factory.mktemp("server") / "connect-local.json"
         patch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(result))
-        # The server's workers import what tasks are of, wherever the package is installed from.
+        # The server's workers must import the tasks' modules, wherever the package is installed.
         patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
         yield result
         server.stop_server()
@@ -86,12 +86,12 @@ def test_errors_arrive_unchanged(remote: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_a_worker_that_ends_is_not_a_task_that_fails(remote: SparkSession) -> None:
+def test_a_terminated_worker_is_distinguished_from_a_failed_task(remote: SparkSession) -> None:
     with pytest.raises(WorkerEndedError):
         SparkRunner(lambda: remote).map(end_worker, ["kill"])
 
 
-def test_the_next_run_finds_the_same_workers_and_ends_nothing_of_another(remote: SparkSession) -> None:
+def test_the_next_run_reuses_workers_and_leaves_other_jobs(remote: SparkSession) -> None:
     before = set(SparkRunner(lambda: remote).map(process_of, range(8)))
     other = connect_session("local[2]", {})
     assert set(SparkRunner(lambda: other).map(process_of, range(8))) & before
@@ -142,9 +142,7 @@ def test_a_refresh_publishes_the_same_as_in_this_process(remote: SparkSession, t
 
 
 @pytest.mark.long
-def test_a_server_that_ends_at_its_work_is_named_and_the_next_session_starts_another(
-    discovery: Path, tmp_path: Path
-) -> None:
+def test_a_terminated_server_is_named_and_the_next_session_starts_another(discovery: Path, tmp_path: Path) -> None:
     session = connect_session("local[2]", {"spark.driver.memory": "512m"})
     first = server.find_server()
     assert first is not None
@@ -158,7 +156,7 @@ def test_a_server_that_ends_at_its_work_is_named_and_the_next_session_starts_ano
     second = server.find_server()
     assert second is not None
     assert second.pid != first.pid
-    # Who knew the first one is told, and not left waiting.
+    # A client of the first server gets an error instead of waiting.
     with pytest.raises(MetastoreError, match="Spark Connect"):
         SparkRunner(lambda: session).map(double_or_fail, [1])
 

@@ -1,4 +1,4 @@
-"""Tasks run on Spark, each once, and fail as they would have failed here."""
+"""Tasks run once each on Spark, with the errors that they have in this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_bins_hold_every_task_once_and_are_balanced(weights: list[float], count:
     assert sorted(index for group in bins for index in group) == list(range(len(weights)))
     assert len(bins) <= count
     totals = [sum(weights[index] for index in group) for group in bins]
-    # Longest task first: no bin is heavier than the mean by more than the heaviest task.
+    # Longest task first: no bin exceeds the mean by more than the largest task.
     assert all(total <= sum(weights) / max(1, len(bins)) + max(weights) * 1.000001 for total in totals)
 
 
@@ -54,7 +54,7 @@ def test_an_error_arrives_as_it_was_raised(spark: SparkSession) -> None:
 
 
 class Circle:
-    """Garbage that only a collector finds."""
+    """Cyclic garbage, which only the collector frees."""
 
     left: ClassVar[list[weakref.ref[Circle]]] = []
 
@@ -63,7 +63,9 @@ class Circle:
 
 
 def leave_garbage(number: int) -> tuple[int, int, int]:
-    """The process, what its collector walks as a task begins, and how many circles earlier ones left."""
+    """Return the process id, the number of objects that its collector walks, and the number of cycles left by earlier
+    tasks.
+    """
     import_module("metastore_assets.pipeline.refresh")  # as most tasks do
     begun = len(gc.get_objects())
     remaining = sum(circle() is not None for circle in Circle.left)
@@ -92,21 +94,21 @@ def end_worker(how: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["kill", "abort"])
-def test_a_worker_that_ends_is_not_a_task_that_fails(spark: SparkSession, how: str) -> None:
+def test_a_terminated_worker_is_distinguished_from_a_failed_task(spark: SparkSession, how: str) -> None:
     with pytest.raises(WorkerEndedError):
         SparkRunner(lambda: spark).map(end_worker, [how])
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["bug", "memory"])
-def test_a_task_that_raises_ends_no_worker(spark: SparkSession, how: str) -> None:
-    """A mistake in the code, or a worker that was refused memory, is no fault of what it read."""
+def test_a_failed_task_is_not_reported_as_a_terminated_worker(spark: SparkSession, how: str) -> None:
+    """A bug in the code, or a failed allocation in the worker, is not the fault of the data."""
     with pytest.raises(PythonException, match=how):
         SparkRunner(lambda: spark).map(end_worker, [how])
 
 
-def test_a_worker_that_an_interrupt_ended_is_no_fault_of_its_task() -> None:
-    """Ctrl-C goes to the workers too, and what waits for them sees them end first."""
+def test_an_interrupted_worker_is_not_the_fault_of_its_task() -> None:
+    """Ctrl-C also reaches the workers, and the waiting process sees them end first."""
 
     class Interrupted:
         sparkSession = None

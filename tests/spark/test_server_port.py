@@ -1,4 +1,4 @@
-"""A warm Spark whose port another process takes between the choice and the server's start."""
+"""Another process takes the port of a Spark server between its choice and the server's start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 class Taken:
-    """Takes the port of the first servers that start, before they do."""
+    """Takes the port of the first servers to start, before they do."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, held: ExitStack, times: int, *, listens: bool) -> None:
         self.ports: list[int] = []
@@ -54,7 +54,7 @@ class Taken:
 def test_a_server_that_loses_its_port_starts_on_another(
     discovery: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
-    """Whether the other process already answers there, which looks like the server itself, or not."""
+    """The other process may accept connections, like the server itself, or not."""
     with ExitStack() as held:
         taken = Taken(monkeypatch, held, 1, listens=listens)
         result = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})

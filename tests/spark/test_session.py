@@ -1,4 +1,4 @@
-"""A local session starts with an archive of its classes, which is built once and whose absence only costs time."""
+"""A local session uses a class archive that is built once; without it, only the start is slower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views say what lookups say, of every type, to DuckDB and to Spark."""
+"""SQL views have the values of lookups, for every type, in DuckDB and Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Metastore:
     return Metastore(store.uri())
 
 
-def test_lists_are_those_of_lookups(metastore: Metastore) -> None:
+def test_value_counts_equal_those_of_lookups(metastore: Metastore) -> None:
     table = metastore.table("orders")
     result = query(metastore, "select * from orders.frequencies").to_pylist()
     for row in table.statistics():
@@ -76,7 +76,7 @@ def test_lists_are_those_of_lookups(metastore: Metastore) -> None:
     assert [record["time"] for record in result if record["column_name"] == "far"][1] == datetime(1970, 1, 1)
 
 
-def test_the_other_views(metastore: Metastore) -> None:
+def test_statistics_views_equal_lookups(metastore: Metastore) -> None:
     def rows(text: str) -> list[tuple[object, ...]]:
         return [tuple(value.values()) for value in query(metastore, text).to_pylist()]
 
@@ -101,8 +101,8 @@ def test_the_other_views(metastore: Metastore) -> None:
         assert query(metastore, f"select * from {name}").schema.names[0] == "table_name"
 
 
-def test_of_views_those_are_read_that_are_named(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one that is a column, a word in a text, or the name of a common table expression's neighbour."""
+def test_only_views_named_in_the_query_are_read(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those whose name is only a column, a word in a text, or a common table expression."""
     import metastore_assets.sql.engines as engines
 
     read: list[str] = []
@@ -130,13 +130,13 @@ def test_of_views_those_are_read_that_are_named(metastore: Metastore, monkeypatc
         ("select * from oders.statistics", r"'oders'.*'orders'"),
     ],
 )
-def test_bad_queries(metastore: Metastore, text: str, message: str) -> None:
+def test_bad_queries_are_errors(metastore: Metastore, text: str, message: str) -> None:
     with pytest.raises(QueryError, match=message) as raised:
         query(metastore, text)
     assert "\n" not in str(raised.value)
 
 
-def test_any_name_of_a_folder(tmp_path: Path) -> None:
+def test_a_root_may_have_any_name(tmp_path: Path) -> None:
     name = 'a"; drop table x; --'
     publish(ObjectStore(str(tmp_path)), ROWS.select(["i"]))
     (tmp_path / "orders").rename(tmp_path / name)
@@ -144,13 +144,13 @@ def test_any_name_of_a_folder(tmp_path: Path) -> None:
     assert query(Metastore(str(tmp_path)), text).to_pylist() == [{"n": 1}]
 
 
-def test_an_empty_root(tmp_path: Path) -> None:
+def test_an_empty_root_has_empty_views(tmp_path: Path) -> None:
     empty = Metastore(str(tmp_path / "none"))
     assert query(empty, "select count(*) as n from statistics").to_pylist() == [{"n": 0}]
     assert query(empty, "select * from frequencies").num_rows == 0
 
 
-def test_the_command(published: Path) -> None:
+def test_the_command_prints_rows(published: Path) -> None:
     text = "select column_name, null_count from orders.statistics where null_count > 0"
     assert answer("sql", text, config=published) == [{"column_name": "state", "null_count": 40}]
     odd = "select 1 a, 2 a, 'x\ny' b, 1e400::double c, date '2024-01-31' d, null e, 12345678901234567890 f"
@@ -162,11 +162,11 @@ def test_the_command(published: Path) -> None:
     assert "x\\ny" in output.stdout
     assert "give a query" in error_of(run("sql", "drop table x", config=published))
     done = execute("--config", str(published), "sql", text, folder=published.parent)
-    assert (done.returncode, done.stderr) == (0, "")  # nor does DuckDB report leaks at the end of the process
+    assert (done.returncode, done.stderr) == (0, "")  # DuckDB must not report leaks at exit, either
 
 
 @pytest.mark.spark
-def test_spark_has_the_same(metastore: Metastore, spark: SparkSession) -> None:
+def test_spark_has_the_same_views(metastore: Metastore, spark: SparkSession) -> None:
     created = spark_views(spark, metastore)
     assert created == [f"metastore_{name}" for name in VIEWS]
     for name in VIEWS:

@@ -41,7 +41,7 @@ def test_a_query_has_the_rows_of_the_table(tmp_path: Path) -> None:
 
 @pytest.fixture
 def metastore(tmp_path: Path) -> Metastore:
-    """A Delta table of four files with ids in ranges, of which only the third can be read, with a hidden column."""
+    """A Delta table of four files with ids in ranges and a hidden column; only the third file is readable."""
     uri = str(tmp_path / "lake" / "sales")
     for start in range(0, 40, 10):
         ids = range(start, start + 10)

@@ -1,4 +1,4 @@
-"""What a refresh says it read and wrote is what a server of objects gave and took, whoever did the work."""
+"""The bytes and requests that a refresh reports equal those that the object server counted, in all processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
 def test_the_counts_of_steps_equal_the_requests_of_the_server(
     request: pytest.FixtureRequest, s3_options: dict[str, str], requests: Requests, tmp_path: Path, engine: Any
 ) -> None:
-    """In one process with a child, and with everything that can be on Spark's workers."""
+    """In one process with a child, and with as much as possible on Spark's workers."""
     options = {**s3_options, "aws_endpoint": requests.endpoint}
     prefix = f"s3://metastore/steps-{engine}-{random.randrange(10**12)}"
     table = TableConfig(name="t", uri=f"{prefix}/lake", storage_options=options)
@@ -58,7 +58,7 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
         assert sum(own["bytes"] for own in written) == sum(requests.objects_written.values())
         # A file that two steps read counts in both.
         assert max(own["files"] for own in read) <= len(requests.objects_read) <= sum(own["files"] for own in read)
-        # Hints are overwritten, by one step or another; all else is written once.
+        # Hints are overwritten by several steps; everything else is written once.
         assert (
             len(requests.objects_written) <= sum(own["files"] for own in written) <= len(requests.objects_written) + 1
         )
@@ -93,7 +93,7 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
 
 
 def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
-    """Each file that a refresh leaves in the root was counted, and what is more was removed again."""
+    """Each file that a refresh leaves in the root was counted; other counted files were removed again."""
     lake = Lake(tmp_path)
     for partition in (0, 0, 1):
         lake.append(partition)
@@ -108,7 +108,7 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
 
 
 def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
-    """By step, of any thread, and of nobody where nobody asked."""
+    """Counts are by step, for any thread; nothing is counted without a counter."""
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
     record_read("nobody", 5)

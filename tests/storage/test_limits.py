@@ -1,4 +1,4 @@
-"""Limits are documented, each with its number."""
+"""The documentation lists every limit with its number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_docs_list_every_limit() -> None:
 
 
 def test_decompression_is_limited_by_ratio_and_size() -> None:
-    """Up to 64 MiB whatever the ratio, then 100 times the compressed size, never more than 1 GiB."""
+    """Up to 64 MiB for any ratio, then 100 times the compressed size, never more than 1 GiB."""
     assert [limits.max_decompressed_size(size) for size in (0, 1 << 10, 1 << 20, 1 << 30)] == [
         64 << 20,
         64 << 20,

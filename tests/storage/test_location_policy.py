@@ -1,4 +1,4 @@
-"""How far a table reaches: what its metadata name is read in its own store, and beyond only where that is named."""
+"""Paths in a table's metadata are read in the table's own store; elsewhere only if the configuration allows it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _uri(result: tuple[Location, str]) -> str:
         ("/", "/x", "/x"),
     ],
 )
-def test_within_the_tables_store_locations_are_followed(table: str, recorded: str, opened: str) -> None:
-    """However they are spelt, they are opened as the table itself is."""
+def test_locations_within_the_tables_store_are_read(table: str, recorded: str, opened: str) -> None:
+    """In any spelling, they are opened with the settings of the table."""
     location, path = _location_policy(table, storage_options={"aws_region": "x"}).resolve(recorded)
     assert location.full_path(path) == opened
     assert location.options == (("aws_region", "x"),)
@@ -90,7 +90,7 @@ def test_within_the_tables_store_locations_are_followed(table: str, recorded: st
     ],
 )
 def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, recorded: str, line: str | None) -> None:
-    """And with that line it is read; where nothing reads it, the line would not help."""
+    """With that line the file is read; if no setting allows it, the error suggests none."""
     with pytest.raises(TableFormatError) as caught:
         _location_policy(table).resolve(recorded)
     message = str(caught.value)
@@ -106,7 +106,7 @@ def test_the_error_for_a_forbidden_file_names_the_line_to_add(table: str, record
 
 
 def test_prefixes_match_complete_path_segments() -> None:
-    """What begins alike is another folder, and what leads out of an allowed one is not in it."""
+    """A folder whose name has the same prefix is not included, nor a path that leads out of an allowed one."""
     location_policy = _location_policy(
         "s3://b/t", allow=["s3://other/lake/", "/data", "s3://third"], path_mapping={"/old": "gs://new/t"}
     )
@@ -134,7 +134,7 @@ def test_prefixes_match_complete_path_segments() -> None:
 
 
 def test_credentials_are_sent_only_to_configured_hosts() -> None:
-    """To an allowed place of the same service; never to another service, or another account."""
+    """They are sent to allowed locations of the same service and account only."""
     secrets = {"aws_secret_access_key": "s", "aws_endpoint": "http://own"}
     location_policy = _location_policy(
         "s3://b/t", storage_options=secrets, allow=["s3://o", "gs://o", "http://o", "az://o", "/o"]
@@ -160,7 +160,7 @@ def test_credentials_are_sent_only_to_configured_hosts() -> None:
     st.sampled_from(["s3://b/t/", "s3a://b/", "/", "file:///"]),
 )
 def test_a_confined_location_reads_only_files_below_it(segments: list[str], start: str) -> None:
-    """Told by Python's own paths, which share no code with it."""
+    """The oracle is Python's own paths, which share no code."""
     recorded = start + "/".join(segments)
     table = "s3://b/t" if start.startswith("s3") else "/nowhere/t"
     place = os.path.normpath("/" + re.sub(r"^[a-z0-9]+:/*b?", "", recorded).lstrip("/"))
@@ -176,7 +176,7 @@ def test_a_confined_location_reads_only_files_below_it(segments: list[str], star
 
 
 def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
-    """Whoever asks: only `LocationPolicy` decides over `..`."""
+    """Only `LocationPolicy` resolves `..`."""
     (tmp_path / "secret").write_text("x")
     (tmp_path / "t").mkdir()
     for uri in (str(tmp_path / "t"), "s3://bucket/t"):
@@ -189,7 +189,7 @@ def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
 
 
 def test_the_configuration_names_prefixes_for_one_table_and_for_all(tmp_path: Path) -> None:
-    """Relative ones are relative to the file; one alone needs no list."""
+    """Relative prefixes are relative to the file; a single one needs no list."""
     (tmp_path / "metastore.yaml").write_text(
         """
         root: r
@@ -219,7 +219,7 @@ def test_all_spellings_of_an_address_are_equal() -> None:
 
 
 def test_only_the_location_policy_creates_locations_from_recorded_paths() -> None:
-    """No other module makes locations of texts, or connects to object stores, or opens files by a path of its own."""
+    """No other module creates locations from texts, connects to object stores, or opens files by computed paths."""
     makers = {"Location", "Location.of", "replace(uri)", "open_object_store", "from_url", "urlopen", "open", "OSFile"}
     allowed = {
         "hudi/merge.py": {"open"},  # in its temporary folder
@@ -238,7 +238,7 @@ def test_only_the_location_policy_creates_locations_from_recorded_paths() -> Non
 
 
 def _called(call: ast.Call) -> str:
-    """`name`, `Location.name` or `replace(uri)`; empty for methods of other things."""
+    """Return `name`, `Location.name` or `replace(uri)`; an empty text for methods of other objects."""
     function = call.func
     if isinstance(function, ast.Name):
         return "replace(uri)" if function.id == "replace" and "uri" in {k.arg for k in call.keywords} else function.id

@@ -1,4 +1,6 @@
-"""What tables of each format name outside of their own place is read where the configuration allows it only."""
+"""Files that a table's metadata name outside its folder are read only if the configuration allows it, for all
+formats.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _FIELDS = [field("a", "long")]
 
 
 def _delta(folder: Path, path: str, vector: dict[str, Any] | None = None) -> Path:
-    """A table of one data file of three rows that lies elsewhere."""
+    """Write a table whose data file of three rows is elsewhere."""
     add = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
     features = protocol("deletionVectors") if vector else protocol()
     commit(folder, features, metadata(_FIELDS), {"add": add | ({"deletionVector": vector} if vector else {})})
@@ -44,8 +46,8 @@ def _delta_rows(folder: Path, **settings: Any) -> list[int]:
     return read_columns(open_table_format(TableConfig(name="t", uri=str(folder), **settings)).snapshot())["a"]
 
 
-def test_delta_on_disk(tmp_path: Path, outside: Path) -> None:
-    """Every way to name a file outside is followed, and refused where the table is confined."""
+def test_delta_reads_outside_files_unless_restricted(tmp_path: Path, outside: Path) -> None:
+    """Every way to name an outside file works, and is refused if the table is restricted to its folder."""
     ways = ["../out%20side/f.parquet", "%2e%2e/out%20side/f.parquet", "x/%2E./../out%20side/f.parquet"]
     ways += [
         quote(str(outside / "f.parquet")),
@@ -62,8 +64,8 @@ def test_delta_on_disk(tmp_path: Path, outside: Path) -> None:
         _delta_rows(once)
 
 
-def test_delta_by_links(tmp_path: Path, outside: Path) -> None:
-    """A link that leads out is followed as every reader does, not from a confined table; one within is no way out."""
+def test_delta_follows_links_unless_restricted(tmp_path: Path, outside: Path) -> None:
+    """Links out of the table are followed, but not if it is restricted; links within are always allowed."""
     for number, (name, target) in enumerate([("f.parquet", outside / "f.parquet"), ("d", outside)]):
         folder = _delta(tmp_path / f"t{number}", name if name == "f.parquet" else "d/f.parquet")
         (folder / name).symlink_to(target)
@@ -84,7 +86,7 @@ def test_delta_by_links(tmp_path: Path, outside: Path) -> None:
 
 
 @pytest.mark.parametrize("storage", ["p", "u"])
-def test_deletion_vectors_are_named_too(tmp_path: Path, outside: Path, storage: str) -> None:
+def test_the_policy_applies_to_deletion_vectors(tmp_path: Path, outside: Path, storage: str) -> None:
     """By absolute paths, and by a prefix that leads out."""
     vector = write_vector(outside, [1], storage)
     if storage == "u":
@@ -106,7 +108,7 @@ _COLUMNS = [column(1, "a", "long")]
 
 
 def _iceberg(folder: Path, part: str, place: str) -> IcebergWriter:
-    """A table in format version 2 of which one part is recorded, and lies, elsewhere than below its location."""
+    """Write a table in format version 2 of which one part is stored outside its location."""
     writer = IcebergWriter(folder, _COLUMNS)
     data = writer.data(pa.table({"a": [1, 2, 3]}))
     deletes = writer.position_deletes([(data["file_path"], 1)])
@@ -139,8 +141,8 @@ def _rewritten(folder: Path, part: str, place: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["data file", "position deletes", "equality deletes", "manifest list"])
-def test_every_file_that_iceberg_names(tmp_path: Path, part: str) -> None:
-    """Followed on the same disk; refused in another store, and where the table is confined."""
+def test_the_policy_applies_to_every_file_of_iceberg(tmp_path: Path, part: str) -> None:
+    """They are read on the same disk, and refused in another store or if the table is restricted."""
 
     def rows(folder: Path, **settings: Any) -> list[Any]:
         return read_rows(open_table_format(TableConfig(name="t", uri=str(folder), **settings)).snapshot())
@@ -165,8 +167,8 @@ def test_every_file_that_iceberg_names(tmp_path: Path, part: str) -> None:
     assert rows(tmp_path / "moved", restrict_to_table_root=True) == [(1,)]
 
 
-def test_manifests_that_the_metadata_file_names(tmp_path: Path) -> None:
-    """As format version 1 allows."""
+def test_the_policy_applies_to_manifests_in_the_metadata_file(tmp_path: Path) -> None:
+    """As in format version 1."""
     for number, place in enumerate((str(tmp_path / "far"), "s3://other/far")):
         writer = IcebergWriter(tmp_path / f"t{number}", _COLUMNS)
         writer.commit(writer.data(pa.table({"a": [1]})))
@@ -187,7 +189,7 @@ def test_manifests_that_the_metadata_file_names(tmp_path: Path) -> None:
 
 
 def test_a_moved_iceberg_table_does_not_leave_its_folder(tmp_path: Path) -> None:
-    """What is recorded below the old location by way of `..` is not below the new one."""
+    """A path below the old location that leads out by `..` is not below the new one."""
     (tmp_path / "secret").mkdir()
     pq.write_table(pa.table({"a": [9]}), tmp_path / "secret" / "x.parquet")
     writer = IcebergWriter(tmp_path / "old", _COLUMNS, location="s3://gone/old")
@@ -200,8 +202,8 @@ def test_a_moved_iceberg_table_does_not_leave_its_folder(tmp_path: Path) -> None
         open_table_format(table.model_copy(update={"restrict_to_table_root": True})).snapshot()
 
 
-def test_a_metadata_file_far_from_its_table(tmp_path: Path) -> None:
-    """It says where the table is: on the same disk that is followed, elsewhere and when confined it is not."""
+def test_the_policy_applies_to_the_location_in_a_metadata_file(tmp_path: Path) -> None:
+    """It records the table's location, which is read on the same disk, but not elsewhere or if restricted."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     writer.commit(writer.data(pa.table({"a": [1]})))
     (newest,) = sorted((tmp_path / "t" / "metadata").glob("*.metadata.json"))[-1:]
@@ -216,8 +218,8 @@ def test_a_metadata_file_far_from_its_table(tmp_path: Path) -> None:
         open_table_format(TableConfig(name="t", uri=str(far))).snapshot()
 
 
-def test_a_catalog_gives_the_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And how far it reaches is counted from there: its metadata file may lie far from what that says."""
+def test_a_catalog_determines_the_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allowed folder is that location; the metadata file may be elsewhere."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     writer.commit(writer.data(pa.table({"a": [1]})))
     (newest,) = sorted((tmp_path / "t" / "metadata").glob("*.metadata.json"))[-1:]
@@ -239,7 +241,7 @@ def test_a_catalog_gives_the_location(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
-    """Its properties and its archive name folders and files; none of them leads out."""
+    """Its properties and its archive name folders and files; none may be outside."""
     table = HudiMergeOnRead(tmp_path / "t")
     table.append([(1, "x", "a")])
     secret = HudiMergeOnRead(tmp_path / "secret")
@@ -250,7 +252,7 @@ def test_a_hudi_table_reads_only_files_below_it(tmp_path: Path) -> None:
 
 
 def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path: Path) -> None:
-    """Of plain files and Hudi tables; leftovers are not looked at."""
+    """For plain files and Hudi tables; ignored files are not examined."""
     (tmp_path / "out" / "d=2").mkdir(parents=True)
     pq.write_table(pa.table({"a": [2]}), tmp_path / "out" / "d=2" / "x.parquet")
     (tmp_path / "t" / "d=1").mkdir(parents=True)

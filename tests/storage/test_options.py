@@ -1,4 +1,4 @@
-"""One parser of storage options, for a root and for tables."""
+"""One parser handles storage options of a root and of tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def parsed(scheme: str = "s3", *, reads_only: bool = False, **options: str) -> t
     return result["config"], result["client_options"], result["retry_config"]
 
 
-def test_without_settings() -> None:
+def test_there_are_no_options_by_default() -> None:
     config, client, retry = parsed()
     assert (config, client) == ({}, None)
     assert retry == {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
@@ -35,7 +35,7 @@ def test_each_option_is_passed_to_its_library() -> None:
 
 
 def test_environment_variables_provide_missing_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """obstore reads the client's variables itself only where no option of the client is given."""
+    """obstore reads the client's variables itself only if no option of the client is set."""
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_TIMEOUT", "7s")
     monkeypatch.setenv("GOOGLE_TIMEOUT", "9s")
@@ -44,13 +44,13 @@ def test_environment_variables_provide_missing_options(monkeypatch: pytest.Monke
     assert parsed("gs", user_agent="x")[1] == {"user_agent": "x", "timeout": "9s"}
 
 
-def test_options_of_writers_are_of_no_use_to_readers() -> None:
+def test_options_of_writers_are_not_passed_to_readers() -> None:
     options = {"conditional_put": "etag", "AWS_S3_ALLOW_UNSAFE_RENAME": "true", "aws_region": "x"}
     assert parsed(**options)[0] == options
     assert parsed(**options, reads_only=True)[0] == {"aws_region": "x"}
 
 
 @pytest.mark.parametrize("options", [{"max_retries": "many"}, {"retry_timeout": "soon"}])
-def test_an_invalid_number(options: dict[str, str]) -> None:
+def test_an_invalid_number_is_an_error(options: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"many|soon"):
         parsed(**options)

@@ -1,4 +1,4 @@
-"""Where tables in an object store lie: logs among subfolders, tables above and below, other buckets."""
+"""Locations of tables in an object store: logs among subfolders, nested tables, other buckets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.s3
 
 
 class Bucket:
-    """A bucket of its own. `options` are those to read with."""
+    """A new bucket. `options` are those to read with."""
 
     def __init__(self, client: Any, options: dict[str, str]) -> None:
         self.options = options
@@ -40,7 +40,7 @@ class Bucket:
         self._store = object_store.open_object_store(f"s3://{self.name}", options.items())
 
     def put(self, key: str, data: bytes = b"") -> None:
-        if key.endswith("/"):  # Only the markers that consoles make have such names.
+        if key.endswith("/"):  # Only the folder markers of S3 consoles have such names.
             self._client.put_object(Bucket=self.name, Key=key, Body=data)
         else:
             obstore.put(self._store, key, data)
@@ -76,7 +76,7 @@ def bucket(make_bucket: Callable[[], Bucket]) -> Bucket:
 
 @pytest.fixture
 def requests(bucket: Bucket) -> Iterator[Requests]:
-    """The requests by which the bucket is read."""
+    """The requests that read the bucket."""
     with counted(bucket.options["aws_endpoint"]) as observed:
         bucket.options = bucket.options | {"aws_endpoint": observed.endpoint}
         yield observed
@@ -93,10 +93,8 @@ _ANYWHERE = (".tmp", "0", "0000000000000000000", "20", "_commits", "stats", "v",
 
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
-def test_subfolders_among_the_files_of_a_log_are_no_end_of_it(
-    kind: type[Table], tmp_path: Path, bucket: Bucket
-) -> None:
-    """Before, between and behind them, with markers and files, wherever metadata lie."""
+def test_subfolders_do_not_end_the_listing_of_a_log(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
+    """Subfolders may sort before, between and after the log's files, with markers and files in them."""
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
     table.delete([2])
@@ -114,11 +112,11 @@ def test_subfolders_among_the_files_of_a_log_are_no_end_of_it(
     assert [one.id for one in snapshot.fragments] == [one.id for one in table.snapshot().fragments]
 
 
-def test_large_subfolders_are_passed_over(bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two requests for one, whatever is in it; of many only their names are listed."""
+def test_large_subfolders_are_skipped(bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One takes two requests, for any content; if there are many, only their names are listed."""
 
     def names(folder: str, after: str = "", before: str = "") -> tuple[list[str], int]:
-        """And how many requests it took."""
+        """Return the names and the number of requests."""
         requests.take()
         result = list(Location.of(bucket.uri("t"), bucket.options).names(folder, after, before))
         return result, len(requests.take())
@@ -142,7 +140,7 @@ def test_large_subfolders_are_passed_over(bucket: Bucket, requests: Requests, mo
     everything = [f"{number:03}.json" for number in range(12)]
     result, count = names("log")
     assert sorted(result) == [*everything, "zz", "\U0010ffff"]
-    # Two for each of the two that are passed over, then a page of the rest at a time: 14 files and 23 folders.
+    # Two requests for each of the two skipped ones, then a page of the rest at a time: 14 files and 23 folders.
     assert count <= 2 * 2 + 1 + -(-(14 + 23) // 5)
     assert names("log", "009.json", ":") == (["010.json", "011.json"], 1)
     assert names("log", "0", ":")[0] == everything
@@ -151,7 +149,7 @@ def test_large_subfolders_are_passed_over(bucket: Bucket, requests: Requests, mo
 def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With large folders before, between and behind: one listing, one hint, one commit."""
+    """With large folders before, between and after it: one listing, one hint, one commit."""
     requests.page = 10
     monkeypatch.setattr(object_store, "_PAGE", 10)
     for number in range(18, 30):
@@ -173,7 +171,9 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
-    """Folders and files in them, folders above them up to the bucket's root, with and without a filter."""
+    """Tested for folders and files in tables, and folders above them up to the bucket's root, with and without a
+    filter.
+    """
     table = kind(tmp_path / "t")
     table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
     bucket.upload(table.folder, "lake/sales/t")
@@ -195,7 +195,7 @@ def test_tables_are_detected_above_and_below(kind: type[Table], tmp_path: Path, 
 
 
 def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
-    """There is nothing above; what only looks like a table is none, nor is a table beside the folder above it."""
+    """Nothing is above; a file that only looks like metadata is ignored, and so is a table beside the parent folder."""
     for key in ("d=1/x.parquet", "a/b/d=1/x.parquet"):
         bucket.put(key, _parquet(a=[1]))
     bucket.put("a/b/_delta_log/", b"")
@@ -210,7 +210,7 @@ def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
 
 
 def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
-    """Six at each level, once in a process; below they come out of the listing itself."""
+    """Six requests at each level, once in a process; below, the listing itself shows it."""
     for number in range(25):
         bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
         bucket.put(f"a/metadata/{number}/notes.json", b"{}")
@@ -232,7 +232,7 @@ def test_detection_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, req
 def test_a_folder_above_with_a_metadata_name_is_not_listed_completely(
     bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is the metadata file of a table missed that lies behind many others."""
+    """A table's metadata file is found even if many other files sort before it."""
     requests.page = 5
     monkeypatch.setattr("metastore_assets.formats.iceberg.metadata_files._PROBED", 20)
     monkeypatch.setattr(object_store, "_PAGE", 5)
@@ -247,8 +247,8 @@ def test_a_folder_above_with_a_metadata_name_is_not_listed_completely(
         bucket.open("a/b", format="files").snapshot()
 
 
-def test_markers_of_folders_are_no_files(bucket: Bucket) -> None:
-    """Whatever the folders are called, whoever made the markers."""
+def test_folder_markers_are_ignored(bucket: Bucket) -> None:
+    """For folders of any name, and markers by any tool."""
     bucket.put("t/sales.parquet/", b"")
     bucket.put("t/sales.parquet/d=1.csv/", b"")
     bucket.put("t/sales.parquet/d=1.csv/x.parquet", _parquet(a=[1]))
@@ -259,7 +259,7 @@ def test_markers_of_folders_are_no_files(bucket: Bucket) -> None:
 
 
 def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | None = None) -> None:
-    """A Delta table in a bucket whose log names one data file, and a deletion vector, by the given paths."""
+    """Write a Delta table whose log names one data file, and a deletion vector, by the given paths."""
     add = add_file(folder, pa.table({"a": [1, 2, 3]}))["add"]
     features = protocol("deletionVectors") if vector else protocol()
     if vector:
@@ -270,8 +270,8 @@ def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | N
     bucket.upload(folder, prefix)
 
 
-def test_a_clone_from_another_bucket(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
-    """Refused with the line that allows it, and then read with the table's own options, vectors included."""
+def test_a_clone_from_another_bucket_needs_permission(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
+    """The error has the line that allows it; then it is read with the table's own options, vectors included."""
     source, bucket = make_bucket(), make_bucket()
     _clone(tmp_path / "t", source.uri("lake/sales"), bucket, "clone", source.uri("lake/sales"))
     source.upload(tmp_path / "t", "lake/sales")
@@ -291,7 +291,7 @@ def test_a_clone_from_another_bucket(tmp_path: Path, make_bucket: Callable[[], B
 
 
 def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
-    """Of the scheme; and `..` on the way, for which an object store has no name."""
+    """Spellings of the scheme; also with `..`, which object stores do not resolve."""
     bucket = make_bucket()
     for number, start in enumerate(("s3", "s3a", "s3n", "S3")):
         folder = tmp_path / f"{number}"
@@ -308,7 +308,7 @@ def test_all_spellings_of_the_tables_bucket_are_allowed(tmp_path: Path, make_buc
     "path", ["file:///", "file:/", "/", "FILE:///", "//host/", "http://127.0.0.1:9/", "HTTPS://x/", "hdfs://n:8020/"]
 )
 def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, bucket: Bucket, path: str) -> None:
-    """Not even where such a file is there; nothing is asked for it."""
+    """Not even if the file exists; no request is sent."""
     secret = tmp_path / "secret"
     secret.mkdir()
     pq.write_table(pa.table({"a": [7, 8, 9]}), secret / "f.parquet")
@@ -322,7 +322,7 @@ def test_a_table_in_a_bucket_cannot_name_local_files_or_servers(tmp_path: Path, 
 
 
 def test_a_table_on_disk_cannot_name_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
-    """Allowed, it is read with the table's storage options."""
+    """If allowed, the file is read with the table's storage options."""
     table = tmp_path / "t"
     _clone(table, bucket.uri("src/p=1/q=2"), bucket, "src/p=1/q=2")
     with pytest.raises(TableFormatError) as caught:
