@@ -18,6 +18,7 @@ from metastore_assets.exports.hive.metastore import HiveTable
 from metastore_assets.exports.hive.target import HiveTarget
 from tests.exports.hive_tables import HiveExportedTable, connect, create_database, register_table
 from tests.exports.interrupted_exports import CatalogState, Interrupted
+from tests.formats.catalogs.table_declarations import files, register_in_hive
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -296,6 +297,24 @@ def test_properties_of_a_table_with_many_columns_are_split(hive: str, tmp_path: 
     assert table.state().state == "current"
     table.remove()
     assert not [name for name in table.properties() if "metastore-assets" in name]
+
+
+@pytest.mark.long
+def test_a_table_of_2000_columns(hive: str, tmp_path: Path) -> None:
+    """And its partition. The metastore itself names written columns in a property of limited length."""
+    rows = pa.table({f"a_column_with_a_long_name_{index}": [index] for index in range(2000)})
+    location, name = tmp_path / "wide", f"h.wide{next(_NUMBERS)}"
+    (location / "p=1").mkdir(parents=True)
+    pq.write_table(rows, location / "p=1" / "1.parquet")
+    declaration = files("x", str(location), columns=[(column, "bigint") for column in rows.column_names])
+    partitioned = declaration.replaced(partition_columns=[("p", "int")], partitions=[(["1"], f"{location}/p=1")])
+    register_in_hive(hive, "h", [partitioned.replaced(name=name.removeprefix("h."))])
+    table = HiveExportedTable(hive, name, location, exports={"hive": {"accurate": True}})
+    result = table.export()
+    assert (result.error, result.columns) == (None, 2000)
+    assert table.read_back()["a_column_with_a_long_name_1999"]["highValue"] == 1999
+    assert table.properties()["COLUMN_STATS_ACCURATE"] == '{"BASIC_STATS":"true"}'
+    assert table.state().state == "current"
 
 
 def test_remove_does_not_stop_at_a_partition_that_others_analysed(hive: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from metastore_assets.config import CatalogConfig, TableConfig
@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
 _ENGINE = "hive"
 """Hive 4 stores separate statistics for each engine. Earlier versions ignore the engine."""
-_COLUMN_BATCH = 100
-"""Number of columns in one request. A metastore on Derby fails for 2,000."""
-T = TypeVar("T")
+ACCURATE = "COLUMN_STATS_ACCURATE"
+"""The property that names the columns with accurate statistics."""
+_NAMES_LENGTH = 3_500
+"""Number of characters of the columns' names in one request. The metastore itself adds the names of written columns to
+the property ACCURATE, which may have 4,000 characters in its database. So it is removed between two requests."""
+_NAME_EXTRA = 12
+"""Number of further characters for each name in the property."""
 _READ_BATCH = 200
 """Number of partitions that one request loads."""
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
@@ -100,9 +104,12 @@ class HiveTable(CatalogTable):
         return read_thrift(self._stored(columns))
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write statistics of the table with one request for 100 columns. See `CatalogTable.write_statistics`."""
-        size = 0
-        for batch in _batches(columns):
+        """Write statistics of the table, many columns with several requests. See `CatalogTable.write_statistics`."""
+        size, by_name = 0, {column.column: column for column in columns}
+        for number, names in enumerate(_batches(by_name)):
+            if number:
+                self.change_properties({}, {ACCURATE})
+            batch = [by_name[name] for name in names]
             self._delete_outdated(None, batch, self._stored(_without_bounds(batch)))
             statistics = self._column_statistics(batch, None)
             self.client.update_table_column_statistics(statistics)
@@ -112,15 +119,22 @@ class HiveTable(CatalogTable):
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
-        """Write statistics of partitions with one request for 100 columns of all of them.
+        """Write statistics of partitions together, with several requests for many columns.
 
         See `CatalogTable.write_partition_statistics`.
         """
-        width = max((len(columns) for columns in partitions.values()), default=0)
-        return sum(
-            self._write_partition_columns({name: columns[start:end] for name, columns in partitions.items()})
-            for start, end in ((start, start + _COLUMN_BATCH) for start in range(0, width, _COLUMN_BATCH))
-        )
+
+        def without_accuracy(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
+            return {key: text for key, text in properties.items() if key != ACCURATE}
+
+        size, all_names = 0, dict.fromkeys(column.column for columns in partitions.values() for column in columns)
+        for number, names in enumerate(map(set, _batches(all_names))):
+            if number:
+                self.change_partitions(list(partitions), without_accuracy)
+            size += self._write_partition_columns(
+                {name: [column for column in columns if column.column in names] for name, columns in partitions.items()}
+            )
+        return size
 
     def _write_partition_columns(self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]]) -> int:
         from hive_metastore.ttypes import PartitionsStatsRequest, SetPartitionsStatsRequest
@@ -201,8 +215,16 @@ def _without_bounds(columns: Iterable[DeclaredStatistics]) -> list[str]:
     ]
 
 
-def _batches(columns: Sequence[T]) -> list[list[T]]:
-    return [list(columns[start : start + _COLUMN_BATCH]) for start in range(0, len(columns), _COLUMN_BATCH)]
+def _batches(names: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the names of columns in batches, in order. No batch has more than _NAMES_LENGTH characters."""
+    batch: list[str] = []
+    for name in names:
+        if batch and sum(map(len, batch)) + len(name) + _NAME_EXTRA * (len(batch) + 1) > _NAMES_LENGTH:
+            yield batch
+            batch = []
+        batch.append(name)
+    if batch:
+        yield batch
 
 
 def _size_of(objects: Iterable[Any]) -> int:

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 
 from metastore_assets.exports.catalog_target import CatalogOptions, CatalogTarget
 from metastore_assets.exports.declared_columns import Numbers
-from metastore_assets.exports.hive.metastore import HiveTable, open_hive_table
+from metastore_assets.exports.hive.metastore import ACCURATE, HiveTable, open_hive_table
 
-_ACCURATE = "COLUMN_STATS_ACCURATE"
+_MAX_LENGTH = 4_000
+"""The greatest length of a property. If the names of columns exceed it, only the numbers of rows are accurate."""
 
 
 class HiveOptions(CatalogOptions):
@@ -30,7 +31,7 @@ class HiveTarget(CatalogTarget):
     title = "the Hive metastore"
     options_model = HiveOptions
     options: HiveOptions
-    accuracy_property = _ACCURATE
+    accuracy_property = ACCURATE
 
     def open(self) -> AbstractContextManager[HiveTable]:
         """Connect to the metastore. See `CatalogTarget.open`."""
@@ -41,7 +42,8 @@ class HiveTarget(CatalogTarget):
         properties = super().properties_of(numbers)
         if self.options.accurate:
             exact = {one.column: "true" for one in numbers.columns if one.has_exact_bounds}
-            properties[_ACCURATE] = json.dumps({"BASIC_STATS": "true", "COLUMN_STATS": exact}, separators=(",", ":"))
+            accurate = json.dumps({"BASIC_STATS": "true", "COLUMN_STATS": exact}, separators=(",", ":"))
+            properties[ACCURATE] = accurate if len(accurate) <= _MAX_LENGTH else '{"BASIC_STATS":"true"}'
         return properties
 
     def content_of(self, numbers: Numbers) -> str:
