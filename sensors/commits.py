@@ -141,7 +141,7 @@ def _fits_loaded_assets(version: Version, names: TableNames, repository: Reposit
 
 
 def dagster_sensor_status(status: SensorStatus) -> DefaultSensorStatus:
-    """Convert a status in the configuration to Dagster's. `absent` becomes stopped: a project may build the sensor."""
+    """Convert a configured status to Dagster's. `absent` becomes stopped: a project may build the sensor itself."""
     return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 

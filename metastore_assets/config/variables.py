@@ -33,8 +33,9 @@ class VariableResolver:
 
         Args:
             environment: The values of variables, by name.
-            preserve_secret_references: Whether references below keys of secrets, such as `storage_options`, stay. This
-                is for a configuration that another process reads, with these variables in its environment.
+            preserve_secret_references: Whether references below keys of secrets, such as `storage_options`, are not
+                replaced. This is for a configuration that another process reads, with these variables in its
+                environment.
         """
         self._environment = environment
         self._preserves_secrets = preserve_secret_references

@@ -48,8 +48,8 @@ class CommitTimes:
 
         Args:
             version: the version.
-            newest_identity: identity of the commit file (see `Location.identity`) if this is the newest version. With
-                it, the time is cached; without it, the file is read.
+            newest_identity: identity of the commit file (see `Location.identity`) if this is the newest version. The
+                time then comes from the metadata cache, or is read and cached.
         """
         if version in self._times:
             return self._times[version].recorded

@@ -140,7 +140,7 @@ def _applies(entry: FileEntry, sequence_number: int) -> bool:
 
 
 def _order(entry: FileEntry) -> tuple[str, int]:
-    """Return a sort key, so that the order of manifests does not matter."""
+    """Return a sort key for delete files, so that their order does not depend on that of the manifests."""
     return entry.path, entry.content_offset or 0
 
 

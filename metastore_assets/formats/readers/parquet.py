@@ -145,7 +145,7 @@ class ParquetColumns:
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the values of a top-level column in one row group. The first array has only one row."""
+        """Yield the values of a top-level column in one row group. The first array has one row, as a check."""
         # Arrow fetches all requested row groups at once, so each call requests one.
         batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
         first = next(batches, None)

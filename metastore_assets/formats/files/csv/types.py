@@ -114,9 +114,9 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return the result of `misfits` for short integers, in less time; None if a text is anything else.
+    """Return the result of `misfits` faster, if all texts are short integers; otherwise None.
 
-    Integers with leading zeros or surrounding blanks are not handled here either.
+    The result is also None if an integer has leading zeros or surrounding blanks.
     """
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):
