@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import (
+    events,
     growth,
     large_lookups,
+    lists,
     needles,
+    partitions,
+    planning,
     produce,
     produce_share,
     pruning,
@@ -140,6 +144,36 @@ def test_quantile_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = quantile_errors.run()
     assert len({row.name for row in rows}) == len(rows) == 20
     assert all(row.ratio >= 1 for row in rows)
+
+
+@pytest.mark.long
+def test_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METASTORE_BENCH_EVENTS", "201")
+    assert [row.own[0] > 0 for row in events.run()] == [True] * 3
+
+
+@pytest.mark.long
+def test_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"VALUES_LISTED": 20_000, "COMMITS": 2}.items():
+        monkeypatch.setattr(lists, name, size)
+    assert all(row.own[0] > 0 for row in lists.run())
+
+
+@pytest.mark.long
+def test_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"PARTITIONS": 20, "MANY": 40, "COLUMNS": 80, "RUNS": 2}.items():
+        monkeypatch.setattr(partitions, name, size)
+    rows = partitions.run()
+    assert len({row.name for row in rows}) == len(rows) == 16
+    assert all(row.own[0] > 0 for row in rows)
+
+
+@pytest.mark.long
+def test_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"FILES": 200, "RUNS": 1}.items():
+        monkeypatch.setattr(planning, name, size)
+    rows = planning.run()
+    assert all(number > 0 for row in rows for number in (*row.own, *row.peer))
 
 
 @pytest.mark.long
