@@ -1,4 +1,4 @@
-"""Finds Arrow scalars in what is sent to another process, because they are pickled as Python values."""
+"""Finds Arrow scalars in objects sent to another process, because they are pickled as Python values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _LEAVES = (str, bytes, int, float, bool, type(None), type, types.ModuleType, pa.
 
 
 def scalars_in(value: Any, path: str = "", visited: set[int] | None = None) -> Iterator[str]:
-    """The paths of all scalars in a value, at any depth: in data classes, containers, partial functions, closures."""
+    """Return the paths of all scalars in a value, at any depth: in data classes, containers, partial functions,
+    closures.
+    """
     visited = set() if visited is None else visited
     if isinstance(value, _LEAVES) or id(value) in visited:
         return

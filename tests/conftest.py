@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of a few rows gain nothing from threads, but wait for them
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # threads do not speed up frames of a few rows, but must be waited for
 
 import boto3
 import pytest
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[1]
 
-# Time limits per example are off: the machine may be busy with other tests, or with a Spark session that starts.
+# No time limits per example: the machine may be busy with other tests, or with a starting Spark session.
 settings.register_profile("default", deadline=None, max_examples=25)
-# Continuous integration draws the same examples each time: a failure there is one that the commit made.
+# Continuous integration draws the same examples each time, so a new failure is caused by the commit.
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
-# The inner loop: few examples of each property, the same each time.
+# For development: few examples of each property, the same each time.
 settings.register_profile("fast", settings.get_profile("ci"), max_examples=5)
 settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
@@ -220,7 +220,7 @@ def realtables() -> Path:
     """The folder of real tables beside the repository; skips where there is none."""
     folder = REPOSITORY.parent / "shared" / "realtables"
     if not (folder / "manifest.json").exists():
-        pytest.skip("the real tables are not there: ../shared/realtables")
+        pytest.skip("the real tables are missing: ../shared/realtables")
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks run, in small; what they say of so few rows means nothing."""
+"""Benchmarks run on few rows; their numbers mean nothing here."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", list(scale_tables.TABLES))
 def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """After each commit a synthetic table has the files that it says, also if most of them were added later."""
+    """After each commit a synthetic table has the files that it reports, also if most of them were added later."""
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
     table = scale_tables.TABLES[kind](tmp_path / "t", 13_000)
     table.create(complete=False)
@@ -122,7 +122,7 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 @pytest.mark.parametrize("kind", list(scale_tables.TABLES))
 @pytest.mark.parametrize("count", [2_000, 13_000])
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
-    """A commit of the benchmark is refreshed, and each step is measured; also if the first version has copied rows."""
+    """A commit of the benchmark is refreshed, and each step is measured, also if the first version has copied rows."""
     monkeypatch.setattr(scale_run, "MAX_REFRESHED", 2_000)
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 2_000)
     scale_run.build(tmp_path, kind, count)
@@ -191,7 +191,7 @@ def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 def test_fingerprints() -> None:
-    """In a process of its own, for it has a Spark session of its own."""
+    """In a subprocess, because it needs its own Spark session."""
     environment = {**os.environ, "METASTORE_BENCH_PRINTS": "40000"}
     command = [sys.executable, "-m", "benchmarks", "fingerprints"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -221,7 +221,7 @@ print(json.dumps([ended, running]))
 
 
 def test_cpu_of_children_is_counted() -> None:
-    """Of one that runs, and of one that has ended; by a process that has no others."""
+    """Running and ended children are included; measured in a process without other children."""
     process = subprocess.run([sys.executable, "-c", _COUNTING], capture_output=True, text=True, check=True)
     ended, running = json.loads(process.stdout)
     assert sum(ended.values()) >= 0.4
@@ -237,7 +237,7 @@ def test_a_missed_goal_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All readers find the same rows, or the benchmark fails itself."""
+    """All readers return the same rows, or the benchmark fails."""
     for name, size in {"FILES": 40, "ROWS": 20, "RUNS": 1}.items():
         monkeypatch.setattr(reads, name, size)
     assert len(reads.run()) == 4

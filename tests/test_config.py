@@ -1,4 +1,4 @@
-"""The configuration says what is wrong with it: file, table, key, value, and what is allowed."""
+"""Errors of the configuration name file, table, key, value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_path_comes_from_the_variable_or_the_folder(tmp_path: Path, monkeypa
 
 
 def test_snapshots_partitions_and_path_mappings_are_read_as_text(tmp_path: Path) -> None:
-    """What YAML takes for a number, a date or a truth value is the text that was written."""
+    """YAML's numbers, dates and booleans are the text that was written."""
     text = """
         root: r
         path_mapping: {/old: there, /older: s3://bucket/x}
@@ -211,20 +211,20 @@ def test_settings_that_need_all_values(key: str) -> None:
     }
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Is a directory$"):
         load_config(tmp_path)
 
 
 def test_keys_without_a_value_are_absent(tmp_path: Path) -> None:
-    """As where everything below a key is commented out."""
+    """As when everything below a key is commented out."""
     path = written(tmp_path, "root: r\nspark:\ntables:\n- name: a\n  uri: b\n  columns:\n    # c: {}\n")
     assert load_config(path).table("a").columns == {}
     assert load_config(written(tmp_path, "root: r\ntables:\n")).tables == []
 
 
 def test_mappings_may_be_merged(tmp_path: Path) -> None:
-    """What a table says itself goes before what it merges: that is no key twice."""
+    """The table's own settings override merged ones, and are no duplicate keys."""
     text = """
         root: r
         tables:
@@ -239,7 +239,7 @@ def test_mappings_may_be_merged(tmp_path: Path) -> None:
     ]
 
 
-def test_an_unknown_table(tmp_path: Path) -> None:
+def test_an_unknown_table_is_an_error(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, "root: r\ntables: [{name: orders, uri: x}, {name: people, uri: y}]"))
     with pytest.raises(ConfigError, match=r"'ordres'.*'orders'"):
         config.table("ordres")

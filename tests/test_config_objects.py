@@ -1,4 +1,4 @@
-"""A configuration that is made in Python fails as one that is read from a file does: with ConfigError."""
+"""An invalid configuration built in Python raises ConfigError, as one read from a file does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_errors_are_ours(number: int) -> None:
 
 
 def test_no_secret_is_quoted() -> None:
-    """Keys that do not exist may hold one: a typing error in the name of an option."""
+    """An unknown key may contain a secret, if the name of an option is misspelled."""
     for make in (
         lambda: profile(ROWS, aws_secret_access_key="hush hush"),
         lambda: MetastoreConfig(root="r", storage_option={"aws_secret_access_key": "hush hush"}),  # type: ignore[call-arg]

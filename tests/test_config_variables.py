@@ -1,4 +1,4 @@
-"""References to the environment: what they stand for, where, and that what they stand for is not told."""
+"""References to environment variables: where they are allowed, how they are resolved, and that values are not shown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def written(folder: Path, text: str = FILE) -> Path:
 
 
 def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the top, in tables, in catalogs, in the middle of a text; numbers and policies stay."""
+    """At the top level, in tables and catalogs, and within a text; numbers and policies stay."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("ROOT", raising=False)
@@ -51,7 +51,7 @@ def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: py
     assert config.spark == {"spark.hadoop.fs.s3a.secret.key": "open sesame", "spark.cores.max": 2}
     sales, orders = config.tables
     assert (sales.uri, sales.effective_policy("note").frequencies) == ("s3://lake/sales", "off")
-    assert sales.columns["note"].model_fields_set == {"frequencies"}, "what was not said stays unsaid"
+    assert sales.columns["note"].model_fields_set == {"frequencies"}, "unset keys stay unset"
     assert (orders.identifier, orders.uri) == ("db.orders", "catalog://prod/db.orders")
     assert isinstance(orders.catalog, type(config.catalogs["prod"]))
     assert orders.catalog.properties == {"uri": "https://catalog.example/", "token": "token-of-prod"}
@@ -59,15 +59,14 @@ def test_every_text_may_refer_to_the_environment(tmp_path: Path, monkeypatch: py
     assert load_config(written(tmp_path)).root == "s3://elsewhere/kept"
 
 
-def test_as_written_it_is_there_without_the_environment(tmp_path: Path) -> None:
-    """So a code location loads where only runs have the secrets."""
+def test_a_configuration_with_references_loads_without_the_environment(tmp_path: Path) -> None:
+    """So a code location loads if only runs have the secrets."""
     config = read_config(written(tmp_path)).locate()
     assert [table.uri for table in config.tables] == ["${LAKE}/sales", "catalog://prod/${DATABASE}.orders"]
     assert config.storage_options["aws_secret_access_key"] == "${SECRET}"
 
 
-def test_objects_and_the_file_are_one_configuration(tmp_path: Path) -> None:
-    """Whether it was made of objects with EnvVar, or read from a file."""
+def test_objects_with_references_equal_the_file(tmp_path: Path) -> None:
     objects = MetastoreConfig(
         root=str(tmp_path / "m"),
         storage_options={"aws_secret_access_key": EnvVar("SECRET")},
@@ -108,8 +107,8 @@ def test_a_default_replaces_empty_values() -> None:
 
 
 @given(st.text(), st.dictionaries(st.text(string.ascii_letters + "_", min_size=1), st.text(min_size=1), max_size=3))
-def test_a_value_is_taken_as_it_is(text: str, environment: dict[str, str]) -> None:
-    """Whatever a text is, it can be written; and whatever a variable is, it stands there and is not read again."""
+def test_values_of_variables_are_not_resolved_again(text: str, environment: dict[str, str]) -> None:
+    """Any text can be written, and a variable's value is not resolved again."""
     escaped = text.replace("${", "$${")
     for name, value in environment.items():
         config = MetastoreConfig(root=f"/{escaped}${{{name}}}")
@@ -119,7 +118,7 @@ def test_a_value_is_taken_as_it_is(text: str, environment: dict[str, str]) -> No
 
 
 def test_messages_show_no_secrets(tmp_path: Path) -> None:
-    """In no message, wherever it comes from, and in nothing that prints a configuration."""
+    """This covers all messages and everything that prints a configuration."""
     config = MetastoreConfig(
         root="s3://b/m", storage_options={"aws_secret_access_key": EnvVar("S")}, spark={"password": "${S}"}
     )
@@ -165,7 +164,7 @@ tables:
 
 
 def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers and choices too, as if the value stood there; what is checked is what counts."""
+    """Numbers and choices too, as if the value was written there; the resolved value is validated."""
     config = read_config(written(tmp_path, EVERYWHERE))
     (table,), (database,) = config.tables, config.databases
     assert (config.engine, config.keep_versions, config.root) == ("auto", 7, "${ROOT:-m}")
@@ -191,8 +190,8 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     resolved = load_config(written(tmp_path, EVERYWHERE))
     assert (resolved.engine, resolved.keep_versions, resolved.tables[0].format) == ("spark", 12, "iceberg")
     assert resolved.tables[0].checks[0] == {"row_count": 8, "blocking": False, "severity": "warn"}
-    assert resolved.tables[0].columns == config.tables[0].columns, "what is resolved is not resolved again"
-    # Elsewhere it is read again, where a text that is meant as it is must stay so.
+    assert resolved.tables[0].columns == config.tables[0].columns, "resolved values are not resolved again"
+    # Elsewhere it is resolved again, so a literal text must stay escaped.
     sent = VariableResolver(os.environ, preserve_secret_references=True).resolve(resolved)
     assert sent.tables[0].columns["note"].checks[0]["accepted_values"] == ["a", "$${x}", 7]
 
@@ -211,7 +210,7 @@ def test_every_key_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_invalid_values_are_reported_when_the_file_is_read(tmp_path: Path, text: str, message: str) -> None:
-    """Of keys whose values are checked then."""
+    """For keys whose values are validated then."""
     with pytest.raises(ConfigError, match=message):
         read_config(written(tmp_path, text))
 

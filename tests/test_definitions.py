@@ -1,4 +1,4 @@
-"""What a code server loads: names, keys and dependencies, and what it says when it cannot."""
+"""Definitions that a code server loads: names, keys and dependencies, and errors."""
 
 import os
 import runpy
@@ -35,7 +35,7 @@ spark: {spark.some.password: hush}
 
 
 def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> Definitions:
-    """The definitions of a configuration. Needs neither the tables nor the root to be there."""
+    """Return the definitions of a configuration. Neither the tables nor the root need exist."""
     (folder / "metastore.yaml").write_text(text, encoding="utf-8")
     monkeypatch.setenv(CONFIG_VARIABLE, str(folder / "metastore.yaml"))
     result: Definitions = runpy.run_module("metastore_assets.definitions")["defs"]
@@ -43,7 +43,7 @@ def load(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str = CONFIG) -> D
 
 
 def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys, what they depend on, their group, kinds, and partitions."""
+    """Compared are keys, dependencies, group, kinds, and partitions."""
     graph = load(tmp_path, monkeypatch).resolve_asset_graph()
     result = {
         node.key.to_user_string(): (
@@ -72,7 +72,7 @@ def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def keys_of(definitions: Definitions, table: str = "sales") -> dict[str, list[str]]:
-    """By asset of the table, what it depends on."""
+    """Return the dependencies of each asset of the table."""
     nodes = [node for node in definitions.resolve_asset_graph().asset_nodes if node.key.path[0] == table]
     return {kind_of(node.key): sorted(kind_of(key) for key in node.parent_keys) for node in nodes}
 
@@ -92,7 +92,7 @@ def test_ranks_have_an_asset_where_a_column_has_them(
 
 
 def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No asset of partitions where a table has none, and the format that was detected."""
+    """An unpartitioned table has no partition asset, and the detected format is used."""
     text = "root: ./metastore\ntables: [{name: sales, uri: ./sales}, {name: flat, uri: ./flat}, {name: odd, uri: ./o}]"
     base = publish(ObjectStore(str(tmp_path / "metastore")), pa.table({"x": [1, 2]})).version
     for name, columns in (("sales", ("day",)), ("flat", ())):
@@ -114,7 +114,7 @@ def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest
     definitions = load(tmp_path, monkeypatch, text)
     assert keys_of(definitions, "flat") == {"source": [], **{file: ["source"] for file in FILES}}
     assert "partitions" in keys_of(definitions, "sales")
-    assert "partitions" in keys_of(definitions, "odd"), "what cannot be read is as good as unknown"
+    assert "partitions" in keys_of(definitions, "odd"), "an unreadable table counts as unknown"
     nodes = {node.key.to_user_string(): node for node in definitions.resolve_asset_graph().asset_nodes}
     assert nodes["flat/flat_source"].kinds == {"file"}
     merged = {name: "merged from its partitions" in (node.description or "") for name, node in nodes.items()}
@@ -125,14 +125,14 @@ def test_the_newest_version_equals_the_table(tmp_path: Path, monkeypatch: pytest
 def test_spark_is_named_where_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, kinds: set[str]
 ) -> None:
-    """With `engine: auto` a run starts none unless it has very much to read."""
+    """With `engine: auto`, a run starts Spark only for very large reads."""
     definitions = load(tmp_path, monkeypatch, f"engine: {engine}\n{CONFIG}")
     assert definitions.resolve_asset_graph().get(AssetKey(["sales", "sales_statistics"])).kinds == kinds
     assert "Spark" not in (definitions.resolve_job_def("sales_refresh").description or "")
 
 
 def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a whole database says so; what it is to have is one of two."""
+    """`outputs` may also be set for a whole database; it has two allowed values."""
     text = CONFIG.replace("format: delta,", "format: delta, outputs: table, columns: {x: {ranks: on}},")
     definitions = load(tmp_path, monkeypatch, text)
     assert keys_of(definitions) == {"source": [], "statistics": ["source"]}
@@ -142,7 +142,7 @@ def test_a_table_may_have_one_asset(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         load(tmp_path, monkeypatch, CONFIG.replace("format: delta,", "format: delta, outputs: one,"))
 
 
-def test_a_root_that_does_not_answer_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_does_not_wait_for_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """A code location is loaded at every start of a run."""
     stop = threading.Event()
     monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))
@@ -154,7 +154,7 @@ def test_a_root_that_does_not_answer_delays_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_table_has_one_job_and_one_sensor_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without anybody switching anything on."""
+    """Sensors run without being switched on."""
     repository = load(tmp_path, monkeypatch).get_repository_def()
     sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
     assert {name: (s.job.name, s.minimum_interval_seconds) for name, s in sensors.items()} == {
@@ -169,8 +169,8 @@ def test_every_table_has_one_job_and_one_sensor_that_runs(tmp_path: Path, monkey
     ]
 
 
-def test_names_that_dagster_reserves_are_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table may be called as an argument, a keyword, or another table's job."""
+def test_tables_may_have_names_that_dagster_reserves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table may have the name of an argument, a keyword, or another table's job."""
     names = ("context", "class", "type", "a", "a_refresh", "a_profile", "a_commits", "A-b")
     text = f"root: r\ntables: [{', '.join(f'{{name: {name}, uri: u}}' for name in names)}]"
     repository = load(tmp_path, monkeypatch, text).get_repository_def()
@@ -178,12 +178,12 @@ def test_names_that_dagster_reserves_are_no_problem(tmp_path: Path, monkeypatch:
     assert len(repository.asset_graph.materializable_asset_keys) == 4 * len(names)
 
 
-def test_no_tables_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_may_have_no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(load(tmp_path, monkeypatch, "root: r").resolve_asset_graph().asset_nodes) == []
 
 
 def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dagster shows the configuration of resources and assets to everyone who can open its pages."""
+    """Dagster shows the configuration of resources and assets to everyone who can open its UI."""
     definitions = load(tmp_path, monkeypatch)
     shown = repr(definitions) + repr(list(definitions.resolve_asset_graph().assets_defs))
     shown += serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
@@ -192,7 +192,7 @@ def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_missing_or_invalid_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code location does not load, and the message is the one that the command line gives."""
+    """The code location does not load, with the same message as on the command line."""
     with pytest.raises(ConfigError, match=r"sensor\.interval = 0\b.*\b1\b"):
         load(tmp_path, monkeypatch, "root: r\ntables: [{name: a, uri: u, sensor: {interval: 0}}]")
     environment = {**os.environ, CONFIG_VARIABLE: str(tmp_path / "missing.yaml"), "DAGSTER_DISABLE_TELEMETRY": "1"}

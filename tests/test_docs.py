@@ -1,4 +1,4 @@
-"""The examples in the documentation run: those under a line `<!-- run -->`, page by page, on a small table."""
+"""The documentation's examples run: those after a line `<!-- run -->`, page by page, on a small table."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     write_deltalake(folder / "lake" / "sales", rows, partition_by=["day"])
     (configuration,) = (code for language, code, _ in code_blocks(REPOSITORY / "README.md") if language == "yaml")
-    # Tables of a hundred rows: without Spark wherever the pages do not ask for it.
+    # Tables of a hundred rows: without Spark except where the pages request it.
     (folder / "metastore.yaml").write_text(f"{configuration}\nengine: auto\n", encoding="utf-8")
     run_shell("metastore refresh sales", folder)
     return folder
 
 
 def run_commands(code: str, folder: Path) -> None:
-    """As in a shell; but a line that is a command of ours and nothing else, in this process, which has it imported."""
+    """Run a shell script; lines that only call our command run in this process, which has imported it."""
     lines = code.splitlines()
     if not all(_COMMAND.fullmatch(line) for line in lines):
         run_shell(code, folder)
@@ -62,7 +62,7 @@ def run_commands(code: str, folder: Path) -> None:
 def test_examples_run(
     page: Path, refreshed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The examples of a page run one after the other, as someone who reads it would run them.
+    """The examples of a page run in order, as a reader would run them.
 
     They run in the folder of the refresh, because the version records the location of its table.
     """
@@ -86,7 +86,7 @@ def test_examples_run(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
-    """Every configuration that a page shows is accepted, and all its keys are keys there are."""
+    """Every configuration on a page is accepted, and all its keys exist."""
     for language, code, _ in code_blocks(page):
         if language == "yaml":
             file = tmp_path / "metastore.yaml"
@@ -96,15 +96,15 @@ def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
 
 
 def test_the_demos_configuration_is_valid() -> None:
-    """The `metastore.yaml` of the repository is what `make demo` needs: two tables below ./demo."""
+    """The `metastore.yaml` of the repository has what `make demo` needs: two tables below ./demo."""
     config = load_config(REPOSITORY / "metastore.yaml")
     assert [table.name for table in config.tables] == ["lineitem", "orders"]
     assert Path(config.root) == REPOSITORY / "demo" / "metastore"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
-def test_links_lead_somewhere(page: Path) -> None:
-    """A relative link of a page names a file there is."""
+def test_links_name_existing_files(page: Path) -> None:
+    """A relative link of a page names an existing file."""
     targets = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
 

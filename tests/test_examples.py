@@ -1,4 +1,4 @@
-"""The examples run as someone would run them, and come to what they should."""
+"""The examples run as a user would run them, with the expected results."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ DAYS = ("2024-01-01", "2024-01-02")
 TABLE = ("metastore", "orders")
 
 
-def test_the_user_defined_statistic(tmp_path: Path) -> None:
-    """From the class to its numbers, which are those of the rows after the last commit."""
+def test_the_user_defined_statistic_is_that_of_the_rows(tmp_path: Path) -> None:
+    """The statistic is registered, computed, and updated after a commit."""
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLES / "user-defined-statistic", folder)
     scripts = str(Path(sys.executable).parent)
@@ -37,7 +37,7 @@ def test_the_user_defined_statistic(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     output = done.stdout
     assert "all laws hold" in output
-    # Looking up needs no module.
+    # Lookups do not need the module.
     rows = open_table(str(folder / "metastore"), "orders").statistics(partition="shop=Lyon")
     user_statistics = {row.column: column_to_json(row)["user_defined"] for row in rows}
     days: list[date] = []
@@ -55,7 +55,7 @@ def test_the_user_defined_statistic(tmp_path: Path) -> None:
 
 @pytest.fixture
 def user_project(tmp_path: Path) -> Iterator[Path]:
-    """A copy of the project, which is imported by nobody else."""
+    """A copy of the project, which no other test imports."""
     ignored = shutil.ignore_patterns("__pycache__", "lake", "metastore", "dagster_home")
     yield shutil.copytree(EXAMPLES / "own-project", tmp_path / "own-project", ignore=ignored)
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_project"]:
@@ -83,7 +83,7 @@ def run_in(project: Path, *command: str) -> str:
 
 
 def rows_of_day(project: Path, day: str) -> int:
-    """What the table's live files hold, read without this package."""
+    """Count the rows of a day in the table's live files, without this package."""
     return int(
         DeltaTable(project / "lake" / "orders")
         .to_pyarrow_table(filters=[("day", "=", date.fromisoformat(day))])
@@ -91,8 +91,8 @@ def rows_of_day(project: Path, day: str) -> int:
     )
 
 
-def test_the_user_project(user_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Statistics hang below the asset that writes the table, day by day, and a check asks them."""
+def test_the_user_project_has_statistics_by_day(user_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics depend on the asset that writes the table, day by day, and a check uses them."""
     for name in ("LAKE", "METASTORE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.syspath_prepend(user_project)
@@ -127,13 +127,13 @@ def test_the_user_project(user_project: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_dg_checks_the_project(user_project: Path) -> None:
-    """YAML and definitions; and says what is wrong with them."""
+    """`dg check` accepts YAML and definitions, and reports errors in them."""
     assert "All definitions loaded successfully" in run_in(user_project, "dg", "check", "defs")
 
 
 @pytest.mark.long
 def test_the_project_runs_as_documented(user_project: Path) -> None:
-    """The script from its first line to its last."""
+    """The script runs completely."""
     output = run_in(user_project, "./run.sh")
     rows = sum(rows_of_day(user_project, day) for day in DAYS)
     assert f"orders  {rows} rows, version" in output

@@ -1,4 +1,4 @@
-"""Without the packages of the extras: looking up and producing work, what needs one says which."""
+"""Without the packages of extras, lookups and dataflows work, and other features name the missing extra."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _run(program: str, folder: Path, missing: Collection[str] = _ALL, **names: A
     return done.stdout
 
 
-def test_a_root_is_looked_up(tmp_path: Path) -> None:
+def test_lookups_need_no_extra(tmp_path: Path) -> None:
     publish(ObjectStore(str(tmp_path)), pa.table({"a": [1, 1, 2]}))
     program = """
 from metastore_assets import open_table
@@ -84,7 +84,7 @@ except Exception as error:
     assert "pip install 'metastore-assets[dagster]'" in answer
 
 
-def test_a_dataflow_runs_in_this_process(tmp_path: Path) -> None:
+def test_a_dataflow_needs_no_extra(tmp_path: Path) -> None:
     program = """
 import pyarrow as pa
 from metastore_assets.produce import Dataflow, Root, Rows, Stage
@@ -98,7 +98,7 @@ print(flow.version().content("twice")["x"].to_pylist())
     assert _run(program, tmp_path) == "[42]\n"
 
 
-def test_plain_files_are_planned_and_profiled(tmp_path: Path) -> None:
+def test_plain_files_need_no_extra(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     pq.write_table(pa.table({"a": [1, 1, 2]}), tmp_path / "t" / "x.parquet")
     program = """
@@ -163,7 +163,7 @@ except MetastoreError as error:
 
 
 def test_extras_are_declared() -> None:
-    """Each package that may be missing comes with the extra that the message names."""
+    """Each package that may be missing is in the extra that the message names."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
     def names(extra: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Who may import whom, what an import costs, and that whatever is imported is also declared."""
+"""Which packages import which, the cost of imports, and that every imported package is a declared dependency."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ FORBIDDEN = [
 
 
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What is said of a copy with a module for each forbidden import."""
-    folder = tmp_path_factory.mktemp("broken")
+def linter_output(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The output of the linter for a copy with a module for each forbidden import."""
+    folder = tmp_path_factory.mktemp("linter_output")
     for package in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / package, folder / package, symlinks=True, ignore=ignored)
@@ -95,7 +95,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
     for number, (package, imported) in enumerate(FORBIDDEN):
         module = folder.joinpath(*package.split("."), f"extra_{number}.py")
         module.write_text(f"import {imported}\n", encoding="utf-8")
-    # Contracts about modules: no other module can be put into those.
+    # Contracts about modules: no other module can be added to them.
     for module, imported in (("profiling.py", "cli"), ("expressions/unbound.py", "store")):
         with (folder / "metastore_assets" / module).open("a", encoding="utf-8") as file:
             file.write(f"import metastore_assets.{imported}\n")
@@ -105,16 +105,16 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("number", range(len(FORBIDDEN)), ids=[" imports ".join(pair) for pair in FORBIDDEN])
-def test_a_forbidden_import_is_caught(broken: str, number: int) -> None:
-    """Each kind of rule bites: an import that it forbids breaks it, and is named."""
+def test_a_forbidden_import_is_caught(linter_output: str, number: int) -> None:
+    """An import that the rule forbids is reported and named."""
     package, imported = FORBIDDEN[number]
-    assert f"{package}.extra_{number} -> {imported} (l.1)" in broken
+    assert f"{package}.extra_{number} -> {imported} (l.1)" in linter_output
 
 
-def test_each_broken_import_violates_a_contract(broken: str) -> None:
-    """There is a forbidden import above for every rule: one that nothing breaks might forbid nothing."""
-    assert " KEPT" not in broken
-    assert "Contracts: 0 kept" in broken
+def test_each_broken_import_violates_a_contract(linter_output: str) -> None:
+    """Every rule has a forbidden import above: a rule that nothing violates might forbid nothing."""
+    assert " KEPT" not in linter_output
+    assert "Contracts: 0 kept" in linter_output
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_each_broken_import_violates_a_contract(broken: str) -> None:
     [
         ("metastore_assets", set()),
         ("metastore_assets.cli", set()),
-        # Arrow itself looks for pandas when it makes its first array.
+        # Arrow itself imports pandas when it creates its first array.
         ("metastore_assets.lookup", {"numpy", "pandas", "polars", "pyarrow"}),
-        # What a child process that reads footers has to load before it reads the first.
+        # What a child process that reads footers must load before it reads the first.
         ("metastore_assets.tasks.child_program", {"numpy", "obstore", "pyarrow"}),
         ("metastore_assets.formats.files.schemas", {"numpy", "obstore", "pyarrow"}),
-        # What each run of Dagster loads before it does anything: no Spark, no boto3, no format's library.
+        # What each run of Dagster loads at its start: no Spark, no boto3, no format's library.
         (
             "metastore_assets.assets.project",
             {"dagster", "numpy", "obstore", "pandas", "polars", "pyarrow", "pydantic", "rich"},
@@ -135,14 +135,14 @@ def test_each_broken_import_violates_a_contract(broken: str) -> None:
     ],
 )
 def test_an_import_is_light(module: str, may: set[str]) -> None:
-    """Importing the package, or the part of it that reads versions, loads no library that it need not."""
+    """Importing the package, or the part that reads versions, loads no unnecessary library."""
     program = f"import sys, {module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert (set(HEAVY) - may).isdisjoint(done.stdout.split())
 
 
 def test_reading_statistics_imports_no_predicate_parser() -> None:
-    """Most lookups, such as `show`, are of statistics: what others need is imported when they are asked for."""
+    """Most lookups, such as `show`, are of statistics: modules for other lookups are imported on demand."""
     program = "import sys, metastore_assets.lookup; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     typed = ("expressions.arrow_parser", "expressions.binding", "expressions.predicates", "expressions.sql_parser")
@@ -165,7 +165,7 @@ def test_reading_statistics_imports_no_predicate_parser() -> None:
     ("folders", "groups"), [(PACKAGES, ()), (("scripts", "benchmarks", "tests"), ("dev",))], ids=["package", "tools"]
 )
 def test_every_import_is_a_declared_dependency(folders: tuple[str, ...], groups: tuple[str, ...]) -> None:
-    """A package that the code imports is a dependency in pyproject.toml: not one that happens to come with another."""
+    """It must be in pyproject.toml, not only a dependency of a dependency."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     entries = [*project["project"]["dependencies"]]
     for extra in project["project"]["optional-dependencies"].values():

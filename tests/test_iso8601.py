@@ -1,4 +1,4 @@
-"""Dates and times as text and back: judged by Python where it has dates, by numpy and Arrow where they have."""
+"""Dates and times are formatted and parsed correctly; the oracles are Python, or numpy and Arrow for other years."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 @given(DAYS)
 @example(2_932_897)
 @example(-719_529)
-def test_dates_of_all_years_lead_back(days: int) -> None:
+def test_dates_of_all_years_round_trip(days: int) -> None:
     text = date_text(days)
     assert parse_date(text) == days
     assert int(np.datetime64(text.removeprefix("+"), "D").astype(np.int64)) == days
@@ -33,13 +33,13 @@ def test_dates_of_all_years_lead_back(days: int) -> None:
 
 
 @given(st.dates())
-def test_dates_are_those_of_python(value: dt.date) -> None:
+def test_dates_equal_those_of_python(value: dt.date) -> None:
     assert date_text((value - dt.date(1970, 1, 1)).days) == value.isoformat()
     assert parse_date(value.isoformat()) == (value - dt.date(1970, 1, 1)).days
 
 
 @given(TICKS_OF_64_BITS, UNITS, st.sampled_from([None, "UTC", "Europe/Paris", "+05:30"]))
-def test_timestamps_lead_back_and_are_those_of_arrow(ticks: int, unit: str, zone: str | None) -> None:
+def test_timestamps_round_trip_and_equal_those_of_arrow(ticks: int, unit: str, zone: str | None) -> None:
     text = temporal_text(ticks, pa.timestamp(unit, zone))
     assert parse_timestamp(text, unit) == (ticks, None if zone is None else 0)
     output = str(pc.cast(pa.array([ticks], pa.timestamp(unit)), pa.string())[0].as_py())
@@ -50,7 +50,7 @@ def test_timestamps_lead_back_and_are_those_of_arrow(ticks: int, unit: str, zone
 
 
 @given(st.integers(0, 86_400 * 10**9 - 1))
-def test_times_lead_back(ticks: int) -> None:
+def test_times_round_trip(ticks: int) -> None:
     text = temporal_text(ticks, pa.time64("ns"))
     assert parse_time(text, "ns") == ticks
     assert dt.time.fromisoformat(text[:15]).isoformat("microseconds")[:8] == text[:8]
@@ -58,7 +58,7 @@ def test_times_lead_back(ticks: int) -> None:
 
 
 @given(st.datetimes(timezones=st.none() | st.timezones().filter(lambda zone: zone.key != "localtime")))
-def test_texts_of_python_are_read(value: dt.datetime) -> None:
+def test_texts_of_python_are_parsed(value: dt.datetime) -> None:
     zoned = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
     offset = None if value.tzinfo is None else int(value.utcoffset().total_seconds())  # type: ignore[union-attr]
     expected = ((zoned - EPOCH) // dt.timedelta(microseconds=1), offset)
@@ -80,8 +80,8 @@ def test_texts_of_python_are_read(value: dt.datetime) -> None:
         ("-0001-12-31", "s", (-719_529 * 86_400, None)),
     ],
 )
-def test_forms(text: str, unit: str, expected: tuple[int, int | None]) -> None:
-    """A date alone, parts left out, zones, years of more digits; what is finer than the unit is cut off."""
+def test_all_forms_are_parsed(text: str, unit: str, expected: tuple[int, int | None]) -> None:
+    """A date alone, omitted parts, zones, years of more digits; digits finer than the unit are truncated."""
     assert parse_timestamp(text, unit) == expected
 
 

@@ -1,4 +1,4 @@
-"""Messages are put together from parts that anybody may have written, and read as if one person had."""
+"""Messages that are joined from arbitrary parts have consistent punctuation and bounded length."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.cli.run_command import BADLY_JOINED
         ("one; . Two", "one. Two"),
         ("cannot open...", "cannot open…"),
         ("s3://b/x.: no such key", "s3://b/x: no such key"),
-        # Dots and marks that belong to names stay.
+        # Dots and marks that are parts of names stay.
         ("no table at ../x", "no table at ../x"),
         ("the folder .. is no table", "the folder .. is no table"),
         ("key 'a...b'; column 'x.'; file?.csv", "key 'a...b'; column 'x.'; file?.csv"),
@@ -41,8 +41,8 @@ _PIECES = st.lists(st.tuples(_PART, st.sampled_from(["", ".", "?", ";", "!", "..
 
 
 @given(_PIECES, st.sampled_from(["; ", ". ", ": "]))
-def test_any_punctuation_at_the_end_of_parts(pieces: list[tuple[str, str]], between: str) -> None:
-    """Only stops change, and a message that is tidy stays as it is."""
+def test_punctuation_at_the_end_of_parts_is_merged(pieces: list[tuple[str, str]], between: str) -> None:
+    """Only final punctuation changes, and a clean message is unchanged."""
     joined = between.join(part.strip() + end for part, end in pieces)
     read = clean_message(joined)
     assert not BADLY_JOINED.search(read), (joined, read)
@@ -51,8 +51,8 @@ def test_any_punctuation_at_the_end_of_parts(pieces: list[tuple[str, str]], betw
 
 
 @pytest.mark.parametrize("part", ["x" * 10**6, "nothing, " * 10**5, "\ud800" * 10**5])
-def test_a_message_is_no_longer_than_anybody_reads(part: str) -> None:
-    """However much of a file it quotes; begin and end are there, and it can be written."""
+def test_the_length_of_messages_is_bounded(part: str) -> None:
+    """This holds for any quoted content; the beginning and the end remain, and it can be encoded."""
     answer = str(FragmentError(f"/lake/t/1.parquet: the file cannot be read: {part}; mend it", path="p"))
     assert len(answer.encode()) < 5000
     assert answer.startswith("/lake/t/1.parquet: the file cannot be read: ")
@@ -63,12 +63,12 @@ def test_a_message_is_no_longer_than_anybody_reads(part: str) -> None:
     "error", [CorruptionError("a.; b."), ProfileError("a.. Mend"), FragmentError("x.. y.", path="p", missing=True)]
 )
 def test_every_error_has_a_clean_message(error: Exception) -> None:
-    """And still is when it comes back from another process."""
+    """This also holds after the error is pickled."""
     assert not BADLY_JOINED.search(str(error))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_close_names() -> None:
+def test_close_names_are_suggested() -> None:
     assert close_names("pirce", ["id", "price"], "; there are: {}") == "; did you mean 'price'?"
     assert close_names("dya", ["day", "hour"], "; there are: {}") == "; did you mean 'day'?"
     assert close_names("city", ["address.city", "id"], "; there are: {}") == "; did you mean 'address.city'?"
@@ -78,7 +78,7 @@ def test_close_names() -> None:
     assert close_names("x", [], "; there are: {}") == ""
 
 
-def test_near_names() -> None:
+def test_near_names_are_suggested() -> None:
     days = [f"day=2024-01-{day:02}" for day in range(1, 32)]
     assert nearest_names("day=2024-02-01", days).startswith("; of 31 the nearest are ")
     assert "'day=2024-01-31'" in nearest_names("day=2024-02-01", days)

@@ -1,4 +1,4 @@
-"""Only public interfaces of other packages are used. Each exception is an adapter, and listed here with its reason."""
+"""Only public interfaces of other packages are used. Each exception is an adapter, listed here with its reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ATTRIBUTES = {
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
-    """The path and the syntax tree of each module that is shipped."""
+    """Return the path and the syntax tree of each shipped module."""
     for folder in ("metastore_assets", "resources", "sensors"):
         for path in sorted((REPOSITORY / folder).rglob("*.py")):
             yield path.relative_to(REPOSITORY).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
@@ -44,7 +44,7 @@ def is_private(name: str) -> bool:
 
 
 def private_imports(tree: ast.Module) -> Iterator[str]:
-    """The modules of other packages that have a private part in their name, or of which a private name is imported."""
+    """Return imported modules of other packages that are private, and modules from which a private name is imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             interfaces = [(alias.name, alias.name) for alias in node.names]
@@ -59,7 +59,7 @@ def private_imports(tree: ast.Module) -> Iterator[str]:
 
 
 def defined_names(tree: ast.Module) -> Iterator[str]:
-    """The private names that a module defines: functions, classes, variables, fields, attributes."""
+    """Return the private names that a module defines: functions, classes, variables, fields, attributes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -73,14 +73,14 @@ def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("self", "cls")
 
 
-# Of named tuples, where these names are public.
+# Of named tuples, in which these names are public.
 NAMED_TUPLE = {"_replace", "_fields", "_asdict", "_make"}
-# Of the standard library, documented: ends a process without cleaning up.
+# Documented in the standard library: ends a process without cleanup.
 DOCUMENTED = {"_exit"}
 
 
 def foreign_attributes(tree: ast.Module, package_names: set[str]) -> Iterator[str]:
-    """The private attributes that are read or set in a module and that no module of the package defines."""
+    """Return the private attributes that a module uses and that no module of the package defines."""
     imported = _foreign_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
@@ -90,13 +90,13 @@ def foreign_attributes(tree: ast.Module, package_names: set[str]) -> Iterator[st
 
 
 def _is_one_of(node: ast.expr, names: set[str]) -> bool:
-    """Whether a value is one of these names, or a call of one."""
+    """Return whether a value is one of these names, or a call of one."""
     value = node.func if isinstance(node, ast.Call) else node
     return isinstance(value, ast.Name) and value.id in names
 
 
 def _foreign_names(tree: ast.Module) -> set[str]:
-    """The names that a module imports from other packages."""
+    """Return the names that a module imports from other packages."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("metastore_assets"):
@@ -132,7 +132,6 @@ def test_private_attributes_are_listed() -> None:
     ],
 )
 def test_a_private_import_is_detected(source: str, names: list[str]) -> None:
-    """The check itself tells private from public."""
     assert list(private_imports(ast.parse(source))) == names
 
 

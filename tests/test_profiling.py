@@ -1,4 +1,4 @@
-"""`profile` takes whatever has rows, and leaves nothing behind."""
+"""`profile` accepts anything with rows, and leaves no files behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def counts_of(data: Any, **settings: Any) -> list[tuple[str, int, int | None]]:
     return [(row.column, row.null_count, row.distinct_count) for row in table.statistics()]
 
 
-def test_anything_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anything_with_rows_can_be_profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     pq.write_table(ROWS, tmp_path / "rows.parquet")
@@ -69,7 +69,7 @@ def test_settings_are_those_of_a_table(tmp_path: Path) -> None:
     assert [nulls for _, nulls, _ in result] == [1, 0]
 
 
-def test_types_that_parquet_does_not_support() -> None:
+def test_types_that_parquet_does_not_support_are_profiled() -> None:
     rows = pa.table(
         {
             "dictionary": pa.array(["x", "x", "y"]).dictionary_encode(),
@@ -102,18 +102,18 @@ def test_types_that_parquet_does_not_support() -> None:
         ("/nowhere/at/all", "nowhere"),
     ],
 )
-def test_bad_input(data: object, message: str) -> None:
+def test_bad_input_is_an_error(data: object, message: str) -> None:
     with pytest.raises(MetastoreError, match=message):
         profile(data)
 
 
 @pytest.mark.parametrize("text", ["select nix from range(3)", "select 1 frm x y", "values (1, "])
-def test_bad_queries(text: str) -> None:
+def test_bad_queries_are_errors(text: str) -> None:
     with pytest.raises(QueryError):
         profile_query(text)
 
 
 @pytest.mark.spark
-def test_data_frames_of_spark(spark: SparkSession) -> None:
+def test_data_frames_of_spark_can_be_profiled(spark: SparkSession) -> None:
     frame = spark.sql("select * from values (1, 'x'), (1, 'y'), (null, 'y') as t(a, b)")
     assert counts_of(frame, spark=spark) == [("a", 1, 1), ("b", 0, 2)]

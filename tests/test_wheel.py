@@ -1,4 +1,4 @@
-"""The wheel in somebody else's project: one that has packages named `resources` and `sensors` itself."""
+"""The wheel in a user's project that has packages named `resources` and `sensors` itself."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_contains_exactly_the_package(wheel: Path) -> None:
-    """It has each file of the package in git, `resources` and `sensors` inside of it, `py.typed`, and no tests."""
+    """It has each file of the package in git, with `resources` and `sensors` inside, `py.typed`, and no tests."""
     assert content_problems(wheel) == []
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -60,7 +60,7 @@ def test_the_wheel_contains_exactly_the_package(wheel: Path) -> None:
 
 
 def test_the_metadata_is_complete(wheel: Path) -> None:
-    """Licence, classifiers, extras and description are what pyproject.toml says, and each tested Python is named."""
+    """Licence, classifiers, extras and description equal those in pyproject.toml, and each tested Python is named."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = read_metadata(wheel)
     assert metadata_problems(metadata, project) == []
@@ -70,7 +70,7 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
 
 
 def test_the_changelog_has_the_version_with_a_date() -> None:
-    """The newest release is the version of pyproject.toml; another version, or no date, is reported."""
+    """The newest release is the version in pyproject.toml; another version, or no date, is reported."""
     changelog = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
     version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert changelog_problems(changelog, version) == []
@@ -82,7 +82,7 @@ def test_the_changelog_has_the_version_with_a_date() -> None:
 
 
 def test_an_incomplete_wheel_is_reported(wheel: Path, tmp_path: Path) -> None:
-    """A wheel without `py.typed`, with a test, or with other extras than pyproject.toml names each of them."""
+    """A missing `py.typed`, an included test, and other extras than in pyproject.toml are each named."""
     changed = tmp_path / wheel.name
     with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(changed, "w") as written:
         for name in archive.namelist():
@@ -101,7 +101,7 @@ def test_an_incomplete_wheel_is_reported(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_a_project_with_packages_of_the_same_names_loads_the_definitions(wheel: Path, tmp_path: Path) -> None:
-    """Its own `resources` and `sensors` stay its own, and the definitions load beside them."""
+    """The project's `resources` and `sensors` are not replaced, and the definitions load beside them."""
     installed, project = tmp_path / "installed", tmp_path / "project"
     arguments = ("--no-deps", "--no-index", "--quiet", "--no-compile", "--target", str(installed), str(wheel))
     _run("-m", "pip", "--disable-pip-version-check", "install", *arguments, folder=tmp_path)

@@ -79,7 +79,7 @@ def iterate(lab: Lab, workspace: WorkspaceProcessContext, backfill: str) -> Bulk
         assert record is not None
         if record.status != BulkActionStatus.REQUESTED:
             return record.status
-    raise AssertionError("the backfill does not come to an end")
+    raise AssertionError("the backfill does not end")
 
 
 def runs_of(lab: Lab, backfill: str) -> list[DagsterRun]:

@@ -26,7 +26,7 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     part = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-02"))
     assert (part["dagster/partition_row_count"], "dagster/row_count" in part) == (5, False)
     event = fetch_column_statistics(AssetMaterialization("x", metadata={"dagster/row_count": 9}), "sales", own)
-    assert event.metadata["dagster/row_count"].value == 9, "what the asset says itself wins"
+    assert event.metadata["dagster/row_count"].value == 9, "the asset's own metadata win"
 
     # Without statistics, only the reason is attached.
     removed = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-09"))

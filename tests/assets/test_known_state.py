@@ -164,4 +164,4 @@ def test_a_component_loads_from_its_state(tmp_path: Path) -> None:
             assert not has_partitions(definitions)
         state.unlink()
         with sandbox.load_component_and_build_defs(path) as (_, definitions):
-            assert has_partitions(definitions), "without the state nothing is known"
+            assert has_partitions(definitions), "without the state, the table counts as partitioned"

@@ -158,7 +158,7 @@ def test_selected_assets_are_reported_even_if_unchanged() -> None:
     assert keys(changed) == ["a", "c"]
     own = add_selected_events(remove_events_of_other_runs({"a"}, changed), now, ["c", "b", "removed"], ["frequencies"])
     assert keys(own) == ["b", "c"]
-    assert own.table == ("frequencies",), "the last run tells of the rest"
+    assert own.table == ("frequencies",), "the last run reports the rest"
     assert remove_events_of_other_runs({"b"}, changed) == changed
 
 

@@ -76,7 +76,7 @@ def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Se
         assert record is not None
         if record.status != BulkActionStatus.REQUESTED:
             return record.status
-    raise AssertionError("the backfill does not come to an end")
+    raise AssertionError("the backfill does not end")
 
 
 def reported_rows(instance: DagsterInstance) -> dict[str, int]:

@@ -125,7 +125,7 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
         "aws_region": "eu-central-1",
         "aws_endpoint": "http://127.0.0.1:5",
         "aws_allow_http": "true",
-    }, "an identity is never put together from two"
+    }, "credentials are never combined from two sources"
     assert local == {}
     assert "hush" not in remove_secrets("signed with 'hush, resource'")
     assert "hush" not in str(MetastoreError("signed with hush, resource"))

@@ -90,7 +90,7 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
         again = build_metastore_definitions(config(lake), s3=own)
         shown = serialize_value(RepositorySnap.from_def(again.get_repository_def())) + repr(again)
         source = again.resolve_asset_graph().get(AssetKey(["sales", "sales_source"]))
-        assert source.kinds == {"delta"}, "what the newest version tells was looked up with the same credentials"
+        assert source.kinds == {"delta"}, "the lookup of the newest version used the same credentials"
 
         # Errors: nothing listens at the endpoint, for the sensor, a run, and a writer's report.
         monkeypatch.setattr("metastore_assets.storage.object_store._MAX_RETRIES", 0)

@@ -69,7 +69,7 @@ def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInsta
     assert {"domain": "sales", "metastore/table": "eu.sales", "metastore/kind": "statistics"}.items() <= (
         statistics.tags.items()
     )
-    assert source.kinds == {"table", "unknown"}, "before the first version nobody knows"
+    assert source.kinds == {"table", "unknown"}, "unknown before the first version"
     assert source.description == f"source of {tmp_path / 'eu' / 'sales'}"
     assert statistics.automation_condition is not None
     assert pools(definitions) == {"metastore_eu_sales", "metastore_us_sales"}

@@ -20,7 +20,7 @@ from metastore_assets.store.objects import ObjectStore
 
 def no_table() -> Snapshot:
     """Fail: for checks that must not read the table's metadata."""
-    raise AssertionError("the table's metadata were asked for")
+    raise AssertionError("the table's metadata were read")
 
 
 def around(

@@ -97,7 +97,7 @@ def test_results_are_printed_as_text(checked: Path) -> None:
         ["passed", "state_null_share"],
         ["warning", "state_accepted_values"],
     ]
-    assert r"; not done\n\x1b[31m" in lines[7], "what a value holds does not reach the terminal"
+    assert r"; not done\n\x1b[31m" in lines[7], "control characters of values do not reach the terminal"
     assert lines[8:] == [
         "  complete would be answered by metastore refresh orders",
         "  id_unique would be answered by `frequencies: repeated` or `frequencies: all`",

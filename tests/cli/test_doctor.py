@@ -44,7 +44,7 @@ def test_findings_that_are_ok_and_failed(published: Path) -> None:
     assert "never refreshed: run `metastore refresh fresh`" in result["table fresh"]["message"]
     assert _findings(published, "orders", status=0).keys() == result.keys() - {"table gone", "table fresh"}
     names = {path.name for path in (published.parent / "root").iterdir()}
-    assert names == {"orders", "gone"}, "nothing is left behind"
+    assert names == {"orders", "gone"}, "no files remain"
 
 
 def test_one_file_of_a_table_is_read(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:

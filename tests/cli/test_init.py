@@ -80,7 +80,7 @@ def test_several_tables_and_what_is_suggested(folder: Path) -> None:
     assert (policies["order_id"].value_filter, policies["note"].frequencies) == ("on", "off")
     text = (folder / "metastore.yaml").read_text()
     (folder / "metastore.yaml").write_text(re.sub(r"^      # (\w+: \{)", r"      \1", text, flags=re.MULTILINE))
-    assert load_config().tables[0].columns["email"].values == "hidden", "what is in comments can be used too"
+    assert load_config().tables[0].columns["email"].values == "hidden", "commented lines are valid, too"
 
 
 def test_a_large_table_is_judged_by_its_schema(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,7 @@ def test_a_process_without_a_status_ends_normally() -> None:
     assert done.stderr.endswith("ValueError: unexpected\n")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_unwritable_output_is_reported_at_exit() -> None:
     """Python prints the error and exits with its own status."""
     with open("/dev/full", "w") as full:

@@ -118,7 +118,9 @@ def test_colours_are_for_terminals_that_want_them(published: Path) -> None:
     assert "\x1b[1m" in on_terminal("show", "orders", folder=published.parent)
     assert "\x1b" not in on_terminal("show", "orders", folder=published.parent, NO_COLOR="1")
     assert "\x1b" not in on_terminal("show", "orders", folder=published.parent, TERM="dumb")
-    assert "\x1b[1m" in on_terminal("show", "orders", folder=published.parent, NO_COLOR=""), "an empty text is none"
+    assert "\x1b[1m" in on_terminal("show", "orders", folder=published.parent, NO_COLOR=""), (
+        "an empty variable counts as unset"
+    )
 
 
 def test_errors_are_coloured_only_for_terminals(published: Path) -> None:

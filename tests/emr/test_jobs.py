@@ -35,14 +35,14 @@ def test_a_commit_is_published_by_one_job(cloud: EmrSetup, instance: DagsterInst
     text = logged(instance, result)
     assert "\nprofile: 0 of 2 fragments\n" in text
     assert "\nversion 1 of snapshot 0: 2 fragments added" in text
-    assert not cloud.keys("metastore/emr-serverless.jobs"), "what the job was told is gone"
+    assert not cloud.keys("metastore/emr-serverless.jobs"), "the job's request was removed"
     stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     for secret in (OF_THIS_PROCESS["AWS_SECRET_ACCESS_KEY"], ROLE["AWS_SECRET_ACCESS_KEY"]):
         assert not [data for data in (*stored, json.dumps(job, default=str).encode()) if secret.encode() in data]
 
     again = definitions.resolve_job_def("sales_refresh").execute_in_process(instance=instance)
     assert again.success
-    assert len(cloud.jobs()) == 1, "what has not changed is no job"
+    assert len(cloud.jobs()) == 1, "an unchanged table starts no job"
 
 
 @pytest.mark.long
@@ -156,4 +156,4 @@ def test_the_job_resolves_secrets(cloud: EmrSetup, instance: DagsterInstance, mo
     assert job.execute_in_process(instance=instance).success
     launched = len(cloud.jobs())
     assert job.execute_in_process(instance=instance).success
-    assert len(cloud.jobs()) == launched, "the same key here and there: nothing has changed"
+    assert len(cloud.jobs()) == launched, "both use the same key, so nothing has changed"

@@ -43,7 +43,7 @@ def test_versions_published_by_jobs_equal_local_ones(aws: EmrSetup, instance: Da
 
     other = EmrSetup(cloud.endpoint, cloud.application, cloud.folder, cloud.s3, cloud.emr).config()
     here = other.model_copy(update={"engine": "auto", "root": f"s3://lake/{cloud.folder}/again"}).resolve()
-    refresh(here, here.table("sales"), lambda: pytest.fail("so little takes no Spark"))
+    refresh(here, here.table("sales"), lambda: pytest.fail("so few rows need no Spark"))
     from metastore_assets.metastore import Metastore
 
     fresh = Metastore(here.root, storage_options=cloud.options).table("sales")

@@ -156,7 +156,7 @@ def test_other_tools_read_plain_files(lake: Lake, seed: int) -> None:
     assert_plain(lake, {"money", "text", "ratio"})
     lake.put("part=0/1", drawn(draw, 60))
     lake.refresh()
-    assert (lake.answers.frequencies_file, lake.answers.ranks_file) == (None, None), "they would not be true any more"
+    assert (lake.answers.frequencies_file, lake.answers.ranks_file) == (None, None), "they would be outdated"
     assert lake.compact()
     assert_plain(lake, {"money", "text", "ratio"})
 
@@ -213,7 +213,7 @@ def test_a_purge_removes_deleted_values_from_plain_files(lake: Lake) -> None:
     held = {lake.path(lake.answers.frequencies_file), lake.path(lake.answers.ranks_file)}
     (lake.folder / "lake" / "one.parquet").unlink()
     lake.refresh()
-    assert all(Path(path).exists() for path in held), "the version before names them"
+    assert all(Path(path).exists() for path in held), "the previous version references them"
     purge(Engine(no_spark), lake.versions, lake.answers.version.number)
     assert not any(Path(path).exists() for path in held)
     lake.compact()

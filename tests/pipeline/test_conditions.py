@@ -21,7 +21,7 @@ from metastore_assets.pipeline.refresh import refresh
 
 
 def no_spark() -> Any:
-    raise AssertionError("nothing here is worth a session")
+    raise AssertionError("Spark was started for small work")
 
 
 def table_of_days(folder: Path, **options: Any) -> MetastoreConfig:

@@ -61,4 +61,4 @@ def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists:
         own = result["table"]["columns"]
         bounds = [own[name][bound].as_py() for name in "ns" for bound in ("minimum", "maximum")]
         assert duckdb.execute(query).fetchall() == [(*bounds, own["n"]["value_count"], result["row_count"])]
-    assert widths[1] < widths[0], "the fewer values there are, the fewer bins, which then are wider"
+    assert widths[1] < widths[0], "fewer values have fewer and wider bins"

@@ -121,7 +121,7 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
     write(tmp_path, "id")
     assert refreshed(tmp_path, hidden).dropped_columns == ("note",)
     write(tmp_path, "id", "more")
-    assert refreshed(tmp_path, hidden).dropped_columns == ("note",), "it has been gone for a version"
+    assert refreshed(tmp_path, hidden).dropped_columns == ("note",), "it has been missing for one version"
 
 
 def test_warnings_name_dropped_columns(tmp_path: Path) -> None:

@@ -37,4 +37,4 @@ def test_a_small_commit_does_not_enumerate_an_estimated_column(tmp_path: Path) -
 
 
 def _no_spark() -> SparkSession:
-    raise AssertionError("so few rows take no Spark")
+    raise AssertionError("so few rows need no Spark")

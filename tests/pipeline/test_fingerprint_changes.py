@@ -103,7 +103,7 @@ def test_an_update_equals_counts_from_scratch(
     assert change.rows == sum(map(len, added)) - sum(map(len, removed))
     assert (change.fingerprints.counts != 0).all()
     if not added and len(set(fingerprint_values(before, BITS).tolist())) == len(before):
-        assert not requested_values, "what only goes, and shares no fingerprint, is not read"
+        assert not requested_values, "removed values with a unique fingerprint are not read"
 
 
 def test_missing_values_are_an_error() -> None:

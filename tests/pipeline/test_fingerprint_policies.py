@@ -95,7 +95,7 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
     assert len(lake.top()) == 91
     lake.words(*(["often"] * 900), part=2)
     lake.refresh()
-    assert lake.algorithm() == "repeated", "what is to be read for lists, the next plan says"
+    assert lake.algorithm() == "repeated", "the next plan names what is read for value counts"
     lake.words("twice")
     assert lake.read_again() == {"word": {"frequencies": 2}}
     lake.refresh()
@@ -170,7 +170,9 @@ def test_values_that_are_not_stored_are_read(tmp_path: Path) -> None:
     lake.refresh()
     assert lake.top() == [("a", 2)]
     lake.policy = {"frequencies": "auto"}
-    assert lake.read_again() == {"word": {"frequencies": 2}}, "few values are worth a list, which fingerprints are not"
+    assert lake.read_again() == {"word": {"frequencies": 2}}, (
+        "few values are enumerated, as fingerprints would not be smaller"
+    )
     lake.policy = {"frequencies": "off"}
     assert lake.refresh().fragments_profiled == 0
 
@@ -201,7 +203,7 @@ def test_removed_values_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert plan["may_read_again"] == {"word": 3}
     lake.refresh()
     assert lake.top() == [("a", 2), ("b", 2), ("other 3", 2), ("x", 2)]
-    assert sum(read) == 3, "what came, and the two files with a value of it"
+    assert sum(read) == 3, "the new file, and the two files that share a value with it"
 
 
 def test_values_that_occur_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ class Lake:
 
 
 def _no_spark() -> Any:
-    raise AssertionError("so little needs no Spark")
+    raise AssertionError("so few rows need no Spark")
 
 
 def rows(draw: random.Random, count: int) -> pa.Table:

@@ -162,7 +162,7 @@ def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
     latest = root.versions.latest()
     assert latest is not None
     unneeded = {path.partition("/")[0] for path in root.paths() - set(files_of(latest))}
-    assert unneeded <= {"pending"}, "the files of the lots before are removed"
+    assert unneeded <= {"pending"}, "the files of earlier lots are removed"
     whole = Root(lake, "whole", 10**6)
     whole.refresh()
     assert_same(everything(whole.config), everything(root.config))

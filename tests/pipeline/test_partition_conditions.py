@@ -295,7 +295,7 @@ def like(pattern: str, text: str) -> bool:
 
 
 def no_spark() -> Any:
-    raise AssertionError("nothing here is worth a session")
+    raise AssertionError("Spark was started for small work")
 
 
 def keys_of(snapshot: Snapshot) -> set[str]:

@@ -70,7 +70,7 @@ def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> No
     pq.write_table(pa.table({"word": ["w"]}), tmp_path / "lake" / "part=b" / "2.parquet")
     config, table = config_of(tmp_path, frequencies="repeated")
     refresh(config, table, lambda: spark)
-    assert ("w", 2) in top(Metastore(config.root).table("t")), "the second one makes it a repeated one"
+    assert ("w", 2) in top(Metastore(config.root).table("t")), "a second occurrence makes the value repeated"
 
 
 def test_enumerating_a_column_reads_fragments_without_value_counts(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 
 def no_spark() -> SparkSession:
-    raise AssertionError("Spark was started for nothing")
+    raise AssertionError("Spark was started for small work")
 
 
 def assert_matches_duckdb(answer: dict[str, Any], lake: Lake) -> None:

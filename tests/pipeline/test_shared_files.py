@@ -71,7 +71,7 @@ def test_fragments_are_grouped_into_bundles(
 
 
 def no_spark() -> SparkSession:
-    raise AssertionError("Spark was started for nothing")
+    raise AssertionError("Spark was started for small work")
 
 
 class SmallFiles(Lake):

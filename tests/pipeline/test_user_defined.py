@@ -41,7 +41,7 @@ LONG = MAX_DERIVABLE_VALUES + 1000
 
 
 def no_spark() -> SparkSession:
-    raise AssertionError("Spark was started for nothing")
+    raise AssertionError("Spark was started for small work")
 
 
 def config_of(lake: Lake, root: str = "root") -> MetastoreConfig:

@@ -99,7 +99,7 @@ def test_all_algorithms_give_equal_value_counts(
             counts = f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1'
             listed = [(value.as_py(), count) for value, count in answer.top(column, 10_000)]
             assert listed == connection.execute(counts).fetchall(), column
-    assert list_unreferenced_files(ranged) == set(), "what was merged is gone"
+    assert list_unreferenced_files(ranged) == set(), "merged files are removed"
     # A small commit updates what is stored.
     pq.write_table(pa.table({"number": pa.array([9, 9], pa.int32())}), tmp_path / "lake" / "part=0" / "new.parquet")
     refresh(ranged, ranged.tables[0], lambda: spark)

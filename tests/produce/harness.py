@@ -275,12 +275,10 @@ def check_update(graph: Graph, name: str, before: Groups, after: Groups, update:
     for key, rows in by_key.items():
         kinds = [change for change, _, _ in rows]
         assert kinds == ["delete"] or ("delete" not in kinds and "add" not in kinds[1:]), (
-            "the types of the rows of a key do not fit together"
+            "the types of the rows of a key are inconsistent"
         )
-        assert (kinds == ["delete"]) == (key in before and key not in after), (
-            "a delete that is not one, or a missing delete"
-        )
-        assert (kinds[0] == "add") == (key not in before and key in after), "an add that is not one, or a missing add"
+        assert (kinds == ["delete"]) == (key in before and key not in after), "a wrong or missing delete"
+        assert (kinds[0] == "add") == (key not in before and key in after), "a wrong or missing add"
         values = [value for change, _, value in rows if change != "delete"]
         assert values == after.get(key, []), "the update lacks rows of the key"
         view.pop(key, None)
@@ -289,4 +287,4 @@ def check_update(graph: Graph, name: str, before: Groups, after: Groups, update:
         node = graph[name]
         if isinstance(node, SumNode) or (isinstance(node, StageNode) and node.suppress):
             assert before.get(key, []) != after.get(key, []), "the update has an unchanged key"
-    assert view == after, "the update does not lead from one version to the next"
+    assert view == after, "the update applied to the old version is not the new version"

@@ -266,7 +266,7 @@ def typed(before: Groups, after: Groups, affected: Sequence[Key], *, suppress: b
     for key in affected:
         old, new = before.get(key, []), after.get(key, [])
         if not new:
-            assert old, f"{key!r} is affected, but there neither was nor is anything of it"
+            assert old, f"{key!r} is affected, but has no rows before or after"
             rows.append(("delete", key, None))
         elif not old:
             rows += [("add" if number == 0 else "update", key, value) for number, value in enumerate(new)]

@@ -178,7 +178,7 @@ def test_an_omitted_root_is_updated_later(store: ObjectStore) -> None:
     assert both.version().sources == {}
     both.advance({"r": _numbers(2)}, {"r": 5})
     assert both.version().content("r").num_rows == 2
-    assert both.version().is_reset("r"), "who follows it is not told that the third row is gone"
+    assert both.version().is_reset("r"), "downstream stages would miss the deleted third row"
     assert not both.version().is_reset("o")
 
 

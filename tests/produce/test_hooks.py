@@ -137,7 +137,9 @@ def test_ids_are_constant_while_a_key_lives_and_distinct(animals: Animals, seed:
         assert all(after[name] == number for name, number in before.items() if name in after)
         novel = {number for name, number in after.items() if name not in before}
         assert not novel & ever, "an id that was used before"
-        assert [after[name] for name in sorted(after) if name not in before] == sorted(novel), "ids follow the keys"
+        assert [after[name] for name in sorted(after) if name not in before] == sorted(novel), (
+            "new ids are in key order"
+        )
         ever |= novel
         before = after
 

@@ -183,5 +183,5 @@ def test_diamond(store: ObjectStore, settings: Settings | None) -> None:
     pair.advance({"source": [U(3, 4, 5)]})
     branches = [("evens", 3, ([4, 5],)), ("tenfold", 3, ([4, 5],))]
     assert sorted(pair.graph.calls[:-1]) == branches
-    assert pair.graph.calls[-1] == ("join", 3, ([4], [40, 50])), "once, and of nothing between the versions"
+    assert pair.graph.calls[-1] == ("join", 3, ([4], [40, 50])), "called once, with no intermediate rows"
     assert pair.plain_version().update("join") == [V(3, (4, 90))]

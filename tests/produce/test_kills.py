@@ -39,7 +39,7 @@ def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:
     pair.state, pair.number = step.state, commit.number
     pair.verify(step)
     again = pair.flow.advance(dict(commit.tables), versions=commit.versions)
-    assert again == commit.number, "what is applied is not applied twice"
+    assert again == commit.number, "an applied version is not applied again"
     pair.verify_state()
 
 
@@ -55,7 +55,7 @@ def every_kill(seed: int, folder: Path) -> None:
         if not run_until_killed(drawn, here, fuse, publish_commit(commit)):
             break
         newest = drawn.pair(ObjectStore(str(here)), 0).plain_version().number
-        assert newest in (reached[-1], COMMITS), "an interrupted version leaves no trace, a published one stands"
+        assert newest in (reached[-1], COMMITS), "an interrupted version leaves no trace, a published one stays"
         reached.append(newest)
         pair = drawn.pair(ObjectStore(str(here)), newest)
         pair.verify(drawn.steps[newest - 1])

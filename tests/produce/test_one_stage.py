@@ -173,7 +173,7 @@ def test_malformed_updates_are_rejected(store: ObjectStore, keys: list[tuple[str
     update = base.table("source", [(change, key, (105, "x")) for change, key in keys])
     with pytest.raises(UpdateError, match="'source'"):
         base.flow.advance({"source": update})
-    assert {info.path for info in store.list()} == files, f"{cause}: nothing is left behind"
+    assert {info.path for info in store.list()} == files, f"{cause}: no files remain"
     assert base.flow.version().number == 1
     base.expect(content=BASE_CONTENT, mappings=BASE_MAPPINGS)
     base.edit(D(9))

@@ -175,7 +175,7 @@ def test_a_compaction_that_loses_a_race_has_no_effect(pair: Pair, s3_options: di
     files: list[ObjectInfo] = []
     before = {info.path for info in pair.store.list("data")}
     assert not Dataflow(Twice(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY).compact(full=True)
-    assert len(files) > len(before), "it had work to do, and had done it"
+    assert len(files) > len(before), "it had done its work before it lost the race"
     named = {path for name in NAMES for *_, path in pair.plain_version().view.runs(name)}
     assert {info.path for info in pair.store.list("data")} == before | named
     pair.verify_state()

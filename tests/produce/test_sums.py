@@ -78,7 +78,7 @@ def test_a_key_exists_while_a_count_or_total_is_not_zero(store: ObjectStore, set
     assert pair.plain_version().update("totals") == [X("a")]
     alone = Pair(ObjectStore(store.uri("alone")), counts(), settings=settings)
     alone.advance({"files": [U(1, ("a", 0)), U(2, ("b", 1))]})
-    assert alone.plain_version().update("totals") == [A("b", 1)], "a total of zero is no key"
+    assert alone.plain_version().update("totals") == [A("b", 1)], "a key with only zero totals does not exist"
 
 
 def test_a_sum_may_only_count(store: ObjectStore, settings: Settings) -> None:
@@ -96,7 +96,7 @@ def test_totals_below_zero_are_corruption(store: ObjectStore, settings: Settings
     assert pair.plain_version().number == 1
     pair.verify_state()
     pair.advance({"files": [U(2, ("b", -5))]})
-    assert pair.plain_version().update("totals") == [X("b")], "down to zero is no corruption"
+    assert pair.plain_version().update("totals") == [X("b")], "a total may become zero"
 
 
 def test_null_amounts_are_refused(store: ObjectStore, settings: Settings) -> None:
@@ -188,7 +188,7 @@ def test_small_sums_without_updates_are_recomputed(store: ObjectStore, settings:
     pair.advance({"files": [U(1, ("a", 2, 1), ("b", 1, 0)), U(2, ("c", 1, 7))], "more": [U(1, ("a", 3, 3))]})
     assert pair.plain_version().groups("histogram") == {1: [2], 2: [1]}
     assert list(pair.plain_version().groups("ordered").items()) == [((2, "a"), [1]), ((1, "c"), [7])], (
-        "a total of 0 is none"
+        "a total of 0 does not exist"
     )
     assert pair.plain_version().groups("both") == {"a": [(4, 2)], "b": [(0, 1)], "c": [(7, 1)]}
     pair.advance({"files": [U(2, ("c", 2, 0), ("b", -1, 5))]})

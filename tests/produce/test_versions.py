@@ -151,7 +151,7 @@ def test_large_tables_are_split_and_small_changes_are_runs(store: ObjectStore) -
     assert len({run[1] for run in runs if run[0] == "content"}) >= 5, "shards"
     pair.edit(U(500, (500, "y")))
     added = set(pair.flow.version().runs("stage")) - set(runs)
-    assert sum(run[3] for run in added if run[0] == "content") <= 4, "a change of one row writes few"
+    assert sum(run[3] for run in added if run[0] == "content") <= 4, "a change of one row writes few files"
     assert all(run in pair.flow.version().runs("stage") for run in runs if run[0] == "content")
     for key in range(0, 1000, 200):
         pair.edit(D(key), exact_work=True)

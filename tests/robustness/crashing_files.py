@@ -57,7 +57,7 @@ def impossible_precision() -> bytes:
 
 
 def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
-    assert data.count(old) == 1, "the writer lays out its files otherwise: find the place anew"
+    assert data.count(old) == 1, "the writer's file layout has changed: update the position"
     return data.replace(old, new)
 
 

@@ -206,16 +206,16 @@ class History(ABC):
         self._delete(removed_ids)
 
     def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
-        raise AssertionError("this kind of table has no such step")
+        raise AssertionError("this kind of table does not support the step")
 
     def _drop_column(self, name: str) -> None:
-        raise AssertionError("this kind of table has no such step")
+        raise AssertionError("this kind of table does not support the step")
 
     def _widen(self, name: str) -> None:
-        raise AssertionError("this kind of table has no such step")
+        raise AssertionError("this kind of table does not support the step")
 
     def _rename(self, old: str, new: str) -> None:
-        raise AssertionError("this kind of table has no such step")
+        raise AssertionError("this kind of table does not support the step")
 
     @abstractmethod
     def _compact(self) -> None: ...

@@ -33,7 +33,7 @@ _AT_ONCE = timedelta(days=-1)
 
 def no_spark() -> SparkSession:
     """Fail: for refreshes that must not need Spark."""
-    raise AssertionError("Spark was started for nothing")
+    raise AssertionError("Spark was started for small work")
 
 
 def versions(config: MetastoreConfig) -> VersionStore:
@@ -101,7 +101,7 @@ def find_stray_files(config: MetastoreConfig, timeout: float = 5.0, *, may_stay:
         optional = {"versions/oldest"}
         folder = Path(store.objects.uri())
         paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-        assert named <= paths, "expire took what a version names"
+        assert named <= paths, "expire removed a referenced file"
         stray_paths = {path for path in paths - named - optional if path.split("/")[0] not in may_stay}
         if not stray_paths or time.monotonic() > end:
             return stray_paths

@@ -162,7 +162,7 @@ def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
         refreshed(config, spark)
     assert "--full" in str(caught.value)
     assert Metastore(config.root).table("t", version=1).statistics(["id"])[0].value_count > 0, (
-        "the version before is readable"
+        "the previous version is readable"
     )
     result = refreshed(config, spark, request=RefreshRequest(full=True))
     assert result.fragments_profiled == len(lake.files())

@@ -53,7 +53,9 @@ def test_one_of_two_concurrent_refreshes_publishes(drivers: Drivers, spark: Spar
         lake.append(partition)
     for number in (1, 2):
         outcomes = drivers.together([lake.config()] * 2, meet=PUBLISHING, count=2)
-        assert [outcome.steps.count(PUBLISHING) for outcome in outcomes] == [2, 2], "they did not meet"
+        assert [outcome.steps.count(PUBLISHING) for outcome in outcomes] == [2, 2], (
+            "the drivers did not reach publishing together"
+        )
         results = [outcome.answer["result"] for outcome in outcomes]
         assert [result["version"] for result in results] == [number, number]
         assert sorted(result["published"] for result in results) == [False, True]
@@ -119,7 +121,7 @@ def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: Spa
     result = refreshed(lake.config(), spark, request=RefreshRequest(full=True), progress=once("publish", overtake))
     assert (result.version, result.published, result.fragments_profiled) == (3, True, 3)
     after = {entry.id: entry.files for entry in versions(lake.config()).read(3).fragments}
-    assert all(after[path] != files for path, files in before.items()), "an old profile was kept"
+    assert all(after[path] != files for path, files in before.items()), "an old profile was used"
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 

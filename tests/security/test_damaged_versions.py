@@ -29,7 +29,7 @@ from tests.cli.run_command import run
 
 
 def no_spark() -> Any:
-    raise AssertionError("nothing here is worth a session")
+    raise AssertionError("Spark was started for small work")
 
 
 @pytest.fixture(scope="module")

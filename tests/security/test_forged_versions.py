@@ -24,7 +24,7 @@ WHERE = "x > 4"
 
 
 def no_spark() -> Any:
-    raise AssertionError("nothing here is worth a session")
+    raise AssertionError("Spark was started for small work")
 
 
 @pytest.fixture

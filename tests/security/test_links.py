@@ -31,7 +31,7 @@ NOW = datetime.now(UTC) + timedelta(days=30)
 
 
 def no_spark() -> Any:
-    raise AssertionError("nothing here is worth a session")
+    raise AssertionError("Spark was started for small work")
 
 
 @pytest.fixture

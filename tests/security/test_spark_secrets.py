@@ -50,7 +50,7 @@ def arguments_below(process: int) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 @pytest.mark.parametrize("secret_source", ["", pytest.param("a file", marks=pytest.mark.long)])
 def test_no_process_has_secrets_among_its_arguments(tmp_path: Path, secret_source: str) -> None:
     """Spark gets the secrets unchanged; they override spark-defaults.conf or a properties file."""

@@ -22,7 +22,7 @@ from metastore_assets.spark.local_server import RunningServer, find_server
 from metastore_assets.startup import python_command
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
     pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED"),
 ]
 TOKEN = "token-of-this-user"

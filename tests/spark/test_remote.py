@@ -123,7 +123,7 @@ def test_an_interrupted_job_ends_on_the_server(
         time.sleep(0.3)
         if float((tmp_path / "beat").read_text() or 0) == last:
             return
-    raise AssertionError("the task works on")
+    raise AssertionError("the task is still running")
 
 
 def test_a_refresh_publishes_the_same_as_in_this_process(remote: SparkSession, tmp_path: Path) -> None:

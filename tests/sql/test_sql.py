@@ -72,7 +72,7 @@ def test_value_counts_equal_those_of_lookups(metastore: Metastore) -> None:
     assert moments["1582-10-04"] == datetime(1582, 10, 4)
     assert moments["2024-01-01T12:00:00Z"] == datetime(2024, 1, 1, 12)
     nanoseconds = sorted((record["time"] for record in result if record["column_name"] == "ns"), key=lambda time: time)
-    assert nanoseconds[0] < datetime(1970, 1, 1), "cut off towards the past"
+    assert nanoseconds[0] < datetime(1970, 1, 1), "truncated towards the past"
     assert [record["time"] for record in result if record["column_name"] == "far"][1] == datetime(1970, 1, 1)
 
 
