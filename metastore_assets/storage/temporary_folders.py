@@ -11,6 +11,7 @@ import atexit
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -32,9 +33,10 @@ class TemporaryFolder:
         """Create and lock a folder whose name contains `purpose`, after removing the folders of ended processes."""
         remove_abandoned_folders()
         self._process = os.getpid()
-        unlocked = tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", suffix=_UNLOCKED)
-        self.path = unlocked.removesuffix(_UNLOCKED) + _SUFFIX
-        try:
+        name = os.path.join(tempfile.gettempdir(), f"{_PREFIX}{purpose}-{secrets.token_hex(8)}")
+        unlocked, self.path = name + _UNLOCKED, name + _SUFFIX
+        try:  # The names are known before, so that an interrupt while the folder is created leaves nothing.
+            os.mkdir(unlocked, 0o700)
             self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
             with suppress(OSError):  # A file system without locks: no other process can lock the folder either.
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
