@@ -1,6 +1,6 @@
 """Random tables and predicates, and an oracle of SQL's three-valued logic in plain Python.
 
-Shares no code with what it checks. A predicate is a tree of tuples, which is written as SQL and evaluated here.
+It shares no code with the package. A predicate is a tree of tuples, which is converted to SQL and evaluated here.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _literal(name: str, value: Any) -> str:
 
 
 def literals(name: str) -> st.SearchStrategy[Any]:
-    """Values that a column may have, and some between and beyond them."""
+    """Return values that may occur in a column, and some between and outside of them."""
     more: dict[str, list[Any]] = {
         "small": [-129, 1000, Decimal("1.5"), 10**30],
         "big": [-1, 2**64, Decimal("0.5")],
@@ -111,7 +111,7 @@ def literals(name: str) -> st.SearchStrategy[Any]:
 
 
 def predicates(depth: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
-    """Trees."""
+    """Draw predicates as trees of tuples."""
     leaf = st.one_of(
         st.sampled_from(PATHS).flatmap(
             lambda name: st.tuples(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.just(name), literals(name))
@@ -143,7 +143,7 @@ def predicates(depth: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
 
 
 def sql(node: tuple[Any, ...]) -> str:
-    """A tree as SQL."""
+    """Convert a tree to SQL."""
     kind = node[0]
     if kind == "not":
         return f"not ({sql(node[1])})"
@@ -169,7 +169,7 @@ def _operands(node: tuple[Any, ...]) -> list[Any]:
 
 
 def holds(node: tuple[Any, ...], row: dict[str, Any]) -> bool | None:
-    """True, false, or null, of one row."""
+    """Evaluate a predicate on one row. None stands for null."""
     kind = node[0]
     if kind == "not":
         inner = holds(node[1], row)
@@ -219,7 +219,7 @@ def compare_values(operator: str, value: Any, other: Any) -> bool | None:
 
 
 def _key(value: Any) -> Any:
-    """NaN is the greatest; text goes by bytes."""
+    """Return a sort key: NaN is the greatest number, and text is ordered by its bytes."""
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value)
     if isinstance(value, str):
@@ -242,7 +242,7 @@ def _regex(pattern: str) -> str:
 
 @st.composite
 def rows_of(draw: st.DrawFn, least: int = 0, most: int = 12) -> list[dict[str, Any]]:
-    """Rows in which columns are sorted, constant or all null more often than chance would have it."""
+    """Draw rows in which columns are often sorted, constant or all null."""
     count = draw(st.integers(least, most))
     columns: dict[str, list[Any]] = {}
     for name in PATHS:
@@ -271,12 +271,12 @@ INNER = pa.struct([("word", pa.string()), ("ratio", pa.float64()), ("day", pa.da
 
 
 def schema() -> pa.Schema:
-    """Of all tables."""
+    """Return the Arrow schema of all random tables."""
     return pa.schema([*FIELDS.items(), ("in", INNER), ("list", pa.list_(pa.int64()))])
 
 
 def table_of(rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows as Arrow."""
+    """Convert rows to an Arrow table."""
     arrays = []
     for field in schema():
         values = [row[field.name] for row in rows]
@@ -291,7 +291,7 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as the table's types hold them: 32-bit floats are rounded."""
+    """Return rows with values as the table's types store them, for example rounded to 32-bit floats."""
     singles = pa.array([row["single"] for row in rows], pa.float32()).to_pylist()
     return [{**row, "single": single} for row, single in zip(rows, singles, strict=True)]
 

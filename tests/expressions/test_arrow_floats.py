@@ -1,4 +1,4 @@
-"""Arrow's expressions on floats keep the rows that Arrow itself keeps: of 32 bits too, where literals are doubles."""
+"""Arrow expressions on float columns select the rows that Arrow selects, also for 32-bit floats and 64-bit literals."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_expression_selects_the_same_rows_as_arrow(
 
 @pytest.mark.parametrize("name", TYPES)
 def test_positive_and_negative_zeros_are_equal(name: str) -> None:
-    """As in Arrow's comparisons. Its `is_in` alone tells them apart, by their bits (apache/arrow#46183)."""
+    """Arrow's comparisons agree, but its `is_in` compares bits (apache/arrow#46183)."""
     table = pa.table({name: array([0.0, -0.0, 1.0], name)})
     for zero in (0.0, -0.0):
         assert matching_numbers(table, pc.field(name) == zero) == [0, 1]
@@ -86,8 +86,8 @@ def test_positive_and_negative_zeros_are_equal(name: str) -> None:
         assert matching_numbers(table, ~pc.field(name).isin(array([zero, 5.0], name))) == [2]
 
 
-def test_members_are_rounded_to_the_column_and_literals_are_not() -> None:
-    """Arrow casts the values of `is_in` to the column's type, and a column that is compared to the literal's."""
+def test_values_of_is_in_are_rounded_to_the_column_type_and_literals_are_not() -> None:
+    """Arrow casts the values of `is_in` to the column's type, but a compared column to the literal's type."""
     table = pa.table({"at": [0, 1], "single": array([88.001144, 0.1], "single")})
     for expression in (
         pc.field("single").isin([88.001144]),

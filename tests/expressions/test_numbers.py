@@ -1,4 +1,4 @@
-"""Numbers that are no values of a column: far out, or between two of them."""
+"""Number literals that a column cannot have: out of range, or between two possible values."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ LEAVES = [leaf for leaves in schema_leaves(SCHEMA) for leaf in leaves]
         ("price < 1e38", "price is not null"),
     ],
 )
-def test_their_digits_are_not_written_out(text: str, same: str) -> None:
-    """A short text may stand for a number that no memory holds: only the side that it lies on counts."""
+def test_huge_exponents_are_compared_without_expanding_digits(text: str, same: str) -> None:
+    """The expanded number would not fit into memory. Only its order relative to the column's range matters."""
     assert parse_predicate(text, "t", LEAVES) == parse_predicate(same, "t", LEAVES)
 
 
 @pytest.mark.parametrize("sign", ["", "-", "- -"])
-def test_all_digits_count(sign: str) -> None:
-    """Of a literal with a sign too: Python rounds what is calculated with decimals to 28."""
+def test_all_digits_of_a_literal_are_retained(sign: str) -> None:
+    """Python's decimal arithmetic, such as negation, rounds to 28 digits by default."""
     digits = "12345678901234567890123456789012345678"
     predicate = parse_predicate(f"wide = {sign}{digits}", "t", LEAVES)
     assert isinstance(predicate, Comparison)
@@ -54,8 +54,8 @@ def test_all_digits_count(sign: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["1e999999999", "-1e999999999", "1e-999999999", "1." + "0" * 500 + "1"])
-def test_they_are_no_literals(text: str) -> None:
-    """And not taken for the nearest value."""
+def test_unrepresentable_numbers_are_refused_as_values(text: str) -> None:
+    """They are not rounded to the nearest value of the column."""
     for type_ in (pa.int64(), pa.decimal128(10, 2)):
         cls = type_class(type_)
         with pytest.raises(LiteralError, match="'n'"):

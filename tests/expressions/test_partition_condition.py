@@ -1,4 +1,4 @@
-"""Which partitions a condition is true of while not all of their values are known, and once they are."""
+"""Partition conditions are evaluated correctly when all or only some partition values are known."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def text_of(node: Node) -> str:
 
 
 def holds(node: Node, row: dict[str, Any]) -> bool | None:
-    """SQL's logic in plain Python."""
+    """Evaluate a condition by SQL's three-valued logic in plain Python."""
     if node[0] == "not":
         inner = holds(node[1], row)
         return None if inner is None else not inner
@@ -79,8 +79,10 @@ def holds(node: Node, row: dict[str, Any]) -> bool | None:
 
 
 @given(NODES, st.sets(st.sampled_from(list(VALUES))), st.data())
-def test_missing_values_decide_nothing(node: Node, hidden: set[str], data: st.DataObject) -> None:
-    """With all values known it is as SQL has it; else nothing is ruled out that may yet be."""
+def test_conditions_may_match_while_values_are_unknown(node: Node, hidden: set[str], data: st.DataObject) -> None:
+    """If all values are known, the result is that of SQL. Otherwise a condition may match if some unknown values make
+    it true.
+    """
     condition = parse_sql(text_of(node))
     bound = PartitionCondition(condition, "t", TYPES)
     row = {name: data.draw(st.sampled_from(values)) for name, values in VALUES.items()}
@@ -159,7 +161,7 @@ def test_literals_of_another_type_are_refused(
 
 
 def test_names_match_without_case_if_the_match_is_unique() -> None:
-    """An exact name is always that column."""
+    """An exact name takes precedence."""
     partition_filter = PartitionFilter.of("Day = 'a'")
     assert partition_filter.unknown_columns(["day"]) == []
     assert partition_filter.unknown_columns(["day", "DAY"]) == ["Day"]
@@ -173,7 +175,7 @@ def test_names_match_without_case_if_the_match_is_unique() -> None:
 
 
 def _day(text: str, day: str) -> bool:
-    """Whether a condition is true of a day, be it a date or a text; of both it is the same."""
+    """Return whether a condition is true of a day. Asserts that the result is the same for a date and for its text."""
     result = {
         PartitionCondition(parse_sql(text), "t", {"day": type_}).may_match({"day": day})
         for type_ in (pa.date32(), pa.string())

@@ -1,4 +1,4 @@
-"""Partition keys: bijective over all texts, safe for Dagster, readable for ordinary values."""
+"""Partition keys are injective for all texts, safe in Dagster, and readable for ordinary values."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ITEMS = st.lists(st.tuples(_TEXTS, st.none() | _TEXTS), max_size=3)
 @example([("", None)])
 @example([("a", "..."), ("...", "b")])
 def test_decoding_is_the_inverse_of_encoding(items: list[tuple[str, str | None]]) -> None:
-    """So different partitions have different keys."""
+    """Different partitions therefore have different keys."""
     assert decode_partition_key(encode_partition_key(items)) == tuple(items)
 
 
 @given(_ITEMS)
-def test_a_key_is_safe(items: list[tuple[str, str | None]]) -> None:
-    """What Dagster's ranges, lists and inputs, a shell and a path give a meaning to is not in a key."""
+def test_a_key_has_no_special_characters(items: list[tuple[str, str | None]]) -> None:
+    """These are characters with a meaning in Dagster's ranges, lists and inputs, in a shell or in a path."""
     key = encode_partition_key(items)
     assert key
     assert key.isprintable()
@@ -44,7 +44,7 @@ def test_a_key_is_safe(items: list[tuple[str, str | None]]) -> None:
 
 @given(st.text(st.characters(categories=["Cc", "Cf", "Zs", "Zl", "Zp"]), min_size=1))
 def test_invisible_characters_are_encoded(text: str) -> None:
-    """Only the plain space may stay."""
+    """The plain space is the only exception."""
     key = encode_partition_key([("a", text)])
     assert not any(char != " " and not char.isprintable() for char in key)
     assert decode_partition_key(key) == (("a", text),)
@@ -70,7 +70,7 @@ def test_invisible_characters_are_encoded(text: str) -> None:
     ],
 )
 def test_ordinary_keys_stay_readable(items: list[tuple[str, str | None]], key: str) -> None:
-    """The encoding is stored in versions and in Dagster's history: it does not change."""
+    """Keys are stored in versions and in Dagster's history, so the encoding must not change."""
     assert encode_partition_key(items) == key
 
 
@@ -79,14 +79,13 @@ def test_ordinary_keys_stay_readable(items: list[tuple[str, str | None]], key: s
     ["", "a", "a=b,c", "a=%2f", "a=%41", "a=%ff", "a=%", "a=b/", "/a=b", "a=b=c", "a=é\n", "All", "a=..", "a=\ud800"],
 )
 def test_invalid_keys_are_refused(key: str) -> None:
-    """A key has one spelling: anything else is somebody's typing error."""
+    """Each partition has exactly one key."""
     with pytest.raises(PartitionKeyError):
         decode_partition_key(key)
 
 
 @given(st.text())
 def test_any_text_is_a_canonical_key_or_refused(text: str) -> None:
-    """Decoding never loses what tells two keys apart."""
     try:
         items = decode_partition_key(text)
     except PartitionKeyError:
@@ -95,14 +94,13 @@ def test_any_text_is_a_canonical_key_or_refused(text: str) -> None:
 
 
 def test_keys_with_lone_surrogates_round_trip() -> None:
-    """Python texts that are no Unicode cannot make two partitions one."""
     items = (("a", "\ud800b"),)
     assert encode_partition_key(items).isascii()
     assert decode_partition_key(encode_partition_key(items)) == items
 
 
 def test_safe_characters_are_the_documented_ones() -> None:
-    """Every ASCII character is either kept or percent-encoded, and the kept ones are listed here once more."""
+    """Every ASCII character is either unchanged or percent-encoded. The unchanged ones are listed here literally."""
     unencoded = {
         chr(code) for code in range(128) if encode_partition_key([("a", f"x{chr(code)}y")]) == f"a=x{chr(code)}y"
     }

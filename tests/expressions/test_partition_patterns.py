@@ -1,4 +1,4 @@
-"""What a person types for partitions: keys, their readable forms, and patterns as the configuration takes them."""
+"""Partition arguments may be keys, readable forms of keys, and the patterns of the configuration."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ def test_patterns_have_the_syntax_of_the_configuration(text: str, expected: obje
 
 
 @given(_TABLES, st.data())
-def test_a_pattern_is_the_configurations(rows: list[tuple[str | None, str | None]], data: st.DataObject) -> None:
-    """One column's pattern chooses what `partitions: {column: pattern}` keeps."""
+def test_a_pattern_selects_the_same_partitions_as_in_the_configuration(
+    rows: list[tuple[str | None, str | None]], data: st.DataObject
+) -> None:
+    """The equivalent configuration is `partitions: {column: pattern}`."""
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     pattern = data.draw(st.text(st.sampled_from("ab*?é2"), min_size=1, max_size=3))
     bound = PartitionFilter.of({"y": (pattern,)}).bind("t", {})
@@ -74,8 +76,12 @@ def test_a_pattern_is_the_configurations(rows: list[tuple[str | None, str | None
 
 
 @given(_TABLES, st.data())
-def test_every_form_of_a_key_means_it(rows: list[tuple[str | None, str | None]], data: st.DataObject) -> None:
-    """The key always; a form without encoding, or with another one, among whatever else it may mean."""
+def test_every_form_of_a_key_selects_its_partition(
+    rows: list[tuple[str | None, str | None]], data: st.DataObject
+) -> None:
+    """The key itself selects only this partition. An ambiguous form, for example without encoding, selects others as
+    well.
+    """
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     items = data.draw(st.sampled_from(table))
     key = encode_partition_key(items)
@@ -88,13 +94,13 @@ def test_every_form_of_a_key_means_it(rows: list[tuple[str | None, str | None]],
         assert key in match_partitions("t", [escaped], keys(table))
 
 
-def test_several_texts_are_added_up() -> None:
+def test_several_arguments_select_the_union() -> None:
     table = keys(_WORLD)
     both = match_partitions("t", ["day=2024-02-01/country=FR", "country=日?"], table)
     assert both == {table[14], *(key for key in table if key.endswith("日本"))}
 
 
-def test_one_partition() -> None:
+def test_an_argument_for_one_partition_must_be_unambiguous() -> None:
     table = keys(_WORLD)
     assert resolve_partition("t", "day=2024-02-01/country=a b/c", table) == "day=2024-02-01/country=a b%2Fc"
     assert resolve_partition("t", "day=2024-02*/country=F?", table) == "day=2024-02-01/country=FR"
@@ -143,7 +149,9 @@ def test_tables_without_partition_columns_or_rows() -> None:
 def test_combined_patterns_select_the_same_partitions(
     rows: list[tuple[str | None, str | None]], chosen: list[tuple[str | None, str | None]], only_x: bool
 ) -> None:
-    """Wherever several keys can be one filter of the configuration. Here the keys are the oracle, without patterns."""
+    """Several keys are combined into one filter of the configuration where possible. The keys themselves are the
+    oracle.
+    """
     table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
     texts = [encode_partition_key([("x", x)] if only_x else [("x", x), ("y", y)]) for x, y in chosen]
     try:

@@ -1,4 +1,4 @@
-"""A predicate is true of the rows that SQL's three-valued logic says, and bounds never say otherwise."""
+"""Predicates are true of the rows that SQL's three-valued logic selects, and bounds never contradict the rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_rows(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
     predicate = parse_predicate(sql(node), "t", LEAVES)
     result = matching_rows(predicate, table_of(rows)).tolist()
     assert result == [holds(node, row) is True for row in plain(rows)], sql(node)
-    # The negation is true where it is false, and of no row where it is null.
+    # The negation is true where the predicate is false, and null where it is null.
     negated = parse_predicate(f"not ({sql(node)})", "t", LEAVES)
     assert matching_rows(negated, table_of(rows)).tolist() == [holds(node, row) is False for row in plain(rows)]
 
@@ -52,7 +52,7 @@ def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: 
 def bounds_of(
     path: str, cls: TypeClass | None, sets: list[list[dict[str, Any]]], counts: Any, blur: st.DataObject
 ) -> ColumnBounds:
-    """Bounds as wide as they may be: counts unknown, minimum and maximum further out, or not known."""
+    """Return bounds that are weakened at random: counts unknown, minimum and maximum further apart or unknown."""
     outer, _, inner = path.partition(".")
     nulls, nans, lows, highs = [], [], [], []
     for own in sets:
@@ -110,7 +110,9 @@ def test_rows_are_those_of_three_valued_logic_at_length(node: tuple[Any, ...], r
 
 @RELAXED
 @given(predicates(), st.lists(rows_of(most=4), min_size=1, max_size=3), st.data())
-def test_bounds_hold(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
+def test_bounds_never_contradict_the_rows(
+    node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject
+) -> None:
     check_bounds(node, sets, blur)
 
 
@@ -118,18 +120,20 @@ def test_bounds_hold(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], bl
 @pytest.mark.timeout(3600)
 @settings(RELAXED, max_examples=6000)
 @given(predicates(), st.lists(rows_of(most=4), min_size=1, max_size=3), st.data())
-def test_bounds_hold_at_length(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
+def test_bounds_never_contradict_the_rows_at_length(
+    node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject
+) -> None:
     check_bounds(node, sets, blur)
 
 
 @RELAXED
 @given(predicates())
-def test_it_travels_unharmed(node: tuple[Any, ...]) -> None:
+def test_predicates_survive_pickling(node: tuple[Any, ...]) -> None:
     predicate = parse_predicate(sql(node), "t", LEAVES)
     assert pickle.loads(pickle.dumps(predicate)) == predicate
 
 
-def test_values_that_python_has_not_travel() -> None:
+def test_values_beyond_the_range_of_python_survive_pickling() -> None:
     fields = pa.schema([("fine", pa.timestamp("ns")), ("far", pa.timestamp("us", "UTC")), ("late", pa.date32())])
     leaves = [leaf for own in schema_leaves(fields) for leaf in own]
     where = "fine = '2024-01-01T00:00:00.123456789' and far < '+200000-01-01T00:00:00Z' and late > '+12024-01-01'"
@@ -143,6 +147,6 @@ def test_values_that_python_has_not_travel() -> None:
 
 @RELAXED
 @given(predicates())
-def test_its_text_parses_to_the_same_predicate(node: tuple[Any, ...]) -> None:
+def test_the_text_of_a_predicate_parses_to_the_same_predicate(node: tuple[Any, ...]) -> None:
     predicate = parse_predicate(sql(node), "t", LEAVES)
     assert parse_predicate(predicate.to_sql(), "t", LEAVES) == predicate

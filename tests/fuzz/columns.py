@@ -1,7 +1,7 @@
 """Random columns of all types, their values, and Arrow arrays of them.
 
-A value is plain Python: integers of the type's unit for dates, times and timestamps, `Decimal`, `str`, `bytes`. A
-struct is a dictionary by the key of its children, a map a list of pairs. What a dictionary does not have is null.
+A value is plain Python: integers in the type's unit for dates, times and timestamps, `Decimal`, `str`, `bytes`. A
+struct is a dictionary by the keys of its children, and a map is a list of pairs. Missing keys of a dictionary are null.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Kind:
     family: str
     """How values are compared: `number`, `float`, `text`, `bytes`, `uuid`, `flag`, `date`, `time`, `local`, `zoned`."""
     pool: Sequence[Any]
-    """Values that are likely."""
+    """Values that are drawn often."""
     names: Mapping[str, Any] = field(default_factory=dict, hash=False, compare=False)
-    """What Delta calls the type."""
+    """The type's name in Delta."""
 
     @property
     def tick(self) -> int:
-        """Nanoseconds of a unit of times and timestamps."""
+        """Return the number of nanoseconds in the unit of a time or timestamp, and 1 for other types."""
         return _TICKS[self.arrow.unit] if self.family in ("time", "local", "zoned") else 1
 
     def drawn(self, draw: random.Random) -> Any:
-        """A value."""
+        """Draw a value."""
         if draw.random() < 0.75:
             return draw.choice(self.pool)
         if self.family == "number" and pa.types.is_integer(self.arrow):
@@ -64,13 +64,13 @@ class Kind:
         return draw.choice(self.pool)
 
     def rounded(self, value: float) -> float:
-        """As the type holds it."""
+        """Round a float to the precision of the type."""
         if self.arrow == pa.float32():
             return float(struct.unpack("f", struct.pack("f", value))[0])
         return value
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """Values of this type in Arrow."""
+        """Convert values to an Arrow array of this type."""
         if self.arrow == pa.uuid():
             return pa.ExtensionArray.from_storage(self.arrow, pa.array(values, pa.binary(16)))
         if pa.types.is_dictionary(self.arrow):
@@ -91,11 +91,11 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
     def copied(self) -> Node:
-        """The same with children of its own."""
+        """Return a copy with copies of the children."""
         return Node(self.key, self.name, self.kind, self.form, [child.copied() for child in self.children])
 
     def drawn(self, draw: random.Random, nulls: float) -> Any:
-        """A value, or null in such a share of cases."""
+        """Draw a value, or null with the probability `nulls`."""
         if draw.random() < nulls:
             return None
         if self.kind is not None:
@@ -111,7 +111,7 @@ class Node:
         return list(collected.values())
 
     def array(self, values: Sequence[Any], names: Mapping[int, str] | None = None) -> pa.Array:
-        """Values in Arrow, with the names of the table or, by key, other ones."""
+        """Convert values to an Arrow array. Names are those of the table, unless `names` has another one for a key."""
         if self.kind is not None:
             return self.kind.array(values)
         absent = pa.array([value is None for value in values], pa.bool_())
@@ -140,13 +140,13 @@ class Node:
 
 
 def name_of(node: Node, names: Mapping[int, str] | None) -> str:
-    """What a column is called: in the table, or in a file."""
+    """Return the name of a column in the table, or in a file whose names differ by key."""
     return node.name if names is None else names.get(node.key, node.name)
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A node with all that is above it."""
+    """A node with the nodes above it."""
 
     nodes: tuple[Node, ...]
 
@@ -156,7 +156,7 @@ class Leaf:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """From the top, with the fixed names of elements, keys and values."""
+        """Return the path from the top-level column, with the fixed names of elements, keys and values."""
         collected = [self.nodes[0].name]
         for parent, child in zip(self.nodes, self.nodes[1:], strict=False):
             fixed = {"list": ["element"], "map": ["key", "value"]}.get(parent.form)
@@ -169,11 +169,11 @@ class Leaf:
 
     @property
     def is_repeated(self) -> bool:
-        """Whether a row has none or many of its values."""
+        """Return whether the node is below a list or a map."""
         return any(parent.form in ("list", "map") for parent in self.nodes[:-1])
 
     def values(self, row: Mapping[int, Any]) -> list[Any]:
-        """Of a row: one, or as many as there are elements."""
+        """Return the node's values in a row: one value, or one per element of the list or map above it."""
         collected = [row.get(self.nodes[0].key)]
         for parent, child in zip(self.nodes, self.nodes[1:], strict=False):
             if parent.form == "struct":
@@ -186,7 +186,7 @@ class Leaf:
 
 
 def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
-    """All nodes, depth first: the order in which statistics are told."""
+    """Return all nodes depth first, which is the order of statistics."""
 
     def walk(above: tuple[Node, ...], node: Node) -> Iterator[Leaf]:
         yield Leaf((*above, node))
@@ -197,7 +197,7 @@ def leaves_of(columns: Sequence[Node]) -> list[Leaf]:
 
 
 def paths_of(columns: Sequence[Node]) -> dict[tuple[int, ...], str]:
-    """How the documentation says that columns are called, by keys: dotted, in backticks where two would be one."""
+    """Return the documented path of each node by its keys: dotted, and in backticks where that is ambiguous."""
     leaves = leaves_of(columns)
     plain = [".".join(leaf.names) for leaf in leaves]
     return {
@@ -295,7 +295,7 @@ NAMES = [
 
 
 class Drawer:
-    """Draws columns, and numbers them."""
+    """Draws columns with unique keys."""
 
     def __init__(self, draw: random.Random, kinds: Mapping[str, Kind], names: Sequence[str] = NAMES) -> None:
         self.draw = draw
@@ -304,13 +304,13 @@ class Drawer:
         self.numbered = 0
 
     def node(self, name: str, depth: int = 0) -> Node:
-        """A column of any type, with at most three levels below it."""
+        """Draw a column of any type, with at most three levels below it."""
         draw, key = self.draw, self.next_key()
         form = draw.choice(["leaf"] * 5 + ["struct"] * 3 + ["list", "map"]) if depth < 3 else "leaf"
         if form == "leaf":
             return Node(key, name, draw.choice(self.kinds))
         if form == "struct":
-            names = self.some_names(draw.randrange(1, 4))
+            names = self.draw_names(draw.randrange(1, 4))
             return Node(key, name, None, form, [self.node(child_node, depth + 1) for child_node in names])
         if form == "list":
             return Node(key, name, None, form, [self.node("element", depth + 1)])
@@ -319,15 +319,15 @@ class Drawer:
             key, name, None, form, [Node(self.next_key(), "key", draw.choice(keys)), self.node("value", depth + 1)]
         )
 
-    def some_names(self, count: int) -> list[str]:
-        """Different ones."""
+    def draw_names(self, count: int) -> list[str]:
+        """Draw different names."""
         return self.draw.sample(self.names, count)
 
     def leaf(self, name: str, kind: Kind) -> Node:
-        """A column of a given type."""
+        """Return a column of a given type."""
         return Node(self.next_key(), name, kind)
 
     def next_key(self) -> int:
-        """A number that no column has."""
+        """Return an unused key."""
         self.numbered += 1
         return self.numbered

@@ -23,23 +23,23 @@ _VALUES_OF = ("minimum", "maximum", "percentiles", "sum", "mean", "standard_devi
 
 
 class Difference(AssertionError):
-    """Raised where an answer is not the oracle's."""
+    """An answer differs from the oracle's."""
 
 
 def expect(actual: Any, expected: Any, what: str) -> None:
-    """Raises Difference unless both are equal."""
+    """Raise Difference if the values are not equal."""
     if actual != expected:
         raise Difference(f"{what}: found {actual!r}, expected {expected!r}")
 
 
 def expect_true(condition: object, what: str) -> None:
-    """Raises Difference unless so."""
+    """Raise Difference if the condition is false."""
     if not condition:
         raise Difference(what)
 
 
 def answered_point(kind: Kind, scalar: pa.Scalar) -> Any:
-    """An answer as the oracle holds values: see `predicates.point`."""
+    """Convert an answer to the oracle's form of values, which `predicates.point` describes."""
     if kind.family == "uuid":
         return scalar.value.as_py()
     if kind.family == "date":
@@ -56,7 +56,7 @@ class ColumnTruth:
     leaf: Leaf
     nulls: int
     values: Sequence[Any]
-    """That are not null."""
+    """Values other than null."""
 
     @classmethod
     def of(cls, leaf: Leaf, rows: Iterable[Row]) -> ColumnTruth:
@@ -70,21 +70,21 @@ class ColumnTruth:
         return self.leaf.node.kind
 
     def points(self) -> list[Any]:
-        """NaN included."""
+        """Return the points of all values, including NaN."""
         return [point(self.kind, value) for value in self.values]
 
     def counts(self) -> Counter[Any]:
-        """By point."""
+        """Count the values by point."""
         return Counter(self.points())
 
     def numbers(self) -> list[Any]:
-        """By increasing value, without NaN."""
+        """Return the sorted points without NaN."""
         points = self.points()
         return sorted(bound_point for bound_point in points if not (self.kind.family == "float" and bound_point[0]))
 
 
 def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
-    """The statistics of a column whose values are shown."""
+    """Check the statistics of a column whose values are shown."""
     what = f"{where}, column {row.column!r}"
     expect((row.value_count, row.null_count), (len(truth.values), truth.nulls), f"{what}: values and nulls")
     leaf = truth.leaf.node
@@ -127,12 +127,12 @@ def check_row(row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
 
 
 def quantile(numbers: Sequence[Any], q: Fraction) -> Any:
-    """The least value that this part of the values does not exceed."""
+    """Return the least value such that at least the fraction `q` of the values is not greater."""
     return numbers[max(0, math.ceil(q * len(numbers)) - 1)]
 
 
 def check_hidden(lookup: Table | FilteredView, row: ColumnStatistics, truth: ColumnTruth, where: str) -> None:
-    """Of a column whose values are hidden, nothing tells of a value."""
+    """Check that statistics of a hidden column reveal no value."""
     what = f"{where}, hidden column {row.column!r}"
     expect((row.value_count, row.null_count), (len(truth.values), truth.nulls), f"{what}: values and nulls")
     for name in (*_VALUES_OF, "true_count", "nan_count", "moments", "quantile_sketch", "user_states"):
@@ -160,7 +160,7 @@ def check_answers(
     frequencies: str,
     partition: str | None = None,
 ) -> None:
-    """Most frequent values, quantiles, frequencies and ranks, as far as the policy `frequencies` keeps them."""
+    """Check most frequent values, quantiles, frequencies and ranks that the policy `frequencies` provides."""
     what = f"{where}, column {column!r}"
     kind, numbers, counts = truth.kind, truth.numbers(), truth.counts()
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

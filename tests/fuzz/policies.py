@@ -31,35 +31,35 @@ _POLICIES: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Policies:
-    """What is configured, by path; `default` for all others."""
+    """The configured column policies by path. `default` applies to all other columns."""
 
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def merged(self, path: str) -> dict[str, Any]:
-        """A column's own keys before those of `default`."""
+        """Return a column's policy. Its keys take precedence over those of `default`."""
         return {**self.columns.get("default", {}), **self.columns.get(path, {})}
 
     def hidden(self, columns: Sequence[Node]) -> set[tuple[int, ...]]:
-        """Keys of the columns that are hidden, as one of those above them is or by themselves."""
+        """Return the keys of columns that are hidden by their own policy or by that of a column above them."""
         paths = paths_of(columns)
 
         def is_hidden(leaf: Leaf) -> bool:
             if self.merged(paths[leaf.keys]).get("values") == "hidden":
                 return True
-            # What is only the default for those above gives way to what is said of the column itself.
+            # A policy of the column takes precedence over the default, but not over a hidden column above it.
             above = [paths[leaf.keys[:depth]] for depth in range(1, len(leaf.keys))]
             return any(self.columns.get(path, {}).get("values") == "hidden" for path in above)
 
         return {leaf.keys for leaf in leaves_of(columns) if is_hidden(leaf)}
 
     def of_columns(self, columns: Sequence[Node]) -> Policies:
-        """Without those of columns that are not there."""
+        """Return only the policies of existing columns."""
         valid_paths = {"default", *paths_of(columns).values()}
         return Policies({path: policy for path, policy in self.columns.items() if path in valid_paths})
 
 
 def drawn_policies(draw: random.Random, columns: Sequence[Node], partition: Node | None) -> Policies:
-    """Of all columns, of some, or of none."""
+    """Draw policies for the default, for some columns or for none."""
     paths = paths_of(columns)
     chosen = draw.sample(sorted(paths.values()), min(len(paths), draw.choice([0, 1, 2, 5])))
     chosen_policies = {path: draw.choice(_POLICIES) for path in chosen}

@@ -1,6 +1,6 @@
 """Random predicates, and an oracle of SQL's three-valued logic in plain Python.
 
-Shares no code with what it checks. A predicate is a tree, which is written as SQL, or as an expression of Arrow, and is
+It shares no code with the package. A predicate is a tree that can be converted to SQL or to an Arrow expression, and is
 evaluated here on plain values.
 """
 
@@ -40,7 +40,7 @@ _ARROW = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__
 
 @dataclass(frozen=True)
 class Literal:
-    """A literal in SQL or in Arrow, and the point that it means; None for null."""
+    """A literal in SQL or in Arrow, and its point. None stands for null."""
 
     text: str
     point: Any
@@ -48,7 +48,7 @@ class Literal:
 
 
 def point(kind: Kind, value: Any) -> Any:
-    """Where a value that is not null lies among those of its family."""
+    """Convert a value other than null to a form that orders like the values of its family."""
     if kind.family == "float":
         return (math.isnan(value), 0.0 if math.isnan(value) else value)
     if kind.family == "text":
@@ -63,13 +63,13 @@ class Predicate(ABC):
 
     @abstractmethod
     def holds(self, row: Row) -> Logic:
-        """True, false or null."""
+        """Evaluate the predicate on a row. None stands for null."""
 
     @abstractmethod
     def sql(self) -> str: ...
 
     def arrow(self) -> pc.Expression:
-        """As an expression of pyarrow. Raises TypeError for a node that pyarrow has no expression for."""
+        """Convert to an Arrow expression. Raises TypeError if there is none for the node."""
         raise TypeError(f"pyarrow has no expression for {type(self).__name__}")
 
 
@@ -108,7 +108,7 @@ class Several(Predicate):
 
 @dataclass(frozen=True)
 class Test(Predicate):
-    """About one column."""
+    """A test of one column."""
 
     __test__ = False
     leaf: Leaf
@@ -127,7 +127,7 @@ class Test(Predicate):
         return self.leaf.node.kind
 
     def compare(self, operator: str, value: Any, literal: Literal) -> Logic:
-        """A value and a literal."""
+        """Compare a value with a literal."""
         if value is None or literal.point is None:
             return None
         low, high = point(self.kind, value), literal.point
@@ -205,7 +205,7 @@ class In(Test):
         if self.is_ieee:
             if value is None:
                 return not self.skips_nulls and any(item.point is None for item in self.literals)
-            # Arrow looks values up: NaN is itself.
+            # Arrow's `is_in` treats NaN as equal to itself.
             return point(self.kind, value) in [item.point for item in self.literals]
         outcome = [self.compare("=", value, item) for item in self.literals]
         result = True if True in outcome else None if None in outcome else False
@@ -300,7 +300,7 @@ def _regex(pattern: str, escape: str) -> str:
 
 
 class PredicateDrawer:
-    """Draws predicates on the rows of a table."""
+    """Draws predicates for the rows of a table."""
 
     def __init__(self, draw: random.Random, leaves: Sequence[Leaf], rows: Sequence[Row]) -> None:
         self.draw = draw
@@ -308,7 +308,7 @@ class PredicateDrawer:
         self.rows = rows
 
     def drawn(self, depth: int = 3, *, ieee: bool = False) -> Predicate:
-        """A tree; `ieee` for one that is an expression of Arrow."""
+        """Draw a tree. With `ieee`, it can be converted to an Arrow expression."""
         draw = self.draw
         if depth and draw.random() < 0.6:
             if draw.random() < 0.25:
@@ -373,7 +373,7 @@ class PredicateDrawer:
             value = value if outcome is None else outcome
         if ieee:
             if kind.family == "float" and not in_list and draw.random() < 0.3:
-                # A double, whatever the column is.
+                # A double for columns of any type.
                 other = draw.choice([value, 0.1, 88.001144, 9.007199e15])
                 return Literal("", point(kind, other), pa.scalar(other, pa.float64()))
             return Literal("", point(kind, value), kind.array([value])[0])
@@ -439,7 +439,7 @@ def _clock(nanoseconds: int, digits: int) -> str:
 
 
 def _digits(draw: random.Random, nanoseconds: int) -> int:
-    """After the point, at the least what there is."""
+    """Draw a fraction of a second with at least the necessary digits."""
     least = len(f"{nanoseconds % 10**9:09}".rstrip("0"))
     return draw.choice([item for item in (0, 3, 6, 9) if item >= least])
 
@@ -452,7 +452,7 @@ def _time(draw: random.Random, kind: Kind, value: Any) -> Literal:
 
 
 def _timestamp(draw: random.Random, kind: Kind, value: Any) -> Literal:
-    """With nanoseconds, zones and days by themselves."""
+    """Draw a literal with nanoseconds, a zone, or only a day."""
     item = value * kind.tick
     if draw.random() < 0.25:
         item += draw.choice([1, -1, 999])

@@ -1,4 +1,4 @@
-"""A random table under random policies, whose answers are compared with the oracle's."""
+"""A session changes a random table under random policies, and compares all answers with the oracle's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.fuzz.tables import FuzzTable, State, table_class
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference between an answer and the oracle, or an error that nothing excuses."""
+    """A difference between an answer and the oracle, or an unexpected error."""
 
     seed: int
     question: str
@@ -58,7 +58,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """What came of some sessions."""
+    """The results of sessions."""
 
     pairs: int = 0
     tables: int = 0
@@ -67,7 +67,7 @@ class Report:
 
 
 def run_session(seed: int, report: Report, *, versions: int = 4, predicates: int = 30) -> None:
-    """Ask everything of the table of a seed."""
+    """Check all answers about the table of a seed."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         draw = random.Random(seed)
@@ -107,13 +107,13 @@ class Session:
         return Metastore(self.root)
 
     def step(self, predicates: int) -> bool:
-        """Change the table or its policies, refresh, and ask; false where the table could not be refreshed."""
+        """Change the table or its policies, refresh, and check answers. Return False if the refresh was refused."""
         if self.lookup is not None:
             for _ in range(self.draw.choice([1, 1, 2, 3])):
                 self.steps.append(self.table.take_step())
             for _ in range(3):
                 self._ask("count of a table that moved on", self._check_older_versions)
-        # A policy of a column that is gone is an error.
+        # A policy of a column that does not exist is an error.
         self.policies = self.policies.of_columns(self.table.columns)
         if self.lookup is None or self.draw.random() < 0.5:
             self.policies = drawn_policies(self.draw, self.table.columns, self.table.partition)
@@ -157,7 +157,7 @@ class Session:
             ask()
         except Exception as error:  # noqa: BLE001 (likewise)
             self._note(question, error)
-        # Whether a question fails, and where, has no bearing on the next one.
+        # The random state does not depend on where a question failed.
         self.draw.setstate(state)
         self.draw.random()
         self.draw.seed(self.draw.getrandbits(64))
@@ -184,14 +184,14 @@ class Session:
         return self.lookup
 
     def _drawn(self, state: State) -> tuple[Predicate, Any]:
-        """A predicate, and what is asked: SQL text or an expression of Arrow."""
+        """Draw a predicate. Return it with its SQL text or Arrow expression."""
         ieee = self.draw.random() < 0.35
         drawer = PredicateDrawer(self.draw, state.leaves, list(state.rows.values()))
         predicate = drawer.drawn(self.draw.choice([0, 1, 2, 3]), ieee=ieee)
         return predicate, predicate.arrow() if ieee else predicate.sql()
 
     def _check_older_versions(self) -> None:
-        """The table as it is now, with what an older version knows."""
+        """Count the current table with the statistics of an older version."""
         predicate, where = self._drawn(self.table.state())
         with _noting(where, self.policies), self._tolerate_uncertainty():
             wanted = sum(predicate.holds(row) is True for row in self.table.rows.values())
@@ -205,7 +205,7 @@ class Session:
 
     @contextmanager
     def _tolerate_uncertainty(self) -> Iterator[None]:
-        """Expressions with some names are refused, as the text of Arrow is not clear then."""
+        """Accept the refusal of expressions with names for which Arrow's text is ambiguous."""
         try:
             yield
         except PredicateError as error:
@@ -432,7 +432,7 @@ class Session:
 
 
 class _InPartition:
-    """Answers about a partition, asked as if it were the table."""
+    """A lookup whose answers are about one partition."""
 
     def __init__(self, lookup: Table, key: str) -> None:
         self._lookup = lookup
@@ -443,7 +443,7 @@ class _InPartition:
 
 
 class _noting:
-    """Adds the predicate and the policies to what is raised."""
+    """Adds the predicate and the policies to raised errors."""
 
     def __init__(self, where: Any, policies: Policies) -> None:
         self._notes = [f"where {where}", f"policies {dict(policies.columns)}"]

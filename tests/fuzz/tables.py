@@ -1,4 +1,4 @@
-"""Random tables of several formats that change from commit to commit, with their expected rows."""
+"""Random tables of several formats that change with each commit, and their expected rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _WIDER = {
 
 @dataclass(frozen=True)
 class State:
-    """What a table holds at one time."""
+    """The schema and rows of a table at one time."""
 
     columns: list[Node]
     rows: Rows
@@ -73,7 +73,7 @@ class State:
 
 
 class FuzzTable(ABC):
-    """A table below a folder. `id` is unique."""
+    """A table in a folder. The column `id` is unique."""
 
     kinds: ClassVar[Mapping[str, Kind]]
     steps: ClassVar[tuple[str, ...]]
@@ -107,11 +107,11 @@ class FuzzTable(ABC):
         return self.folder / "lake"
 
     def state(self) -> State:
-        """What it holds now."""
+        """Return the current state."""
         return State([node.copied() for node in self.columns], dict(self.rows))
 
     def take_step(self) -> str:
-        """Change the table; the name of the step."""
+        """Change the table, and return the name of the change."""
         step = self.draw.choice(self.steps)
         getattr(self, step)()
         return step
@@ -134,14 +134,14 @@ class FuzzTable(ABC):
         self.rows = rows
 
     def compact(self) -> None:
-        """The same rows move to other files, in another order."""
+        """Rewrite the same rows to other files in another order."""
         numbers = list(self.rows)
         self.draw.shuffle(numbers)
         self.rows = {number: self.rows[number] for number in numbers}
         self._replace(self.rows)
 
     def add(self) -> None:
-        """A column, or a field of a struct; maybe under a name that there was."""
+        """Add a column, or a field of a struct, perhaps with the name of a dropped one."""
         structs = [leaf for leaf in leaves_of(self.columns) if leaf.node.form == "struct"]
         above = self.draw.choice(structs) if structs and self.draw.random() < 0.4 else None
         beside = self.columns if above is None else above.node.children
@@ -202,13 +202,13 @@ class FuzzTable(ABC):
                 self.append()
 
     def ids_of(self, path: str) -> set[int]:
-        """Ids of the rows that a data file was written with."""
+        """Return the ids of the rows that a data file was written with."""
         file = pq.ParquetFile(path.removeprefix("file://"))
         result: set[int] = set(file.read(columns=[file.schema_arrow.names[0]]).column(0).to_pylist())
         return result
 
     def arrow(self, rows: Rows, names: Mapping[int, str] | None = None, without: Collection[int] = ()) -> pa.Table:
-        """Rows in Arrow."""
+        """Convert rows to an Arrow table."""
         nodes = [node for node in self.columns if node.key not in without]
         arrays = [node.array([row.get(node.key) for row in rows.values()], names) for node in nodes]
         labels = [node.name if names is None else names[node.key] for node in nodes]
@@ -244,10 +244,10 @@ class FuzzTable(ABC):
         return self.draw.choice(["p", "P q", "a.p", "größe p", 'p"p'])
 
     def _after_schema(self) -> None:  # noqa: B027 (most formats have nothing to do)
-        """The schema was changed."""
+        """Commit a changed schema."""
 
     def _add(self, above: Leaf | None, node: Node) -> bool:
-        """Whether the column can be added."""
+        """Add a column, and return whether the format allows it."""
         return True
 
     def _drop(self, leaf: Leaf) -> bool:
@@ -273,7 +273,7 @@ class FuzzTable(ABC):
 
 
 class MappedDelta(FuzzTable):
-    """A Delta table written by hand, whose files have physical names; deletes are deletion vectors."""
+    """A Delta table with column mapping and deletion vectors, whose log is written here."""
 
     kinds = DELTA_KINDS
     names = _ONE_CASE
@@ -346,9 +346,9 @@ def _removed(add: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PlainDelta(FuzzTable):
-    """A Delta table as deltalake writes it, with the statistics of its files in the log."""
+    """A Delta table written by deltalake, with file statistics in the log."""
 
-    # In structs it forgets the table feature that these need.
+    # deltalake omits the table feature that types in structs need.
     kinds: ClassVar = {name: kind for name, kind in DELTA_KINDS.items() if name != "timestamp_ntz"}
     names = _ONE_CASE
     steps = ("append", "append", "delete", "overwrite", "compact", "add", "optimize")
@@ -379,7 +379,7 @@ class PlainDelta(FuzzTable):
 
 
 class PlainIceberg(FuzzTable):
-    """An Iceberg table as pyiceberg writes it."""
+    """An Iceberg table written by pyiceberg."""
 
     kinds = ICEBERG_KINDS
     steps = ("append", "append", "delete", "overwrite", "compact", "add", "add", "drop", "rename", "rename", "widen")
@@ -400,10 +400,10 @@ class PlainIceberg(FuzzTable):
                 update.add_identity(self.partition.name)
 
     def _is_accepted(self, columns: list[Node]) -> bool:
-        """Whether pyiceberg has a place for columns of these names."""
+        """Return whether pyiceberg can write columns with these names."""
         below = [leaf for leaf in leaves_of(columns) if leaf.is_repeated and leaf.nodes[-2].form == "struct"]
         if not all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", leaf.node.name) for leaf in below):
-            return False  # of names that it escapes in files, pyiceberg writes nulls inside lists
+            return False  # inside lists, pyiceberg writes nulls for names that it escapes in files
         arrays = [node.array([]) for node in columns]
         try:
             schema = pa.schema([pa.field(node.name, array.type) for node, array in zip(columns, arrays, strict=True)])
@@ -415,7 +415,7 @@ class PlainIceberg(FuzzTable):
         return True
 
     def _drawn(self, count: int) -> Rows:
-        """Without null lists and maps: pyiceberg writes them as empty ones, when it appends and when it deletes."""
+        """Draw rows without null lists and maps, because pyiceberg writes them as empty ones in appends and deletes."""
         return {
             number: {node.key: _without_null_lists(node, row[node.key]) for node in self.columns}
             for number, row in super()._drawn(count).items()
@@ -432,7 +432,7 @@ class PlainIceberg(FuzzTable):
         self.table.overwrite(self.arrow(rows))
 
     def _add(self, above: Leaf | None, node: Node) -> bool:
-        # Rows that were there before would have null lists.
+        # Existing rows would have null lists.
         if (above is not None and above.is_repeated) or any(leaf.is_repeated for leaf in leaves_of([node])):
             return False
         trial = [part.copied() for part in self.columns]
@@ -509,7 +509,7 @@ class Files(FuzzTable):
     def _replace(self, rows: Rows) -> None:
         for path in self.uri.rglob("*.parquet"):
             path.unlink()
-        # A table of files without rows would be none.
+        # A folder without files is not a table.
         if not rows:
             rows = self._drawn(1)
             self.rows = rows
@@ -528,18 +528,18 @@ class Files(FuzzTable):
         return leaf.node is not self.partition
 
     def move(self) -> None:
-        """Files under other names."""
+        """Rename the files."""
         for path in self.uri.rglob("*.parquet"):
             self.files_written += 1
             path.rename(path.with_name(f"f{self.files_written}.parquet"))
 
     def _after_schema(self) -> None:
-        """All files have the same columns: else the table would have those of the older ones as well."""
+        """Rewrite all files with the new columns, because the schema is the union of all files."""
         self._replace(self.rows)
 
 
 class Lance(FuzzTable):
-    """A Lance table. What would be a partition column elsewhere is a column like others."""
+    """A Lance table. It has no partition columns, so the partition column is an ordinary one."""
 
     kinds = FILE_KINDS
     names: ClassVar = [name for name in _ONE_CASE if not {".", "`"} & set(name)]
@@ -571,7 +571,7 @@ class Lance(FuzzTable):
         return step
 
     def restore(self) -> None:
-        """A state of before; columns and rows are those of then."""
+        """Restore an earlier version, with its columns and rows."""
         if self.versions:
             version = self.draw.choice(sorted(self.versions))
             self._dataset.checkout_version(version).restore()
@@ -611,7 +611,7 @@ class Lance(FuzzTable):
         return self._altered(leaf, lambda dataset, path: dataset.alter_columns({"path": path, "name": name}))
 
     def _widen(self, leaf: Leaf, wider: str) -> bool:
-        """The column has another field id then, so that it is another column."""
+        """Cast a column. It gets another field id and is therefore another column."""
         type_ = self.kinds[wider].arrow
         if len(leaf.nodes) > 1 or not self._altered(
             leaf, lambda dataset, path: dataset.alter_columns({"path": path, "data_type": type_})
@@ -625,7 +625,7 @@ class Lance(FuzzTable):
         return True
 
     def _altered(self, leaf: Leaf, alter: Callable[[Any, str], object]) -> bool:
-        """Whether a column was altered: pylance resolves paths of plain names only."""
+        """Alter a column and return True, or return False, because pylance resolves only plain names."""
         if not all(name.isidentifier() for name in leaf.names):
             return False
         alter(self._dataset, ".".join(leaf.names))
@@ -633,7 +633,7 @@ class Lance(FuzzTable):
 
 
 def table_class(seed: int) -> type[FuzzTable]:
-    """The kind of table of a seed. Seeds that have found mistakes keep theirs: Lance came later."""
+    """Return the kind of table for a seed. Lance was added later, and seeds that have found bugs keep their kind."""
     return Lance if seed % 8 == 6 else _TABLES[seed % len(_TABLES)]
 
 

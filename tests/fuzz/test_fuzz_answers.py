@@ -1,7 +1,7 @@
-"""Random tables under random policies answer as plain Python does: `prune`, `count`, `estimate`, `filter`, `sql`, …
+"""Answers about random tables under random policies equal those computed in plain Python.
 
-A failure prints its seed, which makes the table, its commits, its policies and all questions:
-`METASTORE_FUZZ_SEED=1017 METASTORE_FUZZ_TABLES=1 pytest tests/fuzz -m long` asks those of the long test again.
+A failure prints its seed, which determines the table, its commits, its policies and all questions.
+`METASTORE_FUZZ_SEED=1017 METASTORE_FUZZ_TABLES=1 pytest tests/fuzz -m long` repeats the questions of the long test.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _assert_no_difference(report: Report) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_random_table_answers_as_its_rows_do(seed: int) -> None:
+def test_answers_about_random_tables_equal_those_of_their_rows(seed: int) -> None:
     report = Report()
     run_session(seed, report, versions=2, predicates=4)
     assert report.pairs >= 10
@@ -33,11 +33,11 @@ def test_a_random_table_answers_as_its_rows_do(seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(6 * 3600)
-def test_answers_about_random_tables_equal_those_of_their_rows_in_turn() -> None:
-    """`METASTORE_FUZZ_PAIRS` questions about tables, 10,000 by default, from `METASTORE_FUZZ_SEED` on.
+def test_answers_about_many_random_tables_equal_those_of_their_rows() -> None:
+    """Ask `METASTORE_FUZZ_PAIRS` questions (10,000 by default) about tables from `METASTORE_FUZZ_SEED` on.
 
-    At most `METASTORE_FUZZ_TABLES` of them, and for so many seconds as `METASTORE_FUZZ_SECONDS` says. With
-    `METASTORE_FUZZ_LOG` each difference is written to that file when it is found, and how far the test is.
+    `METASTORE_FUZZ_TABLES` limits the number of tables, and `METASTORE_FUZZ_SECONDS` the time. With
+    `METASTORE_FUZZ_LOG`, differences and progress are written to that file.
     """
     settings = {
         name: os.environ.get(f"METASTORE_FUZZ_{name}") for name in ("PAIRS", "SEED", "TABLES", "SECONDS", "LOG")

@@ -1,4 +1,4 @@
-"""The roots of the store's tests, for tests of the history."""
+"""Fixtures for tests of the history: the roots of the store's tests."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def expected(count: int) -> list[tuple[int, str]]:
 
 
 def test_a_row_has_the_statistics_of_its_version(store: ObjectStore) -> None:
-    """On disk and in an object store; by the library, by this package, and by DuckDB."""
+    """Rows are read from disk and an object store, by deltalake, this package and DuckDB."""
     tables = [published(store, 1) for _ in range(3)]
     assert append_versions(VersionStore(store, "orders")) == 3
     assert sorted(keys(written(store))) == expected(3)
@@ -110,7 +110,7 @@ def test_a_history_outlives_expired_versions(local_store: ObjectStore) -> None:
         str(table.quantile("id", 0.5).value) for table in alone
     ]
     versions.expire(1, HOURS)
-    assert again.history() == before, "nothing of the history is removed as a file that no version names"
+    assert again.history() == before, "expiry removes no file of the history"
 
 
 def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> None:
@@ -120,7 +120,7 @@ def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> No
     append_versions(VersionStore(local_store, "orders"))
     newest = published(local_store, 2)
     assert keys(newest.history().to_arrow()) == expected(4)
-    assert keys(table.history().to_arrow()) == expected(2), "what an older version knows"
+    assert keys(table.history().to_arrow()) == expected(2), "rows up to the older version"
     append_versions(VersionStore(local_store, "orders"))
     append_versions(VersionStore(local_store, "orders"))
     assert sorted(keys(written(local_store))) == expected(4)
@@ -128,7 +128,7 @@ def test_versions_that_are_not_appended_are_read(local_store: ObjectStore) -> No
 
 @pytest.mark.long
 def test_concurrent_processes_append_each_row_once(local_store: ObjectStore) -> None:
-    """In processes, because a lock serializes the threads of one."""
+    """Processes instead of threads, because a lock serializes the threads of one process."""
     published(local_store, 4)
     program = (
         "import sys; from metastore_assets.history import append_versions; from metastore_assets.store.objects import "
@@ -159,7 +159,7 @@ def test_concurrent_threads_append_each_row_once(local_store: ObjectStore) -> No
 
 
 def test_an_interrupted_append_is_repeated(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files without a commit have no rows."""
+    """Files that were written without a commit have no rows."""
     published(local_store, 2)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -186,7 +186,7 @@ def version_of(table: Table) -> Version:
 
 
 def test_versions_are_appended_when_due(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a pause, after many versions, and before a version expires that the history lacks."""
+    """Versions are appended after a pause, after many versions, and before a version expires."""
     monkeypatch.setattr(updates, "MAX_VERSIONS", 5)
     versions = VersionStore(local_store, "orders")
     first, second = version_of(published(local_store, 1)), version_of(published(local_store, 1))
@@ -209,7 +209,7 @@ def test_versions_are_appended_when_due(local_store: ObjectStore, monkeypatch: p
 
 
 def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
-    """Not even of versions in which they were not hidden."""
+    """This includes versions in which the columns were not hidden yet."""
     table = published(local_store, 1)
     append_versions(VersionStore(local_store, "orders"))
     assert "secret-" in str(table.history().to_arrow().to_pydict())
@@ -222,8 +222,8 @@ def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
     assert not any("secret-" in str(row) for row in last if row["version"] == 2)
 
 
-def holding(folder: Path, text: str) -> list[str]:
-    """Files that hold a text, unpacked."""
+def files_with_text(folder: Path, text: str) -> list[str]:
+    """Return the decompressed files that contain a text."""
     import pyarrow.parquet as pq
 
     result = []
@@ -235,16 +235,16 @@ def holding(folder: Path, text: str) -> list[str]:
 
 
 def test_a_purge_removes_values(local_store: ObjectStore) -> None:
-    """Also from former files and the log. Counts stay."""
+    """Files of earlier commits and the log have no values either. Counts stay."""
     versions = VersionStore(local_store, "orders")
     for _ in range(3):
         published(local_store, 1)
         append_versions(versions)
     folder = Path(local_store.uri(f"orders/{HISTORY}"))
-    assert holding(folder, "secret-")
+    assert files_with_text(folder, "secret-")
     published(local_store, 1)
     remove_values(versions, 5)
-    assert holding(folder, "secret-") == []
+    assert files_with_text(folder, "secret-") == []
     table = Metastore(local_store.uri()).table("orders")
     assert keys(table.history().to_arrow()) == expected(4)
     assert [row.value_count for row in table.history()][:3] == [21, 21 - some_rows(1)["name"].null_count, 21]
@@ -252,12 +252,12 @@ def test_a_purge_removes_values(local_store: ObjectStore) -> None:
     remove_values(versions, 5)
     published(local_store, 1)
     append_versions(versions)
-    assert holding(folder, "secret-"), "of what was published since"
+    assert files_with_text(folder, "secret-"), "rows published since the purge"
     assert sorted(keys(written(local_store))) == expected(5)
 
 
-def test_concurrent_purges(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values that one purge removed do not return with the rows that the other read before."""
+def test_concurrent_purges_restore_no_values(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge must not write back values that it read before another purge removed them."""
     published(local_store, 3)
     versions = VersionStore(local_store, "orders")
     append_versions(versions)
@@ -295,7 +295,7 @@ def test_corrupt_versions_are_skipped(local_store: ObjectStore) -> None:
     assert sorted(keys(written(local_store))) == [key for key in expected(3) if key[0] != 2]
 
 
-def test_bad_input(local_store: ObjectStore) -> None:
+def test_invalid_arguments_are_refused(local_store: ObjectStore) -> None:
     table = published(local_store, 1)
     with pytest.raises(ValueError, match=r"'nul_count'.*'null_count'"):
         table.history("name", "nul_count")
@@ -310,7 +310,7 @@ def test_bad_input(local_store: ObjectStore) -> None:
         table.history()
 
 
-def test_unusual_characters_in_the_root(tmp_path: Path) -> None:
+def test_a_root_may_have_unusual_characters(tmp_path: Path) -> None:
     for name in ("with space", "ünï a+b#c?d'e"):
         store = ObjectStore(str(tmp_path / name))
         published(store, 1)
@@ -322,8 +322,8 @@ def test_unusual_characters_in_the_root(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a%2fb", "100%25"])
-def test_no_history_at_a_root_that_the_library_decodes(tmp_path: Path, name: str) -> None:
-    """Versions expire as they do without the library, and nothing is written outside the root."""
+def test_a_root_whose_path_deltalake_decodes_has_no_history(tmp_path: Path, name: str) -> None:
+    """Versions expire as without deltalake, and nothing is written outside of the root."""
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version
     with pytest.raises(StoreError, match=r"`%2[05f]`"):
@@ -335,7 +335,7 @@ def test_no_history_at_a_root_that_the_library_decodes(tmp_path: Path, name: str
     assert not (tmp_path / name / "orders" / "history").exists()
 
 
-def test_a_version_with_missing_files(local_store: ObjectStore) -> None:
+def test_a_version_with_missing_files_is_an_error(local_store: ObjectStore) -> None:
     table = published(local_store, 1)
     table.objects.delete([table.version.files.statistics])
     with pytest.raises(ObjectNotFoundError):

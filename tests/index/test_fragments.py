@@ -1,4 +1,4 @@
-"""The fragment index: after any commits, a pruning finds what Python finds in the bounds of each fragment."""
+"""After any commits, the fragment index prunes as plain Python does with the bounds of each fragment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EPOCH = date(2020, 1, 1)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of one column in one fragment; values are numbers that `literal` spells."""
+    """The bounds of one column in one fragment. Values are numbers, which `literal` converts to SQL."""
 
     nulls: int | None
     low: int | None
@@ -62,7 +62,7 @@ class Fragment:
 
 
 def drawn_fragment(key: int, draw: random.Random) -> Fragment:
-    """A fragment; `part` is constant in a partition, so that partitions can be told apart by it."""
+    """Draw a fragment. `part` is constant in a partition, so that predicates can select partitions."""
     partition = key % 40
     rows = draw.choice([0, 1, 5, 100])
     columns = {"part": Bounds(0, partition, partition) if rows else Bounds(0, None, None)}
@@ -127,7 +127,7 @@ class Condition:
 
 
 def joined(keyword: str, parts: Sequence[Condition]) -> Condition:
-    """A junction: nested ones of the same kind are one, and no part counts twice."""
+    """Combine conditions by `and` or `or`. Nested junctions of the same kind are flattened, and duplicates removed."""
     flat = [child for part in parts for child in (part.children if part.keyword == keyword else (part,))]
     distinct = tuple({part.sql: part for part in flat}.values())
     if len(distinct) == 1:
@@ -183,7 +183,7 @@ def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files, row groups, zones and windows of a few fragments, so that small tables have many."""
+    """Make files, row groups, zones and windows hold a few fragments, so that small tables have many of them."""
     sizes = {
         "_SMALL_ROWS": 10,
         "_FILE_ROWS": 30,
@@ -242,8 +242,10 @@ KEYS = st.one_of(st.sets(st.integers(0, 200), max_size=4), st.sets(st.integers(0
     st.sampled_from([1, 7, 1000]),
     st.integers(0, 10**6),
 )
-def test_prunings_after_any_commits(commits: Sequence[tuple[set[int], set[int]]], lot: int, seed: int) -> None:
-    """Fragments are added, replaced and removed, in one lot or many, and segments are merged."""
+def test_pruning_is_correct_after_any_commits(
+    commits: Sequence[tuple[set[int], set[int]]], lot: int, seed: int
+) -> None:
+    """Fragments are added, replaced and removed, in one batch or several, and segments are merged."""
     draw = random.Random(seed)
     now: dict[str, Fragment] = {}
     files: SegmentFiles | None = None
@@ -275,7 +277,7 @@ def test_an_index_with_other_fragments_than_the_version_is_reported(tmp_path: An
 
 
 def damaged(data: bytes) -> Iterator[bytes]:
-    """The bytes of a file that is cut short, or has another byte in its last page, or no bytes."""
+    """Return the file truncated, with a changed byte in its last page, and empty."""
     yield data[: len(data) // 2]
     at = len(data) - 9 - int.from_bytes(data[-8:-4], "little")
     yield data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
@@ -290,7 +292,7 @@ def read_all(store: ObjectStore, files: SegmentFiles) -> None:
     reader.all.bounds(columns)
 
 
-def test_damaged_files_are_named(tmp_path: Any) -> None:
+def test_errors_name_damaged_files(tmp_path: Any) -> None:
     store = ObjectStore(str(tmp_path))
     fragments = [drawn_fragment(key, random.Random(key)) for key in range(30)]
     rows = rows_of(fragments)
@@ -318,7 +320,7 @@ def test_a_missing_file_of_a_segment_is_reported(tmp_path: Any) -> None:
 def test_merged_segments_share_the_rows_that_are_in_memory(
     count: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More segments have smaller windows. Every row is read once."""
+    """The more segments are merged, the smaller their windows are. Every row is read once."""
     monkeypatch.setattr(fragment_writer, "_WINDOW_ROWS", 256)
     read_rows: list[int] = []
     read = fragment_segments.LargeSegment.read

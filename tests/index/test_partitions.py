@@ -1,4 +1,4 @@
-"""The statistics of partitions by column: whatever came and went, one column is what the partitions' own rows say."""
+"""After any commits, the partition index returns the statistics of the partitions' own rows, column by column."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ UUIDS = profile_one(
 ALL = [*PROFILED, UUIDS]
 
 
-def told(row: ColumnStatistics) -> ColumnStatistics:
-    """What is left of a row without its states."""
+def without_states(row: ColumnStatistics) -> ColumnStatistics:
+    """Return the row without its states, as it is read from a statistics table."""
     (result,) = parse_statistics_rows(build_statistics_table([row]))
     return result
 
 
 def rows_of(number: int) -> dict[str, ColumnStatistics]:
-    """The columns of a partition, by field id: some of them, of any types."""
+    """Return a partition's statistics of one to four columns of any types, by field id."""
     draw = random.Random(number)
     names = draw.sample(["a", "b", "c", "d.e"], draw.randint(1, 4))
-    return {name: told(_named(draw.choice(ALL), name)) for name in names}
+    return {name: without_states(_named(draw.choice(ALL), name)) for name in names}
 
 
 def _named(row: ColumnStatistics, name: str) -> ColumnStatistics:
@@ -61,13 +61,15 @@ def _named(row: ColumnStatistics, name: str) -> ColumnStatistics:
 
 
 def write_small_files(patch: pytest.MonkeyPatch, file_rows: int) -> None:
-    """Let the files of an index end after a number of partitions."""
+    """Limit the number of partitions per file of an index."""
     patch.setattr(partition_writer, "KIND", replace(partition_writer.KIND, file_rows=file_rows))
     patch.setattr(partition_writer, "_FILE_STATISTICS", 1)
 
 
-def read_of(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
-    """By key and field id, what a reader tells; what lies apart is its number."""
+def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, ColumnStatistics]]:
+    """Return the statistics that a reader finds, by key and field id. The path of an unindexed partition is the number
+    of its rows.
+    """
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []
     assert keys == sorted(keys)
@@ -98,13 +100,13 @@ def read_of(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str, Co
     st.sampled_from([3, 10**9]),
     st.booleans(),
 )
-def test_the_last_write_is_read(
+def test_the_last_written_statistics_are_read(
     commits: Sequence[tuple[dict[int, int], set[int]]], file_rows: int, lot: int, is_eager: bool
 ) -> None:
-    """Partitions are added, changed, removed and added again, many or few; in lots or whole; in files of any size."""
+    """Partitions are added, changed, removed and added again, in batches of any size and files of any size."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         write_small_files(patch, file_rows)
-        if is_eager:  # More segments are absorbed, in more steps.
+        if is_eager:  # More segments are merged, in more steps.
             patch.setattr(segment_levels, "_GROWTH", 100)
         store = ObjectStore(folder)
         referenced: set[str] = set()
@@ -124,7 +126,7 @@ def test_the_last_write_is_read(
             now = {key: number for key, number in {**now, **changed}.items() if key not in gone}
             own = {key: UnindexedPartition(key, str(number), number) for key, number in changed.items()}
             files = update_partitions(store, files, own, KeyChanges(own.keys(), gone, len(now)), read)
-            assert read_of(store, files) == {key: rows_of(number) for key, number in now.items()}
+            assert read_index(store, files) == {key: rows_of(number) for key, number in now.items()}
             assert len(files.unindexed) + len(files.removed) <= 8
             assert len(files.files.segments) <= 6
             referenced.update(files.files.paths())
@@ -137,7 +139,7 @@ def test_the_last_write_is_read(
 def test_no_commit_rewrites_the_statistics_of_all_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
 ) -> None:
-    """A commit writes about two files, however many partitions the table has, and lookups open few segments."""
+    """A commit writes about two files for any number of partitions, and lookups open few segments."""
     write_small_files(monkeypatch, 300)
     store, draw = ObjectStore(str(tmp_path)), random.Random(1)
     table = build_statistics_table(list(rows_of(1).values()))
@@ -163,7 +165,7 @@ def test_no_commit_rewrites_the_statistics_of_all_partitions(
 
 
 def test_stacked_statistics_are_in_one_chunk() -> None:
-    """As chunks, the columns of each small table would take 40 kB of memory besides their values."""
+    """One chunk per small table would take 40 kB of memory in addition to the values."""
     tables = [build_statistics_table(list(rows_of(number).values())) for number in (3, 4, 5)]
     stacked = stack_partitions([(f"p={number}", number) for number in range(3)], tables)
     assert {column.num_chunks for column in (*stacked.rows.columns, *stacked.partitions.columns)} == {1}

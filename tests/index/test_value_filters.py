@@ -1,4 +1,4 @@
-"""The filters of fragments in files: whatever came and went, each fragment may hold what its filter says."""
+"""After any commits, stored value filters match every value of their fragment."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
 
 
 def bits_of(hashes: Sequence[int]) -> int:
-    """How many bits a filter keeps of each of them."""
+    """Return the number of bits that a filter stores per hash."""
     return max(18, 7 + max(0, len(hashes) - 1).bit_length())
 
 
 def prefixes_of(hashes: Sequence[int]) -> set[int]:
-    """What a filter has of them: two may begin alike."""
+    """Return the distinct hash prefixes that a filter stores."""
     return {own >> (64 - bits_of(hashes)) for own in hashes}
 
 
@@ -76,9 +76,9 @@ def prefixes_of(hashes: Sequence[int]) -> set[int]:
 def test_a_filter_never_excludes_a_fragment_with_the_value(
     commits: Sequence[tuple[dict[int, int], set[int]]], slice_bytes: int, lot: int, file_rows: int
 ) -> None:
-    """In slices or whole, in files of any size, through commits that add, drop and replace, and lots.
+    """Filters are read in slices or completely, from files of any size, after commits in batches.
 
-    Another class rules nothing out.
+    A filter of another type class excludes nothing.
     """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(value_filters, "_MIN_SLICE_BYTES", slice_bytes)
@@ -128,7 +128,7 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
 
 
 def test_a_lookup_reads_the_files_of_the_requested_fragments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of other ranges of keys are not opened; the tombstones and the rows of a newer file decide."""
+    """Files with other key ranges are not opened. Tombstones and rows of newer files take precedence."""
     store = ObjectStore(str(tmp_path))
     monkeypatch.setattr(value_filters, "_KIND", replace(value_filters._KIND, file_rows=10))
     numbers = {f"f{at:03}": 1 for at in range(100)}

@@ -247,7 +247,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def unusual_columns(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    return published(tmp_path_factory.mktemp("unusual_columns"), **{name: array for name, (array, _) in ODD.items()})
+    return published(tmp_path_factory.mktemp("unusual"), **{name: array for name, (array, _) in ODD.items()})
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -1,4 +1,4 @@
-"""Random tables with deletes for tests of reads, written by other libraries, and their rows in DuckDB."""
+"""Random tables with deletes, written by other libraries, and their rows in DuckDB."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 
 def rows() -> st.SearchStrategy[list[list[Row]]]:
-    """Rows of one to four files."""
+    """Draw the rows of one to four files."""
     row = st.fixed_dictionaries(_VALUES)
     return st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=4).map(_number)
 
@@ -72,7 +72,7 @@ _TESTS = [
 
 
 def predicates() -> st.SearchStrategy[str]:
-    """Predicates that mean the same in DuckDB's SQL."""
+    """Draw predicates that have the same meaning in DuckDB's SQL."""
     leaf = st.sampled_from(_TESTS)
     negated = st.builds("not ({})".format, leaf)
     two = st.builds("({}) {} ({})".format, leaf | negated, st.sampled_from(["and", "or"]), leaf | negated)
@@ -81,7 +81,7 @@ def predicates() -> st.SearchStrategy[str]:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """A table with a published version, and the rows that it has now."""
+    """A table with a published version, and its current rows."""
 
     lookup: Table
     location: str
@@ -159,7 +159,7 @@ class _Files:
         pq.write_table(part, path, write_statistics=self._has_statistics)
 
     def delete(self, condition: str) -> None:
-        """Rewrite every file, as the owner of plain files deletes rows."""
+        """Rewrite every file, because plain files have no deletes."""
         for path in sorted(Path(self.location).iterdir()):
             plain = pq.read_table(path)
             with duckdb.connect() as connection:

@@ -1,4 +1,4 @@
-"""A dataset with guarantees has the rows of a dataset without, for every filter of Arrow, and opens fewer files."""
+"""A dataset with guarantees returns the same rows as one without, for every Arrow filter, and opens fewer files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _FILTERS = st.one_of(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "bare files", "iceberg"])
 def test_guarantees_remove_no_row(tmp_path: Path, kind: str) -> None:
-    """Arrow's own bounds from statistics of Parquet files ignore NaN, so files without them are compared with rows."""
+    """Arrow's bounds from Parquet statistics ignore NaN, so the expected rows come from files without statistics."""
     folders = (tmp_path / str(number) for number in count())
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -109,7 +109,7 @@ def test_guarantees_skip_fragments(tmp_path: Path) -> None:
     assert len(lookup.dataset(where="id < 15").files) == 2
 
 
-def test_tables_that_arrow_would_read_wrongly_are_refused(tmp_path: Path) -> None:
+def test_tables_that_arrow_would_read_incorrectly_are_refused(tmp_path: Path) -> None:
     (tmp_path / "2").mkdir()
     uri = str(tmp_path / "delta")
     features = {"delta.enableDeletionVectors": "true"}
@@ -121,7 +121,7 @@ def test_tables_that_arrow_would_read_wrongly_are_refused(tmp_path: Path) -> Non
             lookup.dataset()
 
 
-def test_a_promoted_column_of_plain_files(tmp_path: Path) -> None:
+def test_promoted_columns_of_plain_files_have_guarantees(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": pa.array([1, 2], pa.int32())}), tmp_path / "lake" / "1.parquet")
     pq.write_table(pa.table({"a": pa.array([2**40], pa.int64()), "b": ["x"]}), tmp_path / "lake" / "2.parquet")
@@ -151,8 +151,8 @@ def test_a_confined_table_is_checked_when_a_file_is_opened(tmp_path: Path) -> No
 
 
 @pytest.mark.s3
-def test_a_table_in_an_object_store(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """Arrow reads it with the options of the table, and only the files that the bounds leave."""
+def test_a_table_in_an_object_store_is_read_with_its_options(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    """Only files that the bounds do not exclude are read."""
     uri = "s3://metastore/dataset"
     for start in (0, 10):
         write_deltalake(uri, pa.table({"a": list(range(start, start + 10))}), mode="append", storage_options=s3_options)
@@ -193,7 +193,7 @@ _POINT = {"type": "struct", "fields": [field("x", "long")]}
     ],
 )
 def test_a_delta_file_with_names_in_another_case_is_refused(tmp_path: Path, stored: Any, refused: str | None) -> None:
-    """Arrow would read nulls, where Delta ignores case."""
+    """Arrow would read nulls, because Delta ignores case and Arrow does not."""
     lake = tmp_path / "lake"
     add = add_file(lake, pa.table(stored))
     commit(lake, protocol(), metadata([field("Id", "long"), field("Point", _POINT)]), add)
@@ -208,7 +208,7 @@ def test_a_delta_file_with_names_in_another_case_is_refused(tmp_path: Path, stor
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zone: str | None) -> None:
-    """They have none before 1582-10-15, not even in the last second before that day."""
+    """Timestamps before 1582-10-15 have none."""
     lake = tmp_path / "lake"
     lake.mkdir()
     fraction = 0 if unit == "s" else 500_000
@@ -245,7 +245,7 @@ def _dataset(folder: Path, table: Any) -> ds.Dataset:
     return open_table(_publish(folder, uri).root, "t", table_locations=[uri]).dataset()
 
 
-def test_an_iceberg_table_with_added_and_widened_columns(tmp_path: Path, iceberg: Any) -> None:
+def test_added_and_widened_iceberg_columns_are_read(tmp_path: Path, iceberg: Any) -> None:
     """Arrow fills the files that lack a column with nulls, and widens numbers."""
     from pyiceberg.types import LongType
 
@@ -261,7 +261,7 @@ def test_an_iceberg_table_with_added_and_widened_columns(tmp_path: Path, iceberg
 
 
 @pytest.mark.parametrize("change", ["rename", "readd", "nested"])
-def test_iceberg_columns_that_arrow_would_mistake_are_refused(tmp_path: Path, iceberg: Any, change: str) -> None:
+def test_iceberg_columns_that_arrow_would_misread_are_refused(tmp_path: Path, iceberg: Any, change: str) -> None:
     from pyiceberg.types import IntegerType
 
     with iceberg.update_schema() as update:
@@ -280,7 +280,7 @@ def test_iceberg_columns_that_arrow_would_mistake_are_refused(tmp_path: Path, ic
 
 
 @pytest.mark.parametrize("kind", HUDI_TABLES, ids=lambda kind: kind.__name__)
-def test_a_hudi_table_without_log_files(tmp_path: Path, kind: type[Table]) -> None:
+def test_a_hudi_table_without_log_files_is_read(tmp_path: Path, kind: type[Table]) -> None:
     (tmp_path / "lake").mkdir()
     table = kind(tmp_path / "lake" / "t")
     table.append([(number, f"text {number % 3}", f"2024-01-0{1 + number % 2}") for number in range(9)])

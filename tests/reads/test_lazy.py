@@ -1,4 +1,4 @@
-"""A lazy frame of Polars has the rows that Polars itself selects from plain rows, and reads fewer files."""
+"""A lazy frame of Polars returns the rows that Polars selects from plain rows, and reads fewer files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_lazy_frame_has_the_rows_that_polars_selects(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("predicate", _PLAIN, ids=str)
 def test_a_weakened_predicate_selects_no_fewer_rows(predicate: pl.Expr) -> None:
-    """Without files: the expression of Arrow is true wherever that of Polars is."""
+    """Without files: the Arrow expression is true wherever the Polars expression is."""
     values: dict[str, list[Any]] = {
         "id": [0, 1, 2, 100, 102, None, 2**40],
         "ratio": [None, math.nan, -0.0, 0.0, 1.5, 2.0, math.inf],
@@ -101,7 +101,7 @@ def test_a_weakened_predicate_selects_no_fewer_rows(predicate: pl.Expr) -> None:
 
 
 def _optimized(predicate: pl.Expr, plain: pl.DataFrame) -> pl.Expr:
-    """The predicate in the form in which Polars gives it to a source: with typed literals and casts."""
+    """Return the predicate as Polars passes it to a source: with typed literals and casts."""
     given: list[pl.Expr] = []
 
     def read(_columns: Any, pushed: pl.Expr | None, _rows: Any, _size: Any) -> Iterator[pl.DataFrame]:
@@ -115,7 +115,7 @@ def _optimized(predicate: pl.Expr, plain: pl.DataFrame) -> pl.Expr:
 
 @pytest.fixture
 def frame(tmp_path: Path) -> pl.LazyFrame:
-    """A table of four files with ids in ranges, of which only the third can be read."""
+    """A table of four files with ids in ranges. Only the third file can be read."""
     uri = str(tmp_path / "lake")
     for start in range(0, 40, 10):
         ids = range(start, start + 10)

@@ -1,4 +1,4 @@
-"""`Table.read` returns exactly the live rows that match, and opens only the files that may have such rows."""
+"""`Table.read` returns exactly the live rows that match, and opens only files that may match."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_stream_is_read_by_pandas_and_duckdb_and_may_be_closed(sorted_table: t
 
 
 def test_a_large_table_is_read_by_several_children(tmp_path: Path) -> None:
-    """Twenty files of one megabyte; the bytes that the children read are counted here."""
+    """Twenty files of one megabyte. The bytes that the children read are counted in this process."""
     uri = tmp_path / "lake"
     uri.mkdir()
     for number in range(20):
@@ -147,7 +147,7 @@ def test_a_large_table_is_read_by_several_children(tmp_path: Path) -> None:
     assert meter.counts().read.bytes > 20 * 900_000
 
 
-def test_renamed_dropped_and_promoted_columns(tmp_path: Path) -> None:
+def test_renamed_dropped_and_promoted_columns_are_read(tmp_path: Path) -> None:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.types import LongType, StringType
 
@@ -172,7 +172,7 @@ def test_renamed_dropped_and_promoted_columns(tmp_path: Path) -> None:
     assert lookup.read(version=1, where="s.q >= 2").read_all().num_rows == 2
 
 
-def test_partition_columns_that_files_do_not_store(tmp_path: Path) -> None:
+def test_partition_columns_that_files_do_not_store_are_read(tmp_path: Path) -> None:
     uri = str(tmp_path / "lake")
     part = pa.table({"id": [1, 2, 3], "day": ["2024-01-01", "2024-01-02", None]})
     write_deltalake(uri, part, partition_by=["day"])

@@ -1,4 +1,4 @@
-"""Reads of real tables: the rows of the full scan with the filter, and the counts that others established."""
+"""Reads of real tables return the rows of the filtered full scan, with the counts that other libraries established."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _check(real_table: RealTable, root: Path, most: int) -> int:
 
 
 def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
-    """A dataset has the rows of a read, unless the table is refused because Arrow would read others."""
+    """Check that a dataset has the rows of a read, unless the table is refused because Arrow would read other rows."""
     refusal = ""
     try:
         dataset = lookup.dataset(table=table)
@@ -63,7 +63,7 @@ def _check_dataset(name: str, lookup: Table, table: TableConfig) -> None:
 
 
 def _check_lazy(name: str, lookup: Table, table: TableConfig) -> None:
-    """A lazy frame has the nulls of a read in each column, unless Polars lacks a type of the table."""
+    """Check that a lazy frame has the nulls of a read in each column, unless Polars lacks a type of the table."""
     try:
         frame = lookup.lazy(table=table)
     except UnsupportedTypeError:
@@ -82,13 +82,13 @@ def _check_truth(real_table: RealTable, rows: pa.Table) -> None:
             assert column.null_count == truth["null_count"], (real_table.name, name)
 
 
-def test_some_real_tables(realtables: Path, tmp_path: Path) -> None:
+def test_reads_of_some_real_tables_equal_full_scans(realtables: Path, tmp_path: Path) -> None:
     tables = [real_table for real_table in real_tables(realtables, tmp_path) if real_table.name not in REFUSED][::_FEW]
     assert sum(_check(table, tmp_path / str(number), 5) for number, table in enumerate(tables)) > 15
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_every_real_table(realtables: Path, tmp_path: Path) -> None:
+def test_reads_of_all_real_tables_equal_full_scans(realtables: Path, tmp_path: Path) -> None:
     for number, table in enumerate(real_tables(realtables, tmp_path)):
         _check(table, tmp_path / str(number), 12)

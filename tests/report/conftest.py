@@ -1,4 +1,4 @@
-"""A local root."""
+"""Fixtures for tests of reports: an empty local root."""
 
 from __future__ import annotations
 

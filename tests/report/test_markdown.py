@@ -1,4 +1,4 @@
-"""Text of tables as Markdown, rendered by an implementation of CommonMark and of GitHub's tables."""
+"""Text of tables is escaped in Markdown, as implementations of CommonMark and of GitHub's tables render it."""
 
 import random
 import re
@@ -63,8 +63,8 @@ def leaves(tokens: list[Token]) -> Iterator[Token]:
         yield from leaves(token.children) if token.children is not None else [token]
 
 
-def shown(rendered: list[Token]) -> str:
-    """All text of a rendered document, which is nothing else than text and code."""
+def visible_text(rendered: list[Token]) -> str:
+    """Return all text of a rendered document. Asserts that it has only text and code."""
     inline = [token for token in rendered if token.type == "inline"]
     result = list(leaves(inline))
     assert {token.type for token in result} <= _SHOWN
@@ -73,7 +73,7 @@ def shown(rendered: list[Token]) -> str:
 
 
 def parse(text: str) -> list[Token]:
-    """Render without the library's own refusal of some addresses."""
+    """Render without the library's refusal of some link addresses."""
     markdown = MarkdownIt("commonmark").enable(["strikethrough", "table"])
     markdown.validateLink = lambda url: True  # type: ignore[method-assign]
     return markdown.parse(text)
@@ -88,44 +88,49 @@ def block_types(tokens: list[Token]) -> list[Any]:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_text_is_shown_and_does_nothing(text: str) -> None:
-    """Alone, after words, and in a cell: one paragraph or cell, without an image, a link or HTML."""
+def test_text_is_shown_literally(text: str) -> None:
+    """Text alone, after words, and in a cell renders as one paragraph or cell, without images, links or HTML."""
     literal = literal_markdown(text, 200)
     alone = parse(literal)
     assert block_types(alone) == ["paragraph_open", "inline", "paragraph_close"]
-    assert shown(alone) == printed(text).strip()
-    assert shown(parse(f"found {literal}.")) == f"found {printed(text).strip()}."
+    assert visible_text(alone) == printed(text).strip()
+    assert visible_text(parse(f"found {literal}.")) == f"found {printed(text).strip()}."
     cells = parse(f"| a | b |\n|---|---|\n| {literal} | c |")
     assert block_types(cells).count("td_open") == 2
-    assert [shown([token]) for token in cells if token.type == "inline"] == ["a", "b", printed(text).strip(), "c"]
+    assert [visible_text([token]) for token in cells if token.type == "inline"] == [
+        "a",
+        "b",
+        printed(text).strip(),
+        "c",
+    ]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_name_is_shown_as_code(text: str) -> None:
-    """Whatever there is of backticks in it."""
+    """Names may have any number of backticks."""
     rendered = parse(f"{code_markdown(text)}: what is expected")
     assert block_types(rendered) == ["paragraph_open", "inline", "paragraph_close"]
     code, _ = leaves([token for token in rendered if token.type == "inline"])
     assert (code.type, code.content) == ("code_inline", printed(text))
 
 
-def test_any_text_is_shown_and_does_nothing() -> None:
-    """Over random strings of what Markdown gives a meaning."""
+def test_random_text_is_shown_literally() -> None:
+    """Texts are random strings of characters with a meaning in Markdown."""
     draw = random.Random(7)
     pieces = [*"\\`*_[]()<>!|~&#+-=.@:/ 1a", "http://a.example", "www.", "![p](", "&lt;", "``", "  "]
     for _ in range(500):
         text = "".join(draw.choice(pieces) for _ in range(draw.randrange(1, 14))).strip()
         if text:
             literal = literal_markdown(text, 500)
-            assert shown(parse(f"x {literal}")) == f"x {text}", text
+            assert visible_text(parse(f"x {literal}")) == f"x {text}", text
             assert block_types(parse(literal)) == ["paragraph_open", "inline", "paragraph_close"], text
             cells = [token for token in parse(f"| a |\n|---|\n| {literal} |") if token.type == "inline"]
-            assert [shown([token]) for token in cells] == ["a", text], text
+            assert [visible_text([token]) for token in cells] == ["a", text], text
             assert next(leaves(parse(code_markdown(text))[1:2])).content == text
 
 
 def test_text_is_cut_before_it_is_escaped() -> None:
-    """A cut never leaves half of an escape."""
+    """An escape sequence is never cut in two."""
     assert literal_markdown("a|b|c", 4) == "a\\|b…"
     assert literal_markdown("a@b.c, www.a.b. and 1", 50) == "`a@b.c`, `www.a.b`. and 1"
     assert literal_markdown("see http://a.example/long", 12) == "see `http://…`"

@@ -1,4 +1,4 @@
-"""Pictures are small, well-formed, and drawn from what they are given."""
+"""Pictures of columns are small, well-formed SVG, and show the given statistics."""
 
 import base64
 import re
@@ -37,11 +37,11 @@ def shown(svg: ElementTree.Element) -> list[str]:
     return [element.text or "" for element in svg.iter("{http://www.w3.org/2000/svg}text")]
 
 
-def test_a_column_shows_its_facts_values_and_ends() -> None:
+def test_a_column_shows_its_statistics_values_and_range() -> None:
     svg = svg_of(markdown_image(columns_picture("t · 100 rows", [COLUMN]), "t"))
     assert shown(svg) == [
         *("t · 100 rows", "price", "decimal(15, 2)", "50 distinct", "no nulls", "1.00", "9.00"),
-        "5",  # what the highest bar stands for
+        "5",  # the value of the highest bar
         *("2.00", "60 · 60.0%", "1.00", "40 · 40.0%"),
     ]
 
@@ -56,15 +56,14 @@ def test_percentiles_replace_values_next_to_a_histogram() -> None:
 
 
 def test_bars_are_shares_of_all_rows() -> None:
-    """A bar that fills its place is every row; nulls are rows."""
+    """A bar of full length stands for all rows, including rows with null."""
     svg = columns_picture("t", [replace(COLUMN, rows=200)])
     widths = [float(width) for width in re.findall(r'class="o"[^>]* width="([^"]*)"', svg)]
     complete = float(re.findall(r'class="t" d="M\d+ \d+h(\d+)v', svg)[0])
     assert widths == pytest.approx([complete * 60 / 200, complete * 40 / 200], abs=0.05)
 
 
-def test_an_empty_bin_has_no_bar_and_a_rare_one_has() -> None:
-    """Rare is not never."""
+def test_only_empty_bins_have_no_bar() -> None:
     column = ColumnPicture("n", "int64", (), 10**6, (10**6, 0, 1), "0", "2")
     (path,) = re.findall(r'class="b"[^>]*d="([^"]*)"', columns_picture("t", [column]))
     heights = dict(re.findall(r"M(\d+) 0V(\d+)", path))
@@ -74,14 +73,14 @@ def test_an_empty_bin_has_no_bar_and_a_rare_one_has() -> None:
 
 @given(texts, texts, texts)
 def test_any_text_makes_well_formed_xml(name: str, fact: str, value: str) -> None:
-    """Markup, control characters, lone surrogates: shown or replaced, never broken."""
+    """Markup, control characters and lone surrogates are shown or replaced."""
     column = ColumnPicture(name, fact, (fact,), 1, (1,), value, value, ((value, 1),), (fact,))
     svg_of(markdown_image(columns_picture(name, [column]), "t"))
 
 
 @pytest.mark.parametrize("limit", [24_000, 8_000, 2_000])
-def test_a_picture_fits(limit: int) -> None:
-    """As many columns as fit, the first ones first, and valid whatever is left out."""
+def test_a_picture_has_as_many_columns_as_fit(limit: int) -> None:
+    """The first columns are shown, and the SVG is well-formed."""
     markdown = columns_markdown("t", [WORST] * 8, "t", limit)
     assert len(markdown) <= limit
     svg_of(markdown)
@@ -98,7 +97,7 @@ def small_svg(markdown: str) -> ElementTree.Element:
 
 
 def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
-    """Bins in a row, values apart from each other; columns without either are left out."""
+    """Bins are adjacent, and values are separate bars. Columns without either are omitted."""
     text = replace(COLUMN, name="text", bins=(), top=())
     shop = replace(COLUMN, name="shop", bins=())
     svg = small_svg(small_picture([text, COLUMN, shop], "t"))
@@ -112,7 +111,7 @@ def test_a_small_picture_has_the_bars_of_the_first_columns() -> None:
 
 @given(st.lists(st.tuples(texts, st.lists(st.integers(0, 10**12), max_size=60)), max_size=8))
 def test_a_small_picture_always_fits_into_an_event(columns: list[tuple[str, list[int]]]) -> None:
-    """Dagster shows Markdown of 1,000 characters behind a link; whatever the columns are called."""
+    """Dagster shows Markdown of 1,000 characters behind a link. Column names do not matter."""
     drawn = [replace(COLUMN, name=name, bins=tuple(bins)) for name, bins in columns]
     markdown = small_picture(drawn, "t")
     assert len(markdown) < 1000

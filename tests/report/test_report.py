@@ -1,4 +1,4 @@
-"""The page about a table: one small file, in which nothing of the table is markup; and what a browser shows of it."""
+"""The report of a table is one small file that escapes all text of the table and that a browser renders correctly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ALLOWED = {
 }  # fmt: skip
 
 
-class Read(HTMLParser):
+class ParsedPage(HTMLParser):
     """The elements of a page with their attributes, and its text."""
 
     def __init__(self, page: str) -> None:
@@ -56,7 +56,7 @@ class Read(HTMLParser):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag, "elements end where they should"
+        assert self.open.pop() == tag, "elements are not nested correctly"
 
     def handle_data(self, data: str) -> None:
         if self.open and self.open[-1] not in ("script", "style"):
@@ -64,7 +64,7 @@ class Read(HTMLParser):
 
 
 def table_of(store: ObjectStore, count: int = 300) -> Table:
-    """Two versions of a table whose names and values mean no good."""
+    """Return two versions of a table whose names and values contain markup and scripts."""
     draw = random.Random(count)
     for shift in (0, 2):
         columns: dict[str, Any] = {
@@ -81,10 +81,10 @@ def table_of(store: ObjectStore, count: int = 300) -> Table:
     return table
 
 
-def test_nothing_of_a_table_is_markup(local_store: ObjectStore) -> None:
+def test_text_of_a_table_is_escaped(local_store: ObjectStore) -> None:
     table = table_of(local_store)
     page = report_page(table, table.at(1), is_current=False)
-    read = Read(page)
+    read = ParsedPage(page)
     assert {tag for tag, _ in read.elements} <= ALLOWED
     assert sum(tag == "script" for tag, _ in read.elements) == 1
     for tag, attributes in read.elements:
@@ -95,13 +95,13 @@ def test_nothing_of_a_table_is_markup(local_store: ObjectStore) -> None:
         assert name in reported
     assert "a\\u202eb\\x00\\x1b[31m" in reported
     assert "\u202e" not in page
-    assert not re.search(r"https?://|url\(|@import", page), "nothing is fetched"
+    assert not re.search(r"https?://|url\(|@import", page), "the page fetches a resource"
 
 
 def test_the_report_equals_lookups(local_store: ObjectStore) -> None:
     table = table_of(local_store)
     page = report_page(table, table.at(1), is_current=True)
-    reported = " ".join("".join(Read(page).text).split())
+    reported = " ".join("".join(ParsedPage(page).text).split())
     (row,) = table.statistics(["price"])
     wanted = [
         "current",
@@ -134,8 +134,8 @@ def test_200_columns_are_less_than_a_megabyte(local_store: ObjectStore) -> None:
     assert page.count('class="column"') == 200
 
 
-def test_the_course_of_many_versions_is_short() -> None:
-    """200 columns with three of them each leave room for the rest in a megabyte."""
+def test_the_history_of_many_versions_is_short() -> None:
+    """200 columns with three charts each fit into a megabyte together with the rest."""
     course = charts.line([50 + 40 * math.sin(at) for at in range(50)], "nulls over versions").html
     assert len(course) < 600
     assert charts.line([None, 1.0, math.inf, 2.0, 3.0], "x").html.count("M") == 2
@@ -157,8 +157,10 @@ def browser_page() -> Iterator[Page]:
 
 @pytest.mark.browser
 @pytest.mark.timeout(300)
-def test_visible_text_of_the_page(local_store: ObjectStore, tmp_path: Path, browser_page: Page) -> None:
-    """Columns are found, ordered and opened; no script of the table's runs; it fits a phone, light and dark."""
+def test_the_page_works_in_a_browser(local_store: ObjectStore, tmp_path: Path, browser_page: Page) -> None:
+    """Columns can be searched, sorted and expanded. Scripts in the table do not run. The page fits a phone, in light
+    and dark mode.
+    """
     table = table_of(local_store)
     file = tmp_path / "report.html"
     file.write_text(report_page(table, table.at(1), is_current=True), encoding="utf-8")
@@ -195,7 +197,7 @@ def test_visible_text_of_the_page(local_store: ObjectStore, tmp_path: Path, brow
         for width in (1200, 390):
             page.set_viewport_size({"width": width, "height": 844})
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page is wider than the screen"
             page.screenshot(path=str(shots / f"report-{scheme}-{width}.png"))
             backgrounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(backgrounds) == 2

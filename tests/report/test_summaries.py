@@ -1,4 +1,4 @@
-"""What is said of a column in a few words."""
+"""Short summaries of a column's statistics."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -33,12 +33,12 @@ ROW = ColumnStatistics(
         (pa.scalar(3_600_000_000_000, pa.time64("ns")), "01:00:00"),
     ],
 )
-def test_values(value: pa.Scalar, text: str) -> None:
-    """Also those that Python has no object for."""
+def test_values_are_formatted(value: pa.Scalar, text: str) -> None:
+    """Some values are beyond the range of Python's types."""
     assert scalar_text(value) == text
 
 
-def test_facts_are_short() -> None:
+def test_summaries_are_short() -> None:
     mean = replace(ROW, mean=25.5, standard_deviation=14.4, null_count=111, nan_count=1)
     assert short_facts(mean) == ("3 distinct", "10.0% null, 0.1% NaN", "mean 25.5 ± 14.4")
     assert short_facts(replace(ROW, true_count=250)) == ("3 distinct", "no nulls", "25.0% of the values true")
@@ -46,7 +46,7 @@ def test_facts_are_short() -> None:
     assert short_facts(estimated) == ("~3 distinct", "no nulls", "length 2")
 
 
-def test_a_bound_is_no_value() -> None:
+def test_inexact_bounds_are_marked() -> None:
     texts = replace(ROW, minimum=pa.scalar("a"), maximum=pa.scalar("zz"), minimum_exact=True, maximum_exact=False)
     assert range_text(texts) == "a to ≤zz"
     assert notes_without_values(texts) == ("no value occurs twice", "from a", "to ≤zz")

@@ -1,4 +1,4 @@
-"""Values as a person reads them."""
+"""Numbers, values and bars are formatted as readable text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_output_has_no_unprintable_characters(given_text: str) -> None:
 
 @given(st.text(), st.integers(2, 40))
 def test_a_cut_text_fits(given_text: str, limit: int) -> None:
-    """It is never wider than asked, and is only cut when it has to be."""
+    """The text is never wider than the limit, and is cut only if necessary."""
     shown = text.make_printable(given_text)
     cut, middle = text.truncate(shown, limit), text.truncate_middle(shown, limit)
     assert text.count_cells(cut) <= limit
@@ -32,7 +32,7 @@ def test_a_cut_text_fits(given_text: str, limit: int) -> None:
     assert cut == shown or (cut.endswith("…") and shown.startswith(cut[:-1]) and text.count_cells(shown) > limit)
 
 
-def test_wide_and_combining_characters_take_their_cells() -> None:
+def test_wide_and_combining_characters_have_their_display_width() -> None:
     assert text.count_cells("日本") == 4
     assert text.count_cells(unicodedata.normalize("NFD", "é")) == 1
     assert text.truncate("日本語", 4) == "日…"
@@ -70,7 +70,7 @@ def test_wide_and_combining_characters_take_their_cells() -> None:
         (float("nan"), "NaN"),
     ],
 )
-def test_numbers(given_value: int | float | str | None, shown: str) -> None:
+def test_numbers_are_formatted(given_value: int | float | str | None, shown: str) -> None:
     assert text.format_number(given_value) == shown
 
 
@@ -88,7 +88,7 @@ def test_numbers(given_value: int | float | str | None, shown: str) -> None:
         ("é", "é"),
     ],
 )
-def test_values(given_value: object, shown: str) -> None:
+def test_values_are_formatted(given_value: object, shown: str) -> None:
     assert text.format_value(given_value) == shown
 
 
@@ -106,8 +106,7 @@ def test_values_of_a_type(given_value: object, type_: str, shown: str) -> None:
     assert text.format_typed_value(given_value, type_) == shown
 
 
-def test_marks() -> None:
-    """What is not exact says so."""
+def test_inexact_numbers_are_marked() -> None:
     assert [text.mark_estimate("9", worth) for worth in ("estimate", "exact", "absent")] == ["~9", "9", "9"]
     assert (text.mark_lower_bound("a", False), text.mark_lower_bound("a", True)) == ("≥a", "a")
     assert (text.mark_upper_bound("z", False), text.mark_upper_bound("z", True)) == ("≤z", "z")
@@ -162,7 +161,7 @@ def test_sizes(count: int, shown: str) -> None:
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
 def test_bars_show_all_positive_counts(counts: list[int], height: int) -> None:
-    """A blank means zero, the greatest is full, and more never looks like less."""
+    """A blank means zero, the greatest count fills the line, and greater counts never have shorter bars."""
     spark = drawing.sparkline(counts)
     lines = drawing.chart(counts, height)
     assert len(lines) == height

@@ -1,4 +1,4 @@
-"""Predicates on the values of a real table, and the matching rows in plain Python."""
+"""Predicates on the values of a real table, and the matching rows computed in plain Python."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Check = Callable[[Any], bool]
 
 
 REFUSED = {
-    "listing/orc_TestOrcFile_testTimestamp",  # rows that are single values, not records
-    "listing/parquet_int96_from_spark",  # a year near 290000 that its writer itself let overflow
+    "listing/orc_TestOrcFile_testTimestamp",  # rows are single values instead of records
+    "listing/parquet_int96_from_spark",  # a year near 290000, which overflowed in its writer
     "listing/csv_impala_table_missing_columns",  # rows of different lengths
-    "listing/csv_impala_strings_with_quotes",  # quotes that belong to values: `quote` has to say so
+    "listing/csv_impala_strings_with_quotes",  # quotes are part of values, which the option `quote` must declare
 }
 
 
@@ -45,11 +45,13 @@ class Question:
 
 
 CheckOne = Callable[[str, Table, TableConfig, list[list[Any]], Question], None]
-"""Of a table's name, its version, where it is, its rows, and a predicate."""
+"""Takes a table's name, its lookup and configuration, all its rows, and a predicate."""
 
 
 def check_table(check_one: CheckOne, table: RealTable, root: Path, most: int) -> int:
-    """How many predicates were tried, evenly spread over the columns; none of a table that is rightly refused."""
+    """Check up to `most` predicates, spread evenly over the columns. Return their number, or 0 for a table in
+    `REFUSED`.
+    """
     config_ = TableConfig(name="t", uri=table.uri, path_mapping=dict(table.path_mapping))
     config = MetastoreConfig(root=str(root), tables=[config_], engine="auto")
     config_ = config.tables[0]
@@ -68,11 +70,11 @@ def check_table(check_one: CheckOne, table: RealTable, root: Path, most: int) ->
 
 
 def no_spark() -> Any:
-    raise AssertionError("no real table is worth a session")
+    raise AssertionError("no real table needs a Spark session")
 
 
 def full_rows(snapshot: Snapshot) -> list[list[Any]]:
-    """All rows of a table, as plain values that order as the column's do: what a scan without a predicate reads."""
+    """Return all rows of a table as plain values, in the order of the schema's columns."""
     rows: list[list[Any]] = []
     for fragment in snapshot.fragments:
         with fragment.source.open() as reader:
@@ -82,7 +84,7 @@ def full_rows(snapshot: Snapshot) -> list[list[Any]]:
 
 
 def keys(array: pa.Array) -> list[Any]:
-    """Values as plain ones that order and compare as they do: ticks, bytes, numbers; None where there is none."""
+    """Convert values to plain ones with the same order and equality: ticks, bytes or numbers. None stands for null."""
     return [None if not value.is_valid else _key(value) for value in plain_array(array)]
 
 
@@ -93,19 +95,19 @@ def _key(value: pa.Scalar) -> Any:
     if pa.types.is_temporal(kind):
         return value.value
     if pa.types.is_nested(kind):
-        return repr(value_json(value))  # as text, for Python has no years beyond 9999
+        return repr(value_json(value))  # as text, because Python has no years after 9999
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return value.cast(pa.binary() if not pa.types.is_large_string(kind) else pa.large_binary()).as_py()
     return value.as_py()
 
 
 def order(key: Any) -> Any:
-    """NaN is the greatest of numbers."""
+    """Return a sort key with which NaN is the greatest number."""
     return (math.isnan(key), 0.0 if math.isnan(key) else key) if isinstance(key, float) else key
 
 
 def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
-    """About each column: some of its values, evenly spread, in comparisons, sets and ranges; and nulls."""
+    """Return comparisons, sets and ranges with evenly spread values of each column, and null tests."""
     for at, field in enumerate(snapshot.schema):
         name = '"' + field.name.replace('"', '""') + '"'
         if snapshot.schema.names.count(field.name) > 1 or "`" in field.name:

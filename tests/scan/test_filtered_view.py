@@ -1,4 +1,4 @@
-"""What is said of the rows that a predicate is true of is what these rows say: random tables, predicates, policies."""
+"""Answers about the rows that match a predicate equal those computed from these rows, for random tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = [name for name in PATHS if name != "nothing"]
 
 
 def key(value: Any) -> Any:
-    """A value as one that is equal to others and lies among them as the column's order says."""
+    """Return a sort key with the equality and order of the column's values."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     if isinstance(value, float) and math.isnan(value):
@@ -82,7 +82,7 @@ def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Coun
     result = [(key(value), count) for value, count in most]
     wanted = sorted(counts.items(), key=lambda own: (-own[1], own[0]))
     assert result == wanted[: len(result)], name
-    assert len(result) in (len(wanted), 1), name  # one where the policy shows the most frequent one only
+    assert len(result) in (len(wanted), 1), name  # 1 if the policy shows only the most frequent value
     numbers = [key_ for key_ in values if key_[0] == 0]
     for fraction in (0, 0.3, 0.5, 1):
         answer = scope.quantile(name, fraction)
@@ -98,7 +98,7 @@ def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Coun
 
 
 def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None:
-    """Which values repeat, and how often, of fingerprints of the rows alone."""
+    """Check the repeated values and their frequencies, which come from fingerprints only."""
     (row,) = scope.statistics([name])
     wanted = sorted(
         ((value, frequency) for value, frequency in counts.items() if frequency > 1),
@@ -127,14 +127,14 @@ def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
         return
     assert sum(bin_.frequency for bin_ in bins) == len(held), name
     for bin_ in bins:
-        # Python's dates end at the year 9999, and bins beyond it.
+        # A bin may end after the year 9999, which Python's dates cannot represent.
         low, high = (one.value if name.endswith("day") else one.as_py() for one in (bin_.minimum, bin_.maximum))
         is_last = bin_ is bins[-1]
         assert bin_.frequency == sum(low <= value < high or (is_last and value == high) for value in held), name
 
 
 def check(folder: Path, number: int, pairs: int) -> Counter[str]:
-    """One table of a few partitions; how many predicates cut, chose whole partitions, chose nothing."""
+    """Check one table of a few partitions. Count the predicates by the fragments they select: cut, whole or nothing."""
     draw = random.Random(1000 + number)
     fragments = example(st.lists(rows_of(most=8), min_size=2, max_size=6), draw, 3)[-1]
     requested = example(predicates(), draw, pairs)
@@ -191,7 +191,7 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows(tmp_path: Path, n
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_path: Path) -> None:
-    """1,000 pairs, of all kinds."""
+    """Checks 1,000 pairs of tables and predicates of all kinds."""
     observed = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
     assert min(observed["cut"], observed["whole"], observed["nothing"]) > 30
 
@@ -200,7 +200,7 @@ def test_answers_about_a_filtered_view_equal_those_of_its_rows_at_length(tmp_pat
 def test_repeated_values_of_some_rows_come_from_fingerprints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
-    """Of rows in several files and partitions; what shares a fingerprint and cannot be told apart, is left open."""
+    """Rows are in several files and partitions. If values share a fingerprint, statistics are not exact."""
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     draw = random.Random(bits)
     every: list[tuple[int, int]] = []

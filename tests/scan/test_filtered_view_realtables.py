@@ -1,4 +1,4 @@
-"""What is said of some rows of a real table is what these rows say: how many, how many nulls, which values."""
+"""Row counts, null counts and values of a filtered view of a real table equal those of the matching rows."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
     for row in scope.statistics():
         at = schema.get_field_index(row.column)
         if at < 0 or schema.names.count(row.column) > 1:
-            continue  # a leaf inside a column, or one whose name is another's
+            continue  # a nested leaf, or a duplicate name
         held = [row[at] for row in wanted]
         what = (*answer, row.column)
         assert (row.null_count, row.value_count) == (held.count(None), len(held) - held.count(None)), what
         if row.frequencies != "enumerated" or pa.types.is_time(schema.field(at).type):
-            continue  # times of day are listed in one unit, whatever that of the table is
+            continue  # times of day are enumerated in one unit, which may differ from the table's
         counts = Counter(order(value) for value in held if value is not None)
         top = scope.top(row.column, 10**6)
         assert {order(keys(pa.repeat(value, 1))[0]): count for value, count in top} == counts, what

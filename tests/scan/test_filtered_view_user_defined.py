@@ -1,4 +1,4 @@
-"""User-defined statistics of the rows that a predicate is true of are those of a table of just these rows."""
+"""Custom statistics of a filtered view equal those of a table with only the matching rows."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def user_results(scope: Any) -> dict[str, Any]:
     return {row.column: column_to_json(row)["user_defined"] for row in scope.statistics()}
 
 
-def of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:
-    """The same, of a new table that has only these rows."""
+def results_of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:
+    """Return the custom statistics of a new table that has only these rows."""
     table = pa.concat_tables(
         pq.read_table(path, partitioning=None).append_column("part", pa.array([int(path.parent.name[5:])] * count))
         for path in lake.files()
@@ -67,24 +67,24 @@ PREDICATES = [
 
 
 @pytest.mark.parametrize("policy", [0, 3, *(pytest.param(actual, marks=pytest.mark.long) for actual in (1, 2))])
-def test_they_are_those_of_a_table_of_these_rows(tmp_path: Path, policy: int) -> None:
-    """Whole partitions are merged, cut fragments read; listed and not; by each of the routes."""
+def test_custom_statistics_equal_those_of_a_table_of_the_matching_rows(tmp_path: Path, policy: int) -> None:
+    """Profiles of complete partitions are merged, and rows of partially matching fragments are read."""
     lake = Lake(tmp_path, random.Random(policy))
     lake.options = {"statistics": ALL, "columns": POLICIES[policy]}
     for partition, count in ((1, 50), (2, 40), (2, LONG if policy == 2 else 30), (3, 20)):
         lake.append(partition, count)
     refreshed(lake)
     for at, (where, same) in enumerate(PREDICATES[policy % 2 :: 2]):
-        actual, wanted = user_results(filtered(lake, where, read=True)), of_rows(lake, tmp_path / str(at), same)
-        wanted["part"] = actual["part"]  # text in one, a number in the other
+        actual, wanted = user_results(filtered(lake, where, read=True)), results_of_rows(lake, tmp_path / str(at), same)
+        wanted["part"] = actual["part"]  # text in one table, a number in the other
         assert close(actual, wanted), (where, actual, wanted)
         assert policy in (1, 2) or all("most_frequent" in actual[name] for name in ("id", "day"))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(25))
-def test_they_are_along_a_history(tmp_path: Path, seed: int) -> None:
-    """Profiles that were merged, kept and taken over by later versions, of random tables."""
+def test_custom_statistics_are_correct_after_many_commits(tmp_path: Path, seed: int) -> None:
+    """Later versions merge and reuse the profiles of earlier ones. Tables are random."""
     draw = random.Random(seed)
     lake = Lake(tmp_path, draw)
     lake.options = {"statistics": ALL, "columns": draw.choice(POLICIES)}
@@ -93,14 +93,16 @@ def test_they_are_along_a_history(tmp_path: Path, seed: int) -> None:
     for at in range(4):
         refreshed(lake)
         where, same = draw.choice(PREDICATES)
-        actual, wanted = user_results(filtered(lake, where, read=True)), of_rows(lake, tmp_path / str(at), same)
+        actual, wanted = user_results(filtered(lake, where, read=True)), results_of_rows(lake, tmp_path / str(at), same)
         wanted["part"] = actual["part"]
         assert close(actual, wanted), (where, actual, wanted)
         lake.commit()
 
 
 def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is absent, and the reason says what to do; of whole partitions it is kept, and of this package it is known."""
+    """Its statistic is absent, with a reason. It is available if a stored profile has it, or if this package ships the
+    class.
+    """
     lake = Lake(tmp_path)
     lake.options = {"statistics": ALL}
     for partition in (1, 2, 3):
@@ -121,12 +123,14 @@ def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, m
     assert result["id"]["benford_distance"]["guarantee"] != "absent"
     assert result["group"]["common_prefix"] == {"value": "", "guarantee": "exact", "reason": None}
     assert user_results(filtered(lake, "part = '1'", named=False))["id"]["parities"]["guarantee"] == "exact"
-    # The configuration of the table names them, too.
+    # The configuration of the table names the classes, too.
     assert user_results(filtered(lake, "part in ('1', '2')", named=False, table=lake.table))["id"]["parities"]["value"]
 
 
-def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another revision, of another source under the same one, or not there at all."""
+def test_a_class_that_differs_from_the_profiled_one_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has another revision, other source code with the same revision, or is missing."""
     import linecache
 
     module = tmp_path / "scoped_statistics.py"
@@ -141,9 +145,9 @@ def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: p
 
     def written(revision: str, more: str = "") -> dict[str, Any]:
         module.write_text(text.format(revision, more))
-        return again()
+        return reload()
 
-    def again() -> dict[str, Any]:
+    def reload() -> dict[str, Any]:
         sys.modules.pop("scoped_statistics", None)
         linecache.clearcache()
         loading.load_statistic.cache_clear()
@@ -160,8 +164,8 @@ def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: p
     refreshed(lake)
     module.write_text(text.format("1", ""))
     lake.options = {"statistics": ["scoped_statistics:Total"]}
-    refreshed(lake)  # from the lists that there are: nothing is read by a process that has started before
-    assert again()["value"] == sum(
+    refreshed(lake)  # computed from stored value counts, because child processes have the older module
+    assert reload()["value"] == sum(
         pq.read_table(path, columns=["id"], partitioning=None)["id"].drop_null().length() for path in lake.files()[:2]
     )
     assert (
@@ -172,4 +176,4 @@ def test_a_class_that_is_another_here_is_not_used(tmp_path: Path, monkeypatch: p
     assert changed["guarantee"] == "absent"
     assert changed["reason"] == "another source of 'scoped_statistics:Total' than the installed one computed it"
     module.unlink()
-    assert "cannot be imported" in again()["reason"]
+    assert "cannot be imported" in reload()["reason"]

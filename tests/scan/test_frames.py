@@ -1,4 +1,4 @@
-"""A scan on Spark has the rows of the whole table with the filter, and opens only files that may have any."""
+"""A scan on Spark returns the rows of the filtered table, and opens only files that may match."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def rows(first: int, count: int) -> pa.Table:
 
 
 @pytest.mark.spark
-def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
-    """With deletes, of the table as it is now and as it was, and without reading what bounds rule out."""
+def test_a_scan_returns_the_matching_rows_and_skips_pruned_files(spark: SparkSession, tmp_path: Path) -> None:
+    """The table has deletes. The scan reads its current state, then an earlier version."""
     uri = tmp_path / "delta"
     for part in range(6):
         write_deltalake(str(uri), rows(part * 100, 100), mode="append")
@@ -57,7 +57,7 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
     assert lookup.scan(spark, "id < 0", table=table).collect() == []
     assert lookup.scan(spark, ScanRequest("id >= 0", limit=5), table=table).count() == 5
     assert lookup.scan(spark, "true", table=table).count() == 599
-    # What bounds rule out is not opened: these files are gone.
+    # Pruned files are removed, so that opening one fails.
     for path in lookup.prune("id > 300").paths:
         Path(path.removeprefix("file://")).rename(tmp_path / Path(path).name)
     assert lookup.scan(spark, "id < 50", table=table).count() == 50
@@ -65,12 +65,12 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
         lookup.count("x > 80.1 and x < 80.3 and name like '%9'", table=table, spark=spark, snapshot="version")
     for path in tmp_path.glob("*.parquet"):
         path.rename(uri / path.name)
-    # Rows that came since the version are read.
+    # Rows that were added since the version are read.
     write_deltalake(str(uri), rows(1000, 50), mode="append")
     counted = lookup.count("id >= 580", table=table, spark=spark)
     assert (counted.value, counted.as_of.snapshot != lookup.version.snapshot) == (70, True)
     assert lookup.count("id >= 580", table=table, spark=spark, snapshot="version").value == 20
-    # What has not been profiled yet is ruled out by the log's own statistics.
+    # Files that are not profiled yet are pruned by statistics of the Delta log.
     counted = lookup.count("id < 50 and name is not null", table=table, spark=spark)
     assert counted.value == len([index for index in range(50) if index % 7])
     assert plan_scan(lookup, table, "id between 1050 and 2000", "now").partial_fragments == ()
@@ -83,7 +83,9 @@ def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_types_that_spark_has_and_has_not(spark: SparkSession, tmp_path: Path, build: Callable[[], pa.Table]) -> None:
+def test_columns_have_spark_types_and_others_are_refused(
+    spark: SparkSession, tmp_path: Path, build: Callable[[], pa.Table]
+) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     pq.write_table(build(), folder / "0.parquet")

@@ -1,4 +1,4 @@
-"""`in` with literals of many spellings on a nested timestamp, before and after the files of the table moved."""
+"""`in` with differently spelled literals on a nested timestamp is correct before and after the table's files move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_spark() -> Any:
 
 
 def spelled(chance: random.Random, nanoseconds: int, zone: int | None) -> str:
-    """An instant as a literal, in a zone that is so many minutes from UTC, or without one."""
+    """Format an instant as a literal, with the offset from UTC in minutes or without one."""
     seconds, rest = divmod(nanoseconds + (zone or 0) * 60 * 10**9, 10**9)
     text = (datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat(sep=chance.choice(" T"))
     text += f".{rest:09d}" if rest else ""
@@ -36,7 +36,7 @@ def spelled(chance: random.Random, nanoseconds: int, zone: int | None) -> str:
 
 
 class Lake:
-    """A Delta table, or plain files of which each may have timestamps in another unit."""
+    """A Delta table, or plain files whose timestamps have different units."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.chance = chance
@@ -89,7 +89,7 @@ class Lake:
         return MetastoreConfig.model_validate({"root": str(root), "tables": [entry], "engine": "auto"})
 
     def predicate(self) -> tuple[str, int]:
-        """A predicate, and of how many rows it is true."""
+        """Draw a predicate. Return it with the number of rows of which it is true."""
         zones = [None, 0, 330, -480] if self.zone else [None]
         result = [self.chance.choice(self.pool) + self.chance.choice([0, 0, 0, 1, 1000]) for _ in range(4)]
         literals = ", ".join(spelled(self.chance, value, self.chance.choice(zones)) for value in result)
@@ -117,12 +117,12 @@ def check(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_members_of_many_spellings_are_counted(tmp_path: Path, seed: int) -> None:
+def test_values_of_in_with_different_spellings_are_counted(tmp_path: Path, seed: int) -> None:
     check(tmp_path, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(100, 1100, 100))
-def test_members_of_many_spellings_are_counted_in_many_tables(tmp_path: Path, first: int) -> None:
+def test_values_of_in_with_different_spellings_are_counted_in_many_tables(tmp_path: Path, first: int) -> None:
     for seed in range(first, first + 100):
         check(tmp_path / str(seed), seed)

@@ -1,4 +1,4 @@
-"""A pruned scan is the full scan with the filter, row for row: random tables of all types, random predicates."""
+"""A pruned scan returns the rows of the full scan with the filter, for random tables of all types and predicates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def no_spark() -> Any:
 
 
 def check(folder: Path, number: int, pairs: int) -> int:
-    """One table of a few fragments; how many of the predicates left a fragment out."""
+    """Check one table of a few fragments. Return how many predicates pruned a fragment."""
     draw = random.Random(number)
     fragments = example(st.lists(rows_of(most=8), min_size=1, max_size=4), draw, 3)[-1]
     requested = example(predicates(), draw, pairs)
@@ -79,7 +79,7 @@ def check(folder: Path, number: int, pairs: int) -> int:
 
 
 def example(strategy: st.SearchStrategy[Any], draw: random.Random, count: int) -> list[Any]:
-    """So many examples of a strategy, the same for the same state of `draw`."""
+    """Return `count` examples of a strategy, determined by the state of `draw`."""
     result: list[Any] = []
 
     @seed(draw.randrange(2**30))
@@ -93,13 +93,13 @@ def example(strategy: st.SearchStrategy[Any], draw: random.Random, count: int) -
 
 
 @pytest.mark.parametrize("number", range(len(POLICIES)))
-def test_a_pruned_scan_is_the_full_scan(tmp_path: Path, number: int) -> None:
-    """84 pairs."""
+def test_a_pruned_scan_returns_the_rows_of_the_full_scan(tmp_path: Path, number: int) -> None:
+    """Checks 84 pairs of tables and predicates."""
     check(tmp_path, number, 12)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_pruned_scan_is_the_full_scan_at_length(tmp_path: Path) -> None:
-    """6,000 pairs, and fragments are skipped in many of them."""
+def test_a_pruned_scan_returns_the_rows_of_the_full_scan_at_length(tmp_path: Path) -> None:
+    """Checks 6,000 pairs, many of which prune fragments."""
     assert sum(check(tmp_path, 100 + number, 60) for number in range(100)) > 1000

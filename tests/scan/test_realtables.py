@@ -1,4 +1,4 @@
-"""A pruned scan of a real table has the rows of a full scan with the filter, and bounds hold."""
+"""A pruned scan of a real table returns the rows of the filtered full scan, and bounds never contradict them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
     assert about.lower <= total <= about.upper, answer
 
 
-def test_some_real_tables(realtables: Path, tmp_path: Path) -> None:
+def test_scans_of_some_real_tables_equal_full_scans(realtables: Path, tmp_path: Path) -> None:
     tables = [real_table for real_table in real_tables(realtables, tmp_path) if real_table.name not in REFUSED][::_FEW]
     assert sum(check_table(check_one, table, tmp_path / str(number), 7) for number, table in enumerate(tables)) > 25
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_every_real_table(realtables: Path, tmp_path: Path) -> None:
+def test_scans_of_all_real_tables_equal_full_scans(realtables: Path, tmp_path: Path) -> None:
     for number, table in enumerate(real_tables(realtables, tmp_path)):
         check_table(check_one, table, tmp_path / str(number), 60)

@@ -1,4 +1,4 @@
-"""Spark's data source has the rows of a full scan with the filter, and opens only files that may have any."""
+"""Spark's data source returns the rows of a filtered full scan, and opens only files that may match."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def opened(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
 
 
 def tenfold(uri: Path, files: int) -> None:
-    """A Delta table of as many files, with ten numbers each."""
+    """Write a Delta table of `files` files with ten numbers each."""
     for at in range(files):
         ids = list(range(at * 10, at * 10 + 10))
         write_deltalake(str(uri), pa.table({"id": ids, "name": [f"n{number}" for number in ids]}), mode="append")
 
 
-def take_away(paths: set[str], folder: Path) -> None:
+def move_files(paths: set[str], folder: Path) -> None:
     for path in paths:
         Path(path).rename(folder / Path(path).name)
 
@@ -84,12 +84,12 @@ def test_rows_are_those_of_a_full_scan_at_length(spark: SparkSession, tmp_path: 
 
 @pytest.mark.spark
 def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Path) -> None:
-    """Files that a predicate rules out are taken away, and nobody misses them."""
+    """Pruned files are moved away, so that opening one would fail."""
     register(spark)
     tenfold(tmp_path / "lake", 6)
     lookup = published(tmp_path, tmp_path / "lake")
     few = opened(spark, tmp_path, where="id between 22 and 24 and name like 'n2%'", columns="name")
-    take_away(set(lookup.prune("true").paths) - set(lookup.prune("id between 22 and 24").paths), tmp_path)
+    move_files(set(lookup.prune("true").paths) - set(lookup.prune("id between 22 and 24").paths), tmp_path)
     assert few.columns == ["name"]
     assert sorted(row["name"] for row in few.collect()) == ["n22", "n23", "n24"]
     with pytest.raises(Exception, match=r"FragmentError.*\.parquet"):
@@ -102,8 +102,8 @@ def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Pat
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_frame_serves_several_queries(spark: SparkSession, tmp_path: Path) -> None:
-    """Each gets its own rows, also where Spark pushes filters down: what one query filters by is nothing to others."""
+def test_filters_of_one_query_do_not_affect_other_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """Several queries use one frame, and Spark pushes their filters down to the source."""
     register(spark)
     tenfold(tmp_path / "lake", 6)
     published(tmp_path, tmp_path / "lake")
@@ -127,6 +127,6 @@ def test_a_limit_opens_only_necessary_files(spark: SparkSession, tmp_path: Path)
     needed = lookup.prune("id >= 5", limit=18)
     assert needed.fragment_count == 2
     assert sum(elimination.fragments for elimination in needed.explanation) == 4
-    take_away(set(lookup.prune("true").paths) - set(needed.paths), tmp_path)
+    move_files(set(lookup.prune("true").paths) - set(needed.paths), tmp_path)
     assert len(lookup.scan(spark, ScanRequest("id >= 5", limit=18)).collect()) == 18
     assert lookup.scan(spark, ScanRequest("id >= 5", limit=0)).collect() == []

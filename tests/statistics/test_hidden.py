@@ -106,9 +106,9 @@ def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
 @share(20)
 @given(data=st.data())
 def test_different_rows_have_different_multiset_hashes(name: str, data: st.DataObject) -> None:
-    rotate_left, right = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
-    shown = [profile_one(KINDS[name].array(values)).statistics.multiset_hash for values in (rotate_left, right)]
-    result = [hidden(name, values).multiset_hash for values in (rotate_left, right)]
+    left, right = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
+    shown = [profile_one(KINDS[name].array(values)).statistics.multiset_hash for values in (left, right)]
+    result = [hidden(name, values).multiset_hash for values in (left, right)]
     assert (result[0] == result[1]) == (shown[0] == shown[1])
 
 

@@ -125,7 +125,7 @@ def test_other_engines_read_statistics(tmp_path: Path) -> None:
     path = str(tmp_path / "s.parquet")
     query = "select min(minimum.date)::varchar, max(maximum.date)::varchar, max(maximum.uint64), max(maximum.uuid), \
         max(maximum.string), min(minimum.decimal_2), max(len(percentiles)), max(maximum.time) from read_parquet(?)"
-    assert duckdb.execute(query, [path]).fetchone() is not None
+
     first, last, unsigned, uuid, text, decimal, length, _ = duckdb.execute(query, [path]).fetchall()[0]
     assert (first, last, unsigned) == ("0001-01-01", "9999-12-31", 2**64 - 1)
     assert (uuid.bytes, text[0], float(decimal), length) == (b"0123456789abcdef", "\U0001f600", -20.0, 9)
@@ -177,7 +177,7 @@ def test_frequencies_survive_a_round_trip_through_parquet(tmp_path: Path) -> Non
         table = through_parquet(build_frequencies_table("c", frequencies, union), tmp_path)
         assert parse_frequencies(table) == (frequencies if len(frequencies) else EMPTY)
         query = 'select count(*), sum(frequency)::bigint from read_parquet(?) where "column" = ?'
-        result = duckdb.execute(query, [str(tmp_path / "t.parquet"), "c"]).fetchone()
+        [result] = duckdb.execute(query, [str(tmp_path / "t.parquet"), "c"]).fetchall()
         assert result == (len(frequencies), sum(frequencies.counts.to_pylist()) or None)
 
 
@@ -219,7 +219,7 @@ def test_other_engines_read_histograms(tmp_path: Path) -> None:
     pq.write_table(build_histograms_table(histograms), tmp_path / "h.parquet")
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
         (select "x.date32" as h from read_parquet(?))'
-    result = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchone()
+    [result] = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchall()
     assert result == (2, 2, "0005-04-03 (BC)"), "empty bins have no rows"
 
 

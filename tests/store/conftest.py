@@ -1,4 +1,4 @@
-"""Empty roots, in a local folder and on an S3 server."""
+"""Fixtures: empty roots in a local folder and on an S3 server."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def local_store(tmp_path: Path) -> ObjectStore:
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
-    """An empty root of each kind: what holds for one must hold for the other."""
+    """An empty root, in a local folder and on an S3 server."""
     return request.getfixturevalue(f"{request.param}_store")
 
 
 @pytest.fixture
 def travelled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of each ranged request."""
+    """The number of bytes of each ranged request."""
     sizes: list[int] = []
     tail, ranged = RemoteObjects.read_tail, RemoteObjects.read_range
 

@@ -1,10 +1,10 @@
-"""A program that runs publishers in processes, races and kills them, and prints one JSON report.
+"""A program that runs, races and kills publisher processes, and prints one JSON report.
 
-    python publisher_processes.py kill ROOT OPTIONS            at every step of a publish; what is there afterwards?
-    python publisher_processes.py race ROOT OPTIONS            several publishers of the same version, round after round
-    python publisher_processes.py expire ROOT OPTIONS SECONDS  a publisher and a reader beside an expiring process
+    python publisher_processes.py kill ROOT OPTIONS            kill a publisher at every step, then read the root
+    python publisher_processes.py race ROOT OPTIONS            several publishers publish the same version numbers
+    python publisher_processes.py expire ROOT OPTIONS SECONDS  a publisher and a reader beside expiring processes
 
-Every actor is forked from this process, which has imported everything and opened nothing.
+Each of them is forked from this process, which has imported all modules and opened no files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, files_of, fragment, version
 
 assert _remote, "imported before the first fork"
-os.fsync = lambda descriptor: None  # a killed process loses nothing that it wrote: waiting for the disk shows nothing
+os.fsync = lambda descriptor: None  # SIGKILL loses no written data, so the tests need no fsync
 pa.array(["text"])  # makes pyarrow import pandas, once instead of in every child
 
 
@@ -76,7 +76,7 @@ def run(work: Callable[[], Any]) -> Any:
 
 
 class KillSwitch:
-    """Ends this process with SIGKILL at the n-th step from now, steps being the calls that change what is stored."""
+    """Kills this process with SIGKILL at the n-th step. A step is before or after a call that changes stored data."""
 
     def __init__(self, step: int) -> None:
         self._left = step
@@ -87,7 +87,7 @@ class KillSwitch:
         self._left -= 1
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call, with one step before it and one after it."""
+        """Wrap a call, with one step before it and one after it."""
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             self.step()
@@ -98,7 +98,7 @@ class KillSwitch:
         return wrapped
 
     def arm(self) -> None:
-        """Put the switch around every system call and request that writes."""
+        """Wrap every system call and request that writes."""
         for name in ("mkdir", "fsync", "link", "replace", "unlink"):
             setattr(os, name, self.around(getattr(os, name)))
         output: Any = local._LocalOutput
@@ -110,7 +110,7 @@ class KillSwitch:
             begun = file.tell() > 0
             written = write(file, data)
             if not begun:
-                file._file.flush()  # a part of the file is on the disk
+                file._file.flush()  # a part of the file is written
                 self.step()
             return written
 
@@ -129,7 +129,7 @@ class KillSwitch:
 
 
 def read_all_versions(versions: VersionStore) -> list[int]:
-    """Read everything of every version; their numbers. Fails on anything half-written."""
+    """Read all data of every version, and return the version numbers. Fails on incomplete data."""
     numbers = versions.numbers()
     for number in numbers:
         found = versions.read(number)
@@ -141,7 +141,9 @@ def read_all_versions(versions: VersionStore) -> list[int]:
 
 
 def kill(store: ObjectStore) -> list[dict[str, Any]]:
-    """Publish versions 1 and 2, be killed at the n-th step of publishing 2 and dropping 1; then look, and go on."""
+    """Publish versions 1 and 2, killed at the n-th step of publishing 2 and dropping 1. Then read the root and publish
+    again.
+    """
     report = []
     for step in count():
         versions = VersionStore(store, f"table-{step}")
@@ -189,14 +191,14 @@ def _tree(versions: VersionStore) -> Iterator[str]:
 
 
 def race(store: ObjectStore, publishers: int = 6, rounds: int = 8) -> list[dict[str, Any]]:
-    """In each round all publish the same number at the same moment."""
+    """In each round, let all publishers publish the same version number at the same time."""
     versions = VersionStore(store, "orders")
     report = []
     for number in range(1, rounds + 1):
         start = time.monotonic() + 0.1
 
         def publish(tag: str, number: int = number, start: float = start) -> str:
-            versions.numbers()  # connections are open before the start
+            versions.numbers()  # connections are opened before the start
             time.sleep(max(0.0, start - time.monotonic()))
             try:
                 versions.publish(version(number, tag))
@@ -212,13 +214,13 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 8) -> list[dict[
 
 
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
-    """A publisher takes files over from version to version and writes new ones; the grace is a few publishes long.
+    """Publish versions that reuse earlier files, with a grace period of a few publishes, beside readers and expiry.
 
-    Each call has a table of its own: it is repeated where the machine was too slow.
+    Each call uses a new table, because it is repeated if the machine was too slow.
     """
     versions = VersionStore(store, f"orders-{time.time_ns()}")
     grace = timedelta(seconds=2.5 if versions.objects.is_remote else 0.5)
-    # Stores tell times to the second, and cut off what is beyond.
+    # S3 truncates times to seconds.
     patience = grace.total_seconds() - versions.objects.is_remote
     end = time.monotonic() + seconds
 
@@ -227,7 +229,9 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
             versions.objects.write(path, name.encode())
 
     def publisher() -> tuple[int | str, float]:
-        """The last version's number, or an error, and the seconds of the slowest one from its first file on."""
+        """Return the last version number, or an error, and the longest time of a publish in seconds, from its first
+        file.
+        """
         durations = [0.0]
         started = time.monotonic()
         try:

@@ -23,19 +23,19 @@ SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b
 
 
 def files(name: str) -> ProfileFiles:
-    """The files of a profile, all named after `name`."""
+    """Return the files of a profile. Their names contain `name`."""
     return ProfileFiles(f"profiles/{name}.s", f"profiles/{name}.h", (f"profiles/{name}.f0", f"profiles/{name}.f1"))
 
 
 def fragment(name: str) -> FragmentEntry:
-    """A fragment whose files are `files(name)`."""
+    """Return a fragment with the files `files(name)`."""
     return FragmentEntry(
         name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "spec", ("7",), files(name), not_enumerated=("7",)
     )
 
 
 def version(number: int, tag: str = "", fragments: int = 3) -> Version:
-    """A version that differs from any other in number or tag."""
+    """Return a version that differs from versions with another number or tag."""
     name = f"{number}{tag}"
     return Version(
         number=number,
@@ -63,14 +63,14 @@ def version(number: int, tag: str = "", fragments: int = 3) -> Version:
 
 
 def write_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write few entries in several segments, of several files, with several row groups."""
+    """Write small sets of entries as several segments of several files with several row groups."""
     for module, limits in SMALL:
         for name, value in limits.items():
             monkeypatch.setattr(module, name, value)
 
 
 def files_of(published: Version) -> Iterator[str]:
-    """All files that a version read from a store consists of: what is there if there is no other version."""
+    """Return all files that remain if this version, read from a store, is the only one."""
     yield from published.paths()
     yield from published.auxiliary_files()
     yield from (path for stored in stored_entries(published) for path in stored.files.paths())

@@ -1,4 +1,4 @@
-"""The record of an unfinished backfill: it tells what still holds, and nothing where it makes no sense."""
+"""The record of an unfinished backfill returns the partitions that are still finished, and ignores invalid records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def objects(tmp_path: Path) -> ObjectStore:
 
 
 def version(number: int, partitions: dict[str, int]) -> Version:
-    """One with these partitions, each made for a version."""
+    """Return a version with the given partitions, each profiled for a version number."""
     files = ProfileFiles("s", "", ())
     entries = [PartitionEntry(key, key, 1, 1, 1, files, created) for key, created in partitions.items()]
     now = datetime.now(UTC)
@@ -30,8 +30,9 @@ def version(number: int, partitions: dict[str, int]) -> Version:
 
 
 def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> None:
-    """While the newest version has the partition as of then, or newer; not one that has gone and come again since an
-    older version, nor one that was dropped."""
+    """A partition is finished if the newest version has it from the recorded version or a later one. A dropped
+    partition, or one added again from an older version, is not.
+    """
     record = BackfillRecord.of(objects, "request", version(4, {"p=1": 1}))
     record.add(["p=1", "p=2", "p=3"], 5)
     record.add(["p=4"], 6)
@@ -46,7 +47,7 @@ def test_finished_partitions_that_are_still_current(objects: ObjectStore) -> Non
 
 
 def test_a_recreated_root_ignores_older_records(objects: ObjectStore) -> None:
-    """Whose versions are counted from 1 again: what was done in the former one is not done."""
+    """Version numbers start at 1 again."""
     BackfillRecord.of(objects, "request", version(7, {})).add(["p=1"], 8)
     record = BackfillRecord.of(objects, "request", version(2, {"p=1": 2}))
     assert (record.since, record.done) == (2, {})
@@ -57,7 +58,6 @@ def test_a_recreated_root_ignores_older_records(objects: ObjectStore) -> None:
     "text", ["", "[]", "{}", '{"since": 1, "done": ["p=1"]}', '{"since": "x", "done": {}}', "\x00"]
 )
 def test_a_damaged_record_is_ignored(objects: ObjectStore, text: str) -> None:
-    """It only spares work."""
     record = BackfillRecord.of(objects, "request", version(1, {}))
     objects.write(record.path, text.encode())
     read = BackfillRecord.of(objects, "request", version(1, {}))

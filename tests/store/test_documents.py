@@ -1,4 +1,4 @@
-"""The newest of numbered documents: found in a few requests, however many there are and whatever its hint says."""
+"""The newest numbered document is found in a few requests, for any number of documents and any hint."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.formats.s3_proxy import Requests, counted
 from tests.store.sample_versions import version
 
 
-class Memory(ObjectStore):
-    """Objects in memory; counts what is asked."""
+class MemoryStore(ObjectStore):
+    """A store of objects in memory that counts requests."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         super().__init__("/nowhere")
-        self.objects, self.asked, self.listed = objects, 0, 0
+        self.objects, self.requested, self.listed = objects, 0, 0
 
     def read(self, path: str) -> bytes:
-        self.asked += 1
+        self.requested += 1
         if path not in self.objects:
-            return super().read(path)  # says so
+            return super().read(path)  # raises the error
         return self.objects[path]
 
     def info(self, path: str) -> object:  # type: ignore[override]
-        self.asked += 1
+        self.requested += 1
         return self.objects.get(path)
 
     def list(self, prefix: str = "") -> list[object]:  # type: ignore[override]
@@ -55,23 +55,25 @@ def test_the_newest_document_is_determined_with_any_hint(oldest: int, newest: in
     objects = {f"versions/{number}.json": b"x" for number in numbers}
     if reported is not None:
         objects["versions/newest"] = reported
-    documents = Documents(Memory(objects))
+    documents = Documents(MemoryStore(objects))
     assert documents.newest() == (newest if numbers else 0)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 40))
 def test_the_hint_may_be_outdated(reported: int, behind: int) -> None:
-    """The further behind, the more is asked, but of 40 documents no more than of twice their digits; none is listed."""
+    """The number of requests grows with the distance from the hint, up to twice the digits for 40 documents. Nothing is
+    listed.
+    """
     objects = {f"versions/{number}.json": b"x" for number in range(reported, reported + behind + 1)}
-    store = Memory({**objects, "versions/newest": str(reported).encode()})
+    store = MemoryStore({**objects, "versions/newest": str(reported).encode()})
     assert Documents(store).newest() == reported + behind
-    assert store.asked <= 3 + 2 * behind.bit_length()
+    assert store.requested <= 3 + 2 * behind.bit_length()
     assert store.listed == 0
 
 
 @pytest.fixture
 def versions(store: ObjectStore) -> VersionStore:
-    """Three versions."""
+    """A table with three versions."""
     versions = VersionStore(store, "orders")
     for number in range(1, 4):
         versions.publish(version(number))
@@ -79,8 +81,8 @@ def versions(store: ObjectStore) -> VersionStore:
 
 
 @pytest.mark.parametrize("reported", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
-def test_wrong_and_missing_hints(versions: VersionStore, reported: bytes | None) -> None:
-    """Nobody is misled, and the next publisher puts it right."""
+def test_wrong_and_missing_hints_are_corrected(versions: VersionStore, reported: bytes | None) -> None:
+    """The newest version is found, and the next publisher corrects the hint."""
     if reported is None:
         versions.objects.delete(["versions/newest"])
     else:
@@ -91,7 +93,7 @@ def test_wrong_and_missing_hints(versions: VersionStore, reported: bytes | None)
     assert versions.objects.read("versions/newest") == b"4"
 
 
-def test_an_outdated_hint_of_a_damaged_document(versions: VersionStore) -> None:
+def test_a_hint_may_name_a_damaged_document(versions: VersionStore) -> None:
     """Only the newest document must be valid."""
     versions.objects.write("versions/2.json", b"damaged")
     versions.objects.write("versions/newest", b"2")
@@ -99,7 +101,7 @@ def test_an_outdated_hint_of_a_damaged_document(versions: VersionStore) -> None:
 
 
 def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionStore) -> None:
-    """The hint does not name version 3 yet, so that only the put shows that it exists."""
+    """The hint does not name version 3 yet. Only the conditional put detects that it exists."""
     versions.objects.write("versions/newest", b"2")
     before = [info.path for info in versions.objects.list()]
     with pytest.raises(VersionConflictError):
@@ -108,8 +110,8 @@ def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionSto
     assert [info.path for info in versions.objects.list()] == before
 
 
-def test_the_newest_document_is_removed_by_hand(versions: VersionStore) -> None:
-    """As the message about a damaged document says; then it is published again."""
+def test_a_version_can_be_published_after_its_document_was_removed_by_hand(versions: VersionStore) -> None:
+    """The error about a damaged document advises this."""
     versions.objects.write("moved away", versions.documents.read(3))
     versions.objects.delete(["versions/3.json"])
     assert versions.latest() == version(2)
@@ -129,11 +131,11 @@ def requests(s3_endpoint: str) -> Iterator[Requests]:
 def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
     s3_options: dict[str, str], requests: Requests, many_versions: int
 ) -> None:
-    """To look for the newest, to read it, and to publish; also when the last hint was not written."""
+    """Requests find the newest version, read it, and publish the next, also when the last hint was not written."""
     counts = []
     for newest in (10, many_versions):
         root = ObjectStore(f"s3://metastore/{uuid.uuid4().hex}", s3_options)
-        many(root, newest, s3_options)
+        write_documents(root, newest, s3_options)
         versions = VersionStore(root, "orders")
         versions.publish(version(newest))
         observed = VersionStore(ObjectStore(root.uri(), {**s3_options, "aws_endpoint": requests.endpoint}), "orders")
@@ -153,11 +155,11 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_versions(
     assert counts[0] == counts[1]
     assert counts[0][0] == 3
     assert counts[0][3] == 5
-    assert counts[0][1] <= 8, "the document, and four files of entries to compare it with"
+    assert counts[0][1] <= 8, "the document and four files of entries"
 
 
-def many(root: ObjectStore, newest: int, options: dict[str, str]) -> None:
-    """All documents below the newest; nobody reads them."""
+def write_documents(root: ObjectStore, newest: int, options: dict[str, str]) -> None:
+    """Write all documents before the newest with invalid content, which must not be read."""
     client = boto3.client(
         "s3",
         endpoint_url=options["aws_endpoint"],
@@ -184,7 +186,7 @@ def test_other_files_are_not_documents() -> None:
 
 
 def test_a_late_writer_of_the_hint_does_not_hide_newer_documents(store: ObjectStore) -> None:
-    """A publisher is stopped between the two writes, and goes on when others have published."""
+    """A publisher pauses between the document and the hint, while others publish."""
     versions = VersionStore(store, "orders")
     for number in range(1, 12):
         versions.publish(version(number))

@@ -1,4 +1,4 @@
-"""Entries survive their way through Parquet."""
+"""Entries survive a round trip through Parquet."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_entries_survive_a_round_trip_in_order(
 
 @given(st.lists(FRAGMENT, max_size=10), st.integers(1, 4))
 def test_entries_are_decoded_from_several_chunks(fragments: list[FragmentEntry], rows: int) -> None:
-    """Parquet files of more than one row group are read as chunks."""
+    """Files with several row groups are read as several chunks."""
     table = encode_entries(FRAGMENTS, fragments)
     chunked = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])
     assert decode_entries(FRAGMENTS, chunked) == fragments

@@ -1,4 +1,4 @@
-"""A base and what has changed since say the same as everything written anew, and cost what has changed."""
+"""Entries stored as a base and changes equal the complete entries, and a commit writes only the changes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _EDITS = st.lists(st.dictionaries(_NUMBERED | KEYS, st.none() | st.integers(0, 3
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[dict[str, int]]:
-    """The rows of successive versions, which have little in common, or differ in a few rows."""
+    """Draw the rows of successive versions, which are unrelated or differ in a few rows."""
     if draw(st.booleans()):
         return draw(st.lists(SETS, min_size=1, max_size=9))
     states = [draw(_MANY)]
@@ -60,8 +60,7 @@ def histories(draw: st.DrawFn) -> list[dict[str, int]]:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small sets of rows are written as large ones are."""
+def write_small_sets_like_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_segments(monkeypatch)
 
 
@@ -72,7 +71,7 @@ def node(key: str, value: int) -> NodeEntry:
 def write(
     objects: ObjectStore, kind: EntryKind[Entry], entries: Iterable[Entry], base: StoredEntries[Entry] | None = None
 ) -> StoredEntries[Entry]:
-    """Write the entries of a version, and open them as a reader of the version does."""
+    """Write the entries of a version, and open them as a reader does."""
     files = write_entries(objects, EntryChanges.between(kind, base, list(entries)))
     return StoredEntries(kind, objects, files)
 
@@ -80,7 +79,7 @@ def write(
 def check_lookups(
     result: Entries[NodeEntry], expected: dict[str, NodeEntry], keys: set[str], prefixes: set[str]
 ) -> None:
-    """Every lookup gives what a plain dictionary does."""
+    """Check that every lookup equals that of a dictionary."""
     assert len(result) == len(expected)
     for key in keys:
         assert result.find(key) == expected.get(key)
@@ -92,17 +91,17 @@ def check_lookups(
     assert list(result) == [expected[key] for key in sorted(expected)]
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
 @settings(max_examples=max(20, settings().max_examples // 5))
 @given(histories(), st.sets(KEYS, max_size=5), st.sets(KEYS, max_size=4), st.randoms())
-def test_any_sequence_of_published_versions_is_read_back(
+def test_every_sequence_of_published_versions_is_read_back(
     tmp_path_factory: pytest.TempPathFactory,
     states: list[dict[str, int]],
     keys: set[str],
     prefixes: set[str],
     random: random.Random,
 ) -> None:
-    """Through merges of segments, before and after it is written, from complete lists and from changes."""
+    """Versions are published from complete lists and from changes. Segments are merged in memory and in files."""
     objects = ObjectStore(str(tmp_path_factory.mktemp("entries")))
     base: StoredEntries[NodeEntry] | None = None
     before: dict[str, NodeEntry] = {}
@@ -124,13 +123,13 @@ def test_any_sequence_of_published_versions_is_read_back(
         before = expected
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
 @settings(max_examples=max(20, settings().max_examples // 5))
 @given(st.lists(SETS, min_size=1, max_size=9), st.booleans())
-def test_the_entries_that_differ_between_any_two_versions(
+def test_differences_of_any_two_versions_equal_those_of_dictionaries(
     tmp_path_factory: pytest.TempPathFactory, states: list[dict[str, int]], cached: bool
 ) -> None:
-    """Both ways in time, through merges of segments, and against entries that are no files."""
+    """Versions are compared in both directions, through merges of segments."""
     objects = ObjectStore(str(tmp_path_factory.mktemp("entries")))
     written: list[StoredEntries[NodeEntry] | None] = [None]
     for state in states:
@@ -151,9 +150,9 @@ def test_the_entries_that_differ_between_any_two_versions(
         assert diff_entries(NODES, before, list(expected_after.values())) == differences
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_the_difference_of_two_versions_reads_only_changed_files(local_store: ObjectStore) -> None:
-    """The file that both versions share is opened for the row groups of the changed keys only."""
+    """Of a file that both versions share, only the row groups of changed keys are read."""
     first = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     changes = EntryChanges.changed(NODES, first, [node("005", 2), node("new", 1)], ["007"])
     second = StoredEntries(NODES, local_store, write_entries(local_store, changes))
@@ -176,13 +175,13 @@ def test_two_entries_with_one_key_are_refused(local_store: ObjectStore) -> None:
             create(NODES, None, [node("a", 1), node("b", 1), node("b", 2)])
 
 
-def test_two_fragments_with_one_path_are_named(local_store: ObjectStore) -> None:
+def test_the_error_for_two_fragments_with_one_path_names_them(local_store: ObjectStore) -> None:
     twice = [fragment("a"), replace(fragment("a"), id="b")]
     with pytest.raises(StoreError, match=r"'orders'.*'day=1'.*'s3://lake/a\.parquet'"):
         VersionStore(local_store, "orders").publish(replace(version(1), fragments=twice))
 
 
-def test_nothing_is_written_where_nothing_changed(local_store: ObjectStore) -> None:
+def test_an_unchanged_version_writes_no_entries(local_store: ObjectStore) -> None:
     written = write(local_store, NODES, [node("a", 1)])
     before = local_store.list()
     again = write(local_store, NODES, [node("a", 1)], written)
@@ -190,9 +189,9 @@ def test_nothing_is_written_where_nothing_changed(local_store: ObjectStore) -> N
     assert local_store.list() == before
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
-    """A commit reads the row groups of the keys that it changes, to write what it changes."""
+    """A commit reads only the row groups of changed keys."""
     base = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(100)])
     unread = StoredEntries(NODES, local_store, base.files)
     changes = EntryChanges.changed(NODES, unread, [node("0005", 2)], ["007"])
@@ -204,8 +203,8 @@ def test_unchanged_entries_are_not_read(local_store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("change", [1, 7, 40])
-def test_each_row_is_written_a_few_times(change: int) -> None:
-    """A thousand commits: the files stay few, and what is written in all is a small multiple of what has changed."""
+def test_a_thousand_commits_write_each_row_a_few_times(change: int) -> None:
+    """The number of files stays small."""
     rows = 20_000
     result = SegmentFiles(rows, (SegmentFile("base", rows),))
     written = 0
@@ -220,11 +219,11 @@ def test_each_row_is_written_a_few_times(change: int) -> None:
         written += new
         assert len(result.files) <= 1 + 6
         assert sum(file.rows for file in result.files[1:]) <= rows / 2
-    assert written <= 1000 * (12 * change + 500), "changes of at most 500 rows are one file, which is written again"
+    assert written <= 1000 * (12 * change + 500), "changes of at most 500 rows are one file, which is rewritten"
 
 
 def names(index: int) -> ProfileFiles:
-    """File names as they are: of 32 digits that say nothing."""
+    """Return random file names of 32 hexadecimal digits, as real ones are."""
     draw = random.Random(index)
     return ProfileFiles(*(f"fragments/{draw.getrandbits(128):032x}.{kind}" for kind in "sh"), ())
 
@@ -241,7 +240,7 @@ def large(count: int) -> list[FragmentEntry]:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> VersionStore:
-    """A version of 100,000 fragments in 20,000 partitions."""
+    """A version with 100,000 fragments in 20,000 partitions."""
     versions = VersionStore(ObjectStore(str(tmp_path_factory.mktemp("large"))), "orders")
     partitions = [PartitionEntry(f"day={i:05}", f"{i}", 10, 10, 5, names(-i), 1) for i in range(20_000)]
     versions.publish(replace(version(1), fragments=large(100_000), partitions=partitions))
@@ -253,7 +252,7 @@ def sizes(versions: VersionStore) -> dict[str, int]:
 
 
 def test_a_commit_to_a_large_table_writes_only_changed_entries(published: VersionStore) -> None:
-    """Commits of a fragment each, one of which removes another: some kilobytes each, and then all is there."""
+    """Each commit adds a fragment and writes less than 20 kB. One also removes a fragment."""
     base = published.read(1)
     expected = {entry.id: entry for entry in base.fragments}
     for number in range(2, 5):
@@ -273,7 +272,7 @@ def test_a_commit_to_a_large_table_writes_only_changed_entries(published: Versio
     assert len(stored_entries(base)[0].files.segments) == 2, "few changes are one file"
 
 
-def test_one_of_many_partitions_is_looked_up_in_its_row_group(
+def test_a_lookup_of_one_of_many_partitions_reads_one_row_group(
     published: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
@@ -292,10 +291,10 @@ def test_one_of_many_partitions_is_looked_up_in_its_row_group(
     assert len(read) == 3
     for key in ("", "day=00017x", "zzz", "\udc80"):
         assert result.find(key) is None
-    assert len(read) <= 4, "a key that is not there is looked for where it would be"
+    assert len(read) <= 4, "a missing key is searched in the row group that would have it"
     read.clear()
     assert [result.find(f"day={at:05}") is not None for at in range(12345, 12355)] == [True] * 10
-    assert len(read) <= 2, "neighbours are found in what was read"
+    assert len(read) <= 2, "neighbouring keys are in the row group that was read"
 
 
 def kinds() -> Iterator[tuple[EntryKind[object], list[object]]]:
@@ -305,7 +304,7 @@ def kinds() -> Iterator[tuple[EntryKind[object], list[object]]]:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of the Parquet files that are opened."""
+    """The paths of opened Parquet files."""
     paths: list[str] = []
     original = ObjectStore.open_parquet
 
@@ -317,9 +316,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-@pytest.mark.usefixtures("small")
-def test_files_whose_keys_are_elsewhere_are_not_opened(local_store: ObjectStore, opened: list[str]) -> None:
-    """The files of a large base, and those of commits to other partitions."""
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
+def test_files_with_other_key_ranges_are_not_opened(local_store: ObjectStore, opened: list[str]) -> None:
+    """These are files of a large base and of commits to other partitions."""
     base = write(local_store, NODES, [node(f"a{at:03}", 1) for at in range(100)])
     later = write(local_store, NODES, [*base, node("z1", 1), node("z2", 1)], base)
     assert len(later.files.files) > 20
@@ -334,7 +333,7 @@ def test_files_whose_keys_are_elsewhere_are_not_opened(local_store: ObjectStore,
 
 
 def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a row group of large values has a key is found by its keys."""
+    """Row groups of large values are searched by reading only the column of keys."""
     monkeypatch.setattr(sections, "_LARGE_GROUP_BYTES", 1000)
     entries = [MetadataCacheEntry(b"%04d" % at, os.urandom(20_000)) for at in range(0, 100, 2)]
     stored = write(local_store, METADATA_CACHE, entries)
@@ -353,9 +352,9 @@ def test_large_values_of_other_keys_are_not_read(local_store: ObjectStore, monke
     assert read == [["key"], None]
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of them is in memory at any time, in the order of their keys, through several segments."""
+    """Only some entries are in memory at any time. They are ordered by key across segments."""
     monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)
     entries = [node(f"{at:03}", 1) for at in range(50)]
     base = write(local_store, NODES, entries[:40])
@@ -370,9 +369,9 @@ def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.Monk
         list(StoredEntries(NODES, local_store, files).stream())
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
 def test_errors_name_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)  # The tombstone stays in a file of its own.
+    monkeypatch.setattr(segment_levels, "_MIN_ABSORBED", 10)  # The tombstone stays in a separate file.
     objects = ObjectStore(str(tmp_path))
     for kind, entries in kinds():
         changed = write(objects, kind, entries[:8], write(objects, kind, entries))
@@ -391,7 +390,7 @@ def test_errors_name_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_keys_too_long_for_bounds_are_looked_up(local_store: ObjectStore) -> None:
-    """Parquet keeps no bounds that are longer than a few kilobytes."""
+    """Parquet stores no bounds longer than a few kilobytes."""
     keys = [letter * 10_000 for letter in "abc"]
     result = StoredEntries(NODES, local_store, write(local_store, NODES, [node(key, 1) for key in keys]).files)
     assert all(result.find(key) == node(key, 1) for key in keys)
@@ -399,8 +398,8 @@ def test_keys_too_long_for_bounds_are_looked_up(local_store: ObjectStore) -> Non
     assert result.find_prefixes(["b" * 9_999]) == [node(keys[1], 1)]
 
 
-def test_a_version_without_entries(local_store: ObjectStore) -> None:
+def test_a_version_without_entries_writes_no_files(local_store: ObjectStore) -> None:
     result = write(local_store, NODES, [])
     assert (len(result), list(result), result.find("x"), result.find_prefixes([""])) == (0, [], None, [])
-    assert local_store.list() == [], "nothing needs no file"
+    assert local_store.list() == [], "no entries need no file"
     assert list(write(local_store, NODES, [node("a", 1)], result)) == [node("a", 1)]

@@ -1,4 +1,4 @@
-"""What expires: old versions, and files that are old and that nothing names. Nothing else."""
+"""Expiry removes old versions, and old files that nothing references, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR = timedelta(hours=1)
 
 
 class Table:
-    """The versions of one table on local disk, with a clock that the tests move."""
+    """The versions of one table on local disk, with a clock that tests advance."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.versions = VersionStore(store, "orders")
@@ -33,7 +33,7 @@ class Table:
         return {info.path for info in self.versions.objects.list(folder)}
 
     def pass_hour(self) -> None:
-        """Make everything there is an hour older."""
+        """Make all files an hour older."""
         for folder, _, names in os.walk(self.root):
             for name in names:
                 path = os.path.join(folder, name)
@@ -69,7 +69,7 @@ def test_old_versions_and_files_that_only_they_reference_are_removed(table: Tabl
     for number, names in enumerate([["a", "b"], ["b", "c"], ["c"]], 1):
         table.publish(number, *names)
         table.pass_hour()
-    assert table.expire() == (2, 2 * 4 + 2 * 3 * 4 + 2 * 4), "entries, own profiles, fragments a and b"
+    assert table.expire() == (2, 2 * 4 + 2 * 3 * 4 + 2 * 4), "entries, profiles of the table, fragments a and b"
     assert table.versions.numbers() == [3]
     latest = table.versions.latest()
     assert latest is not None
@@ -91,7 +91,7 @@ def test_the_requested_number_of_versions_is_retained(table: Table) -> None:
 
 
 def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> None:
-    """Somebody may be reading it."""
+    """Readers may still use it."""
     table.publish(1)
     table.pass_hour()
     table.publish(2)
@@ -100,8 +100,8 @@ def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> No
     assert table.expire(keep=1, hours=0.5)[0] == 1
 
 
-def test_young_files_stay(table: Table) -> None:
-    """A running publisher is about to name them."""
+def test_young_unreferenced_files_stay(table: Table) -> None:
+    """A running publisher may be about to reference them."""
     table.publish(1)
     table.save("old")
     table.pass_hour()
@@ -119,8 +119,8 @@ def test_files_of_retired_fragments_stay(table: Table) -> None:
     assert set(files("gone").paths()) <= table.paths()
 
 
-def test_files_of_pending_profiles_stay_and_for_the_grace_after_clearing(table: Table) -> None:
-    """Another attempt may have read the same pending profiles before they were cleared."""
+def test_files_of_pending_profiles_stay_until_the_grace_after_clearing(table: Table) -> None:
+    """Another attempt may have read the pending profiles before they were cleared."""
     table.publish(1)
     table.save("a")
     table.versions.save_pending([fragment("a")])
@@ -148,7 +148,7 @@ def test_cleared_profiles_that_a_version_took_over_stay(table: Table) -> None:
 
 
 def test_a_marker_without_its_file_is_removed(table: Table) -> None:
-    """An expiring process was killed between the two."""
+    """It remains when an expiring process is killed between two deletions."""
     table.versions.objects.write("pending/x.parquet.cleared", b"")
     table.pass_hour()
     table.expire()
@@ -187,7 +187,7 @@ def test_files_of_a_failed_publish_are_removed(table: Table, monkeypatch: pytest
 
 
 def test_nothing_is_deleted_if_a_retained_version_cannot_be_read(table: Table) -> None:
-    """What it names is unknown."""
+    """The files that it references are unknown."""
     table.publish(1)
     table.save("old")
     table.pass_hour()
@@ -210,7 +210,7 @@ def test_files_of_other_tables_stay(local_store: ObjectStore) -> None:
 
 
 @pytest.mark.s3
-def test_the_same_on_s3(s3_store: ObjectStore) -> None:
+def test_old_versions_expire_on_s3(s3_store: ObjectStore) -> None:
     versions = VersionStore(s3_store, "orders")
     for number in range(1, 4):
         versions.publish(version(number))
@@ -224,7 +224,7 @@ def test_the_same_on_s3(s3_store: ObjectStore) -> None:
 
 @given(st.data())
 def test_any_number_of_unreferenced_files_is_removed(data: st.DataObject) -> None:
-    """As a set computes it, although files and references are sorted outside of memory."""
+    """Files and references are sorted in temporary files. The result equals that of sets in memory."""
     names = st.lists(st.text("abc", min_size=1, max_size=2), max_size=8, unique=True)
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(sorted_runs, "_RUN_BYTES", data.draw(st.sampled_from([1, 200, 1 << 20])))

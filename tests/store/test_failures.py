@@ -1,4 +1,4 @@
-"""What goes wrong is told in one line that names the place and says what to do; the last version stays readable."""
+"""Store errors are one line with the location and an advice, and the last version stays readable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FRAGMENTS = [fragment(os.urandom(1000).hex()) for _ in range(1000)]
 
 
 def mounted(folder: Path, *arguments: str) -> Iterator[Path]:
-    """Mount something on the folder while the test runs; skips where that is not allowed."""
+    """Mount a file system on the folder during the test. Skips the test if that is not allowed."""
     done = subprocess.run(["mount", *arguments, str(folder)], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
@@ -46,7 +46,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def read_only_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk that cannot be written to, with one version of `orders` on it."""
+    """A read-only disk with one version of `orders`."""
     VersionStore(ObjectStore(str(tmp_path)), "orders").publish(version(1))
     for folder in mounted(tmp_path, "--bind", str(tmp_path)):
         subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
@@ -54,7 +54,7 @@ def read_only_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def writes(store: ObjectStore) -> list[object]:
-    """Everything that writes to a store."""
+    """Return all kinds of calls that write to a store."""
 
     def parquet() -> None:
         store.write_parquet("folder/file.parquet", BLOB)
@@ -68,35 +68,35 @@ def writes(store: ObjectStore) -> list[object]:
     ]
 
 
-def fails(store: ObjectStore, message: str, kinds: range = range(5)) -> None:
-    """Each kind of write fails with that message, after the URI of what was written."""
+def assert_writes_fail(store: ObjectStore, message: str, kinds: range = range(5)) -> None:
+    """Check that each kind of write fails with the URI of the file and the message."""
     for kind, write in enumerate(writes(store)):
         if kind in kinds:
             with pytest.raises(StoreError, match=rf"{store.uri()}/\S+: {message}"):
                 write()  # type: ignore[operator]
 
 
-def test_a_full_disk(small_disk: Path) -> None:
-    """Nothing half-written stays, not even hidden, so what fits can be written afterwards."""
+def test_a_full_disk_leaves_no_partial_files(small_disk: Path) -> None:
+    """Hidden temporary files are removed, too, so that smaller data can be written afterwards."""
     store = ObjectStore(str(small_disk))
     versions = VersionStore(store, "orders")
     versions.publish(version(1))
     before = sorted(path for path in small_disk.rglob("*") if path.is_file())
-    fails(store, "no space left on the device; free space and run again")
+    assert_writes_fail(store, "no space left on the device; free space and run again")
     assert sorted(path for path in small_disk.rglob("*") if path.is_file()) == before
     assert versions.latest() == version(1)
     versions.publish(version(2))
     assert versions.latest() == version(2)
 
 
-def test_a_file_size_limit(tmp_path: Path) -> None:
-    """The same, where nothing can be mounted."""
+def test_a_file_size_limit_leaves_no_partial_files(tmp_path: Path) -> None:
+    """This also runs where mounting is not allowed."""
     store = ObjectStore(str(tmp_path))
     VersionStore(store, "orders").publish(version(1))
     previous = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, previous[1]))
     try:
-        fails(store, r"the file would pass the largest size allowed here", range(3))
+        assert_writes_fail(store, r"the file would pass the largest size allowed here", range(3))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, previous)
     assert [info.path for info in store.list("folder")] == []
@@ -104,10 +104,10 @@ def test_a_file_size_limit(tmp_path: Path) -> None:
     assert VersionStore(store, "orders").latest() == version(1)
 
 
-def test_a_read_only_disk(read_only_disk: Path) -> None:
+def test_writes_to_a_read_only_disk_fail(read_only_disk: Path) -> None:
     store = ObjectStore(str(read_only_disk))
     versions = VersionStore(store, "orders")
-    fails(store, "the file system is read-only; set another root")
+    assert_writes_fail(store, "the file system is read-only; set another root")
     assert versions.latest() == version(1)
     with pytest.raises(StoreError, match=r"orders/versions/1\.json.*read-only"):
         store.delete(["orders/versions/1.json"])
@@ -118,7 +118,7 @@ def test_a_root_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     store = ObjectStore(str(tmp_path / "file" / "root"))
     message = "a part of the path is a file, not a folder; set another root"
-    fails(store, message, range(3))
+    assert_writes_fail(store, message, range(3))
     for read in [
         lambda: store.read("x"),
         lambda: store.open_parquet("x"),
@@ -131,7 +131,9 @@ def test_a_root_below_a_file(tmp_path: Path) -> None:
 
 def test_a_root_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    fails(ObjectStore(str(tmp_path / "file")), "a part of the path is a file, not a folder; set another root", range(3))
+    assert_writes_fail(
+        ObjectStore(str(tmp_path / "file")), "a part of the path is a file, not a folder; set another root", range(3)
+    )
 
 
 def test_a_folder_at_the_path_of_an_object(local_store: ObjectStore) -> None:
@@ -144,8 +146,8 @@ def test_a_folder_at_the_path_of_an_object(local_store: ObjectStore) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
-def test_a_root_without_permission() -> None:
-    """The kernel's own folders refuse everybody, root in other words than the rest."""
+def test_writes_to_a_root_without_permission_fail() -> None:
+    """Folders of the kernel refuse all users, with another message for root."""
     refused = "cannot write /sys/metastore/x: (not permitted|no permission); give this user access, or"
     with pytest.raises(StoreError, match=refused):
         ObjectStore("/sys/metastore").write("x", b"1")
@@ -153,15 +155,17 @@ def test_a_root_without_permission() -> None:
         ObjectStore("/proc/metastore").write("x", b"1")
 
 
-def test_a_root_of_another_user() -> None:
-    """Permissions do not bind root, so root becomes nobody for the while."""
+def test_writes_to_a_root_of_another_user_fail() -> None:
+    """If the tests run as root, to which permissions do not apply, the test switches to the user nobody."""
     user = os.geteuid()
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o555)
         try:
             if user == 0:
                 os.seteuid(65534)
-            fails(ObjectStore(folder), "no permission; give this user access, or set another root", range(3))
+            assert_writes_fail(
+                ObjectStore(folder), "no permission; give this user access, or set another root", range(3)
+            )
         finally:
             os.seteuid(user)
 
@@ -183,20 +187,20 @@ def test_a_file_system_without_hard_links(local_store: ObjectStore, monkeypatch:
     assert local_store.list() == []
 
 
-def test_an_unreachable_endpoint(s3_options: dict[str, str]) -> None:
+def test_the_error_names_an_unreachable_endpoint(s3_options: dict[str, str]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         options = {**s3_options, "aws_endpoint": f"http://127.0.0.1:{unused.getsockname()[1]}", "max_retries": "1"}
         store = ObjectStore("s3://metastore/root", options)
-        fails(store, r"the endpoint cannot be reached .*; check aws_endpoint", range(3))
+        assert_writes_fail(store, r"the endpoint cannot be reached .*; check aws_endpoint", range(3))
         with pytest.raises(StoreError, match="s3://metastore/root/orders/versions/newest"):
             VersionStore(store, "orders").latest()
 
 
 @pytest.mark.s3
-def test_a_missing_bucket(s3_options: dict[str, str]) -> None:
+def test_the_error_names_a_missing_bucket(s3_options: dict[str, str]) -> None:
     store = ObjectStore("s3://no-such-bucket/root", s3_options)
-    fails(store, "there is no such bucket; create it, or set another root", range(3))
+    assert_writes_fail(store, "there is no such bucket; create it, or set another root", range(3))
     for read in [lambda: store.read("x"), lambda: store.open_parquet("x"), lambda: store.list()]:
         with pytest.raises(StoreError, match=r"s3://no-such-bucket/root.*bucket") as caught:
             read()
@@ -210,7 +214,7 @@ def test_plain_http_must_be_allowed(s3_options: dict[str, str]) -> None:
         ObjectStore("s3://metastore/root", options).read("x")
 
 
-def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     with socket.socket() as unused:
@@ -228,8 +232,10 @@ def test_a_wrong_option_is_named(options: dict[str, str]) -> None:
 
 
 @pytest.mark.s3
-def test_a_truncated_download_is_no_end_of_file(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
-    """A file that was replaced by a shorter one while it was open is an error, not fewer rows."""
+def test_a_file_replaced_by_a_shorter_one_while_it_is_read_is_an_error(
+    s3_store: ObjectStore, s3_options: dict[str, str]
+) -> None:
+    """If a shorter file replaces an open one, reading is an error instead of returning fewer rows."""
     s3_store.write_parquet("x.parquet", pa.table({"n": pa.array(range(100_000))}))
     file = s3_store.open_parquet("x.parquet")
     s3_store.write("x.parquet", b"short")

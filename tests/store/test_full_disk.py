@@ -1,4 +1,4 @@
-"""Errors when the folder of temporary files is full name that folder, not the file of a table that is read."""
+"""If the folder of temporary files is full, the error names this folder instead of a file of the table."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def _sort() -> None:
 
 
 @pytest.mark.parametrize("write", [_write_parquet, _sort])
-def test_a_full_disk(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -> None:
-    """The kernel answers each write to /dev/full with the error of a full disk."""
+def test_the_error_for_a_full_disk_names_the_temporary_folder(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]
+) -> None:
+    """The kernel refuses writes to /dev/full as on a full disk."""
 
     def open_full(buffering: int = 0) -> IO[bytes]:
         return Path("/dev/full").open("r+b", buffering=buffering)

@@ -1,4 +1,4 @@
-"""Publishing drops what has become of no use: only that, a portion at a time, without a look at what there is."""
+"""Publishing deletes files that are no longer referenced, in batches, without listing all files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_ONCE = timedelta(days=-1)
 
 
 class Published(Table):
-    """A table whose versions are published on top of each other, as refreshes do, and drop what is outdated."""
+    """A table whose versions build on one another, as those of refreshes do, and drop outdated versions."""
 
     def commit(self, *names: str, keep: int = 2, grace: timedelta = HALF_AN_HOUR) -> Version:
         base = self.versions.latest()
@@ -39,8 +39,8 @@ class Published(Table):
         self.pass_hour()
         return self.versions.read(number)
 
-    def named(self) -> set[str]:
-        """What all versions there are name."""
+    def referenced_files(self) -> set[str]:
+        """Return the files that all existing versions reference."""
         return {path for number in self.versions.numbers() for path in files_of(self.versions.read(number))}
 
 
@@ -50,14 +50,16 @@ def table(local_store: ObjectStore) -> Published:
 
 
 def test_files_that_only_removed_versions_reference_are_deleted(table: Published) -> None:
-    """After each commit there is exactly what the versions that are kept consist of."""
+    """After each commit, exactly the files of the retained versions exist."""
     for number in range(1, 9):
         table.commit("always", f"{number}", f"{number - 1}")
-        # The version that was replaced by this very commit's predecessor is older than the grace.
+        # The version that the previous commit replaced is older than the grace period.
         assert table.versions.numbers() == list(range(max(1, number - 1), number + 1))
         for retained in table.versions.numbers():
-            assert set(table.versions.read(retained).paths()) <= table.paths(), "a reader of a kept version finds all"
-        assert table.paths() == table.named() | ({"versions/oldest"} if number > 2 else set())
+            assert set(table.versions.read(retained).paths()) <= table.paths(), (
+                "a file of a retained version is missing"
+            )
+        assert table.paths() == table.referenced_files() | ({"versions/oldest"} if number > 2 else set())
     with pytest.raises(VersionNotFoundError, match=r"version 6\b.*\b7-8"):
         table.versions.read(6)
 
@@ -69,7 +71,7 @@ def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Published) -
 
 
 def test_retired_fragments_are_retained(table: Published) -> None:
-    """A restore finds their profiles."""
+    """A restore of the table reuses their profiles."""
     table.commit("a", "b")
     for number in (2, 3, 4):
         base = table.versions.latest()
@@ -85,7 +87,7 @@ def test_retired_fragments_are_retained(table: Published) -> None:
 
 
 def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
-    """A partition of one fragment has the fragment's profile; the fragment's entry goes, the partition's stays."""
+    """A partition of one fragment shares the fragment's profile. The fragment is removed, and the partition stays."""
     table.save("a")
     base = version(1)
     shared = [replace(base.partitions[0], files=files("a"))]
@@ -99,8 +101,8 @@ def test_a_file_referenced_by_another_entry_stays(table: Published) -> None:
     assert not set(files("a").paths()) & table.paths()
 
 
-def test_many_files_are_deleted_in_portions(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it was is forgotten on the way: then the rest waits for `expire`."""
+def test_many_files_are_deleted_in_batches(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the recorded progress is lost, `expire` deletes the rest."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(*(f"{i}" for i in range(20)))
     table.commit("x")
@@ -118,7 +120,7 @@ def test_many_files_are_deleted_in_portions(table: Published, monkeypatch: pytes
 
 
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though more versions are to be kept from then on."""
+    """It is completed even if more versions are retained from then on."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
     table.commit(keep=99)
     table.commit(*(f"{i}" for i in range(20)), keep=99)
@@ -126,10 +128,10 @@ def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pyt
     for _ in range(9):
         table.versions.drop_outdated(3, 2, AT_ONCE)
     assert table.versions.numbers() == [2, 3]
-    assert table.named() | {"versions/oldest"} == table.paths()
+    assert table.referenced_files() | {"versions/oldest"} == table.paths()
     for keep in (1, *[2] * 9):
         table.versions.drop_outdated(3, keep, AT_ONCE)
-        assert table.versions.numbers() == [3], "the version is gone before its first file is"
+        assert table.versions.numbers() == [3], "the version is deleted before its first file"
         assert set(last.paths()) <= table.paths()
     assert table.paths() == {*files_of(last), "versions/oldest"}
 
@@ -140,16 +142,16 @@ def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pyt
     + [json.dumps({"oldest": oldest, "portion": 0}).encode() for oldest in (-1, "1", None, 2, 4)],
 )
 def test_wrong_progress_deletes_nothing_else(table: Published, state: bytes) -> None:
-    """At worst something is left to `expire`."""
+    """Some files may remain until `expire`."""
     for number in range(1, 6):
         table.commit("always", f"{number}", keep=99)
     table.versions.objects.write("versions/oldest", state)
     for _ in range(4):
         table.versions.drop_outdated(5, 2, AT_ONCE)
     assert set(table.versions.numbers()) >= {4, 5}
-    assert table.named() <= table.paths()
+    assert table.referenced_files() <= table.paths()
     table.expire(keep=2)
-    assert table.paths() == table.named() | {"versions/oldest"}
+    assert table.paths() == table.referenced_files() | {"versions/oldest"}
 
 
 @pytest.mark.parametrize("gone", [1, 2, 3])
@@ -160,7 +162,7 @@ def test_versions_removed_by_hand_do_not_stop_deletions(table: Published, gone: 
     for _ in range(5):
         table.versions.drop_outdated(6, 2, AT_ONCE)
     assert table.versions.numbers() == [5, 6]
-    assert table.named() <= table.paths()
+    assert table.referenced_files() <= table.paths()
 
 
 def test_a_damaged_version_does_not_stop_deletions(table: Published) -> None:
@@ -170,7 +172,7 @@ def test_a_damaged_version_does_not_stop_deletions(table: Published) -> None:
     for _ in range(5):
         table.versions.drop_outdated(6, 2, AT_ONCE)
     assert table.versions.numbers() == [5, 6]
-    assert table.named() <= table.paths()
+    assert table.referenced_files() <= table.paths()
 
 
 def test_deletions_continue_after_expire(table: Published) -> None:
@@ -180,11 +182,11 @@ def test_deletions_continue_after_expire(table: Published) -> None:
     assert table.versions.numbers() == [6]
     for number in range(7, 12):
         table.commit("always", f"{number}", keep=2)
-    assert table.paths() == table.named() | {"versions/oldest"}
+    assert table.paths() == table.referenced_files() | {"versions/oldest"}
 
 
 def test_files_of_pending_profiles_stay(table: Published) -> None:
-    """An attempt that did not publish left them; who has read of them may name them again."""
+    """Another attempt that read the pending profiles may reference them."""
     table.commit("a")
     table.versions.save_pending([fragment("a")])
     other = VersionStore(ObjectStore(os.path.dirname(table.versions.objects.uri())), "orders")
@@ -196,7 +198,7 @@ def test_files_of_pending_profiles_stay(table: Published) -> None:
 
 
 def test_files_of_profiles_cleared_long_ago_are_deleted(table: Published) -> None:
-    """Else every refresh would leave two files more, which the next ones list."""
+    """Otherwise each refresh would leave two more files, which later refreshes list."""
     versions = table.versions
     versions.save_pending([fragment("a")])
     table.commit("a")
@@ -228,7 +230,7 @@ def test_without_a_base_unreferenced_files_are_deleted_by_expire(table: Publishe
 def test_any_commits_retain_exactly_the_referenced_files(
     tmp_path_factory: pytest.TempPathFactory, commits: list[set[int]], keep: int, then: int
 ) -> None:
-    """Fragments come and go and come again under new files; entries are written as bases and changes."""
+    """Fragments are removed and added again with new files. Entries are written as bases and as changes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries_module, "_REWRITE_BELOW", 1)
         patch.setattr(garbage, "GARBAGE_BATCH", 6)
@@ -237,9 +239,9 @@ def test_any_commits_retain_exactly_the_referenced_files(
         for number, fragments in enumerate(commits, 1):
             since = {one: since.get(one, number) for one in fragments}
             table.commit(*(f"{one}-{since[one]}" for one in since), keep=keep, grace=AT_ONCE)
-            assert table.named() <= table.paths()
+            assert table.referenced_files() <= table.paths()
             assert table.versions.numbers()[-keep:] == list(range(max(1, number - keep + 1), number + 1))
         then = min(then, len(commits) - 1)
         for _ in range(40):
             table.versions.drop_outdated(len(commits), then, AT_ONCE)
-        assert table.paths() - {"versions/oldest"} == table.named()
+        assert table.paths() - {"versions/oldest"} == table.referenced_files()

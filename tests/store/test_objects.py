@@ -1,4 +1,4 @@
-"""Objects: all or nothing, put-if-absent, listings, ranged reads, on local disk and on S3 alike."""
+"""Object stores write atomically, create only once, list, and read ranges, on local disk and on S3."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ _PLACES += [
 
 @given(st.lists(st.sampled_from(_PLACES), max_size=4))
 def test_columns_are_selected_by_path_as_in_arrow(tmp_path_factory: pytest.TempPathFactory, columns: list[str]) -> None:
-    """Whatever is inside of a column comes with it, in the order of the columns that were asked for."""
+    """Nested columns are included. Columns have the requested order."""
     folder = tmp_path_factory.getbasetemp() / "columns by path"
     file = folder / "nested.parquet"
     if not file.exists():
@@ -188,7 +188,7 @@ def test_columns_are_selected_by_path_as_in_arrow(tmp_path_factory: pytest.TempP
         assert pa.Table.from_batches(own.iter_batches(10, [0], columns), expected.schema) == expected
 
 
-def test_parquet_without_rows(store: ObjectStore) -> None:
+def test_parquet_without_rows_is_read_as_written(store: ObjectStore) -> None:
     store.write_parquet("x.parquet", NUMBERS.slice(0, 0))
     assert store.read_parquet("x.parquet").equals(NUMBERS.slice(0, 0))
 
@@ -200,8 +200,8 @@ def test_other_readers_read_written_objects(local_store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("size", [10, 30_000_000], ids=["in one request", "in parts"])
 def test_a_failed_writer_leaves_nothing(store: ObjectStore, size: int) -> None:
-    """Also when part of it was uploaded already, and whatever the reader sees meanwhile."""
-    noise = pa.table({"blob": pa.array([_noise(size)], pa.binary())})
+    """Part of the file is uploaded already, and readers never see it."""
+    noise = pa.table({"blob": pa.array([_random_bytes(size)], pa.binary())})
 
     def write_and_fail() -> None:
         with store.parquet_writer("x.parquet", noise.schema) as writer:
@@ -224,7 +224,7 @@ def test_a_table_of_another_schema_is_refused_without_a_file(store: ObjectStore)
 
 @pytest.mark.s3
 def test_large_parquet_is_written_in_parts(s3_store: ObjectStore) -> None:
-    noise = pa.table({"blob": pa.array([_noise(12_000_000), _noise(12_000_000, 1)], pa.binary())})
+    noise = pa.table({"blob": pa.array([_random_bytes(12_000_000), _random_bytes(12_000_000, 1)], pa.binary())})
     s3_store.write_parquet("x.parquet", noise)
     assert s3_store.list()[0].size > 20_000_000
     assert s3_store.read_parquet("x.parquet").equals(noise)
@@ -232,9 +232,9 @@ def test_large_parquet_is_written_in_parts(s3_store: ObjectStore) -> None:
 
 @pytest.mark.s3
 def test_only_requested_ranges_are_read(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """One row group of one column of a 6 MB file: its tail, then that column chunk."""
+    """Of a 6 MB file, the tail and one column chunk are read."""
     wide = pa.table(
-        {f"c{i}": pa.array([_noise(1000, 100 * i + j) for j in range(100)], pa.binary()) for i in range(60)}
+        {f"c{i}": pa.array([_random_bytes(1000, 100 * i + j) for j in range(100)], pa.binary()) for i in range(60)}
     )
     with s3_store.parquet_writer("x.parquet", wide.schema) as writer:
         writer.write_table(wide, row_group_rows=10)
@@ -264,12 +264,12 @@ def test_truncated_and_damaged_parquet_files_raise_clear_errors(store: ObjectSto
             store.read_parquet("cut")
     for start in range(4, len(data) - 8, len(data) // 10):
         store.write("bad", data[:start] + bytes(200) + data[start + 200 :])
-        with suppress(CorruptionError):  # damage in bytes that nothing depends on goes unseen
+        with suppress(CorruptionError):  # unused bytes are not verified
             store.read_parquet("bad")
 
 
 def test_a_flipped_bit_never_changes_a_value(local_store: ObjectStore) -> None:
-    """Not every damaged page fails to decompress: checksums tell."""
+    """Checksums detect damaged pages that decompress without an error."""
     local_store.write_parquet("x", NUMBERS)
     data = local_store.read("x")
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
@@ -293,7 +293,7 @@ def test_s3_settings_may_come_from_the_environment(
 
 @pytest.mark.s3
 def test_a_forked_process_raises_an_error_that_advises_spawning(s3_store: ObjectStore) -> None:
-    """Rather than left to wait for threads that it does not have."""
+    """Otherwise it would wait forever for threads that were not forked."""
     s3_store.write("x", b"1")
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -324,13 +324,13 @@ def test_other_roots_are_refused(uri: str) -> None:
         ObjectStore(uri)
 
 
-def _noise(size: int, seed: int = 0) -> bytes:
-    """Bytes that do not compress."""
+def _random_bytes(size: int, seed: int = 0) -> bytes:
+    """Return bytes that do not compress."""
     return random.Random(f"{size}/{seed}").randbytes(size)
 
 
 def test_a_wide_file_is_read_column_by_column_in_linear_time(tmp_path: Path) -> None:
-    """Every read once listed the paths of all columns: 4,000 columns took seconds."""
+    """Regression: every read listed the paths of all columns, and 4,000 columns took seconds."""
     names = [f"column {number}" for number in range(4000)]
     pq.write_table(pa.table({name: [number] for number, name in enumerate(names)}), tmp_path / "wide.parquet")
     with ObjectStore(str(tmp_path)).open_parquet("wide.parquet") as file:

@@ -1,4 +1,4 @@
-"""Ranges that are fetched ahead are those that are read; and nothing reads a Python file but who asked."""
+"""Prefetched ranges contain the requested ranges, and only the calling thread reads Python files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(
 
 @given(_RANGES, _RANGES)
 def test_fetched_ranges_contain_their_parts(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
-    """Every range within one that was asked for, and of no other anything but the bytes that are there."""
+    """Every requested range is found. Other ranges are found only if they are within a fetched range."""
     requested: list[tuple[int, int]] = []
 
     def fetch(start: int, end: int) -> bytes:
@@ -44,8 +44,7 @@ def test_fetched_ranges_contain_their_parts(wanted: list[tuple[int, int]], other
         assert (fetched.find(start, end) is None) == (not any(own[0] <= start and end <= own[1] for own in requested))
 
 
-def test_ranges_far_larger_than_a_request() -> None:
-    """Are asked for as they are, and not together."""
+def test_large_ranges_are_not_merged() -> None:
     size = 32 << 20
     assert merge_neighbors([(size, 3 * size), (0, size), (3 * size, 3 * size + 1)]) == [
         (0, size),
@@ -56,7 +55,7 @@ def test_ranges_far_larger_than_a_request() -> None:
 
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The threads that read files which are Python objects."""
+    """The ids of threads that read Python file objects."""
     observed: set[int] = set()
 
     def noting(plain: Any) -> Any:
@@ -73,7 +72,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 @pytest.mark.parametrize("kind", ["local_store", pytest.param("s3_store", marks=pytest.mark.s3)])
 def test_only_the_calling_thread_reads(kind: str, request: pytest.FixtureRequest, readers: set[int]) -> None:
-    """Threads of Arrow's that let go of a Python object as the interpreter ends abort the process."""
+    """If an Arrow thread releases a Python object while the interpreter exits, the process aborts."""
     store: ObjectStore = request.getfixturevalue(kind)
     numbers = np.arange(200_000)
     table = pa.table({"a": numbers, "b": numbers % 7, "c": numbers * 3})

@@ -1,4 +1,4 @@
-"""Publishing among real processes: killed at every step, racing for a number, beside expiring ones."""
+"""Concurrent publishers and expiring processes keep a root valid, also if they are killed at any step."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def options(request: pytest.FixtureRequest, store: ObjectStore) -> dict[str, str
 
 
 def test_after_a_kill_at_any_step_the_next_version_is_published(store: ObjectStore, options: dict[str, str]) -> None:
-    """SIGKILL before and after every call that changes what is stored, until one run gets through unharmed.
+    """SIGKILL is sent before and after every call that changes stored data, until one run completes.
 
-    Whatever is listed then is whole; the next publisher succeeds; nothing that was left behind outlives `expire`.
+    All listed versions are complete, the next publisher succeeds, and `expire` removes all remaining files.
     """
     *kills, last = run("kill", store, options)
     assert len(kills) > (15 if store.is_remote else 80)
@@ -59,14 +59,16 @@ def test_exactly_one_of_concurrent_publishers_succeeds(store: ObjectStore, optio
 
 
 def test_expire_deletes_no_file_of_a_running_publisher_or_reader(store: ObjectStore, options: dict[str, str]) -> None:
-    """The publisher names old files, files of pending profiles and new ones; the reader reads all of each version."""
+    """The publisher references old files, files of pending profiles and new ones. The reader reads all files of each
+    version.
+    """
     for _ in range(5):
         report = run("expire", store, options, "6" if store.is_remote else "3")
         if report["in_time"]:
             assert isinstance(report["published"], int), report["published"]
             assert isinstance(report["reads"], int), report["reads"]
             assert all(isinstance(removed, list) for removed in report["removed"]), report["removed"]
-            # On a busy machine a process may not have had its turn: then nothing was tried at the same time.
+            # On a busy machine a process may not have run, so that nothing happened concurrently.
             if report["published"] > 1 and report["reads"] > 1 and all(map(sum, zip(*report["removed"], strict=True))):
                 break
     else:

@@ -1,4 +1,4 @@
-"""Sections of a file: each comes back alone, at the cost of its own row groups."""
+"""Each section of a file is read as it was written, at the cost of its row groups only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = st.sampled_from([0, 1, 3, 100, 4095, 4096, 4097, 9000, 40_000, 131_071, 
 
 
 def rows(name: str, start: int, count: int) -> pa.Table:
-    """Rows that know their section and their place in it."""
+    """Return rows with the name of their section and their position in it."""
     numbers = pa.array(range(start, start + count), pa.int64())
     value = pa.StructArray.from_arrays([numbers], ["int64"])
     names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), [name]).cast(pa.string())
@@ -46,7 +46,7 @@ def groups(store: ObjectStore) -> list[int]:
 def test_every_section_is_read_as_written(
     tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, int], piece: int, limit: int
 ) -> None:
-    """Whatever its neighbours are, in how many pieces it was written, and how much of it is asked for."""
+    """Neighbouring sections, the number of writes per section, and the part that is read do not matter."""
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     write(store, sizes, piece)
     assert all(0 < count <= 131_072 for count in groups(store))
@@ -73,8 +73,8 @@ def test_large_sections_share_no_row_group(tmp_path_factory: pytest.TempPathFact
         assert len(names) == 1 if large else sum(sizes[int(name)] for name in names) < 2 * 4096
 
 
-def test_row_groups_of_a_mixed_file(local_store: ObjectStore) -> None:
-    """Small neighbours gather until they are 4,096 rows; the head of a long section is a group of its own."""
+def test_small_sections_share_row_groups(local_store: ObjectStore) -> None:
+    """Small neighbouring sections share row groups of 4,096 rows. The start of a long section has its own row group."""
     write(local_store, {"a": 1000, "b": 2000, "c": 2000, "d": 10, "e": 5000, "f": 40_000, "g": 300_000, "h": 7})
     assert groups(local_store) == [5000, 10, 5000, 4096, 35_904, 4096, 131_072, 131_072, 33_760, 7]
 
@@ -86,7 +86,7 @@ def test_other_engines_find_the_sections(local_store: ObjectStore) -> None:
     assert b"ARROW:schema" in metadata
 
 
-def test_no_sections(local_store: ObjectStore) -> None:
+def test_a_file_may_have_no_sections(local_store: ObjectStore) -> None:
     write(local_store, {})
     with SectionReader(local_store, "file") as reader:
         assert reader.sections == {}
@@ -134,7 +134,7 @@ def test_damage_in_a_section_names_the_file(local_store: ObjectStore) -> None:
 
 @pytest.mark.s3
 def test_reading_a_section_reads_only_its_row_groups(s3_store: ObjectStore, travelled: list[int]) -> None:
-    """Of 400 sections, 8 MB: one is read with its share of the footer and few kilobytes of data."""
+    """The file has 400 sections and 8 MB. A read needs part of the footer and a few kilobytes of data."""
     schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
     numbers = random.Random(1)
     with SectionWriter(s3_store, "file", schema) as writer:

@@ -1,4 +1,4 @@
-"""Merges of large sets in steps: no commit rewrites much, and every state between two steps is read correctly."""
+"""Large segment sets are merged in steps: no commit rewrites much, and every intermediate state is read correctly."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class KeysOnly:
 
 @pytest.mark.parametrize(("changed", "bound"), [(15, 2_500), (150, 12_000)])
 def test_no_commit_rewrites_a_large_set(changed: int, bound: int) -> None:
-    """Each commit writes about one file, however large the set is, and lookups open few files."""
+    """Each commit writes about one file for a set of any size, and lookups open few files."""
     draw = random.Random(0)
     stored = KeysOnly(50_000)
     total = 0
@@ -80,7 +80,7 @@ def test_no_commit_rewrites_a_large_set(changed: int, bound: int) -> None:
 
 
 def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
-    """No step is made then, because it needs the first and the last key of each file."""
+    """Then no merge step is made, because a step needs the first and the last key of each file."""
     stored = KeysOnly(5_000)
     for number in range(5):
         keys = {*(f"{key:07}" for key in range(number, 5_000, 5)), "9" * (MAX_BOUND + 1)}
@@ -94,10 +94,10 @@ def _node(key: str, value: int) -> NodeEntry:
 
 @settings(deadline=None, max_examples=max(10, settings().max_examples // 5))
 @given(st.lists(st.sampled_from([1, 2, 5, 30]), min_size=3, max_size=12), st.randoms(use_true_random=False))
-def test_every_state_between_two_steps_is_read(
+def test_every_state_between_two_merge_steps_is_read_correctly(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], draw: random.Random
 ) -> None:
-    """Lookups, streams and differences agree with a dictionary, and no unreferenced file is written."""
+    """Lookups, streams and differences equal those of a dictionary. No unreferenced file is written."""
     with pytest.MonkeyPatch.context() as patch:
         write_small_segments(patch)
         patch.setattr(segment_levels, "_WORK_PER_KEY", draw.choice([0, 1]))

@@ -1,4 +1,4 @@
-"""The reference counts of a version, and the garbage that they find, are those of a count of all entries."""
+"""A version's reference counts, and the garbage determined from them, equal those counted from all entries."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ from tests.store.sample_versions import version, write_small_segments
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small sets of rows are written as large ones are."""
+def write_small_sets_like_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_segments(monkeypatch)
 
 
@@ -60,7 +59,7 @@ class History:
         return f"{folder}/{self._names}"
 
     def profile(self, folder: str) -> ProfileFiles:
-        """New files of one profile, or a section of a file that this commit writes or another wrote."""
+        """Return new files of a profile, or a section of a file from this or an earlier commit."""
         if self.chance(0.5):
             return ProfileFiles(self.name(folder), self.name(folder) if self.chance(0.5) else "", (self.name(folder),))
         if not self._open or self.chance(0.3):
@@ -69,7 +68,7 @@ class History:
         return ProfileFiles("", "", (), path, self.name("section"), sections)
 
     def commit(self) -> Version:
-        """The next version, as plain lists."""
+        """Return the next version with complete lists of entries."""
         self.number += 1
         before = {key: self.members(key) for key in self.partitions}
         used = {entry.files.states for entry in (*self.fragments.values(), *self.retired, *self.nodes.values())}
@@ -89,7 +88,7 @@ class History:
                 del self.fragments[key]
                 self.fragments[moved.key] = moved
             elif self.chance(0.1) and len(self.members(entry.partition_key)) == 1:
-                # The rows are the same in other files, so the partition keeps its profile.
+                # The same rows moved to other files, so the partition's profile is reused.
                 del self.fragments[key]
                 for _ in range(self.random.choice([1, 2])):
                     new = replace(entry, id=self.name("id"), path=self.name("path"), files=self.profile("fragments"))
@@ -136,7 +135,7 @@ class History:
 
 
 def references(published: Version) -> Iterator[tuple[str, str, int]]:
-    """(path, group, number of sections) of every reference of a version."""
+    """Return every reference of a version as (path, group, number of sections)."""
     for entries in (published.fragments, published.retired, published.partitions, published.nodes):
         for entry in entries:
             for path in set(entry.files.paths()):
@@ -146,7 +145,7 @@ def references(published: Version) -> Iterator[tuple[str, str, int]]:
 
 
 def shared_files(published: Version) -> list[SharedFileEntry]:
-    """The reference counts, from all entries."""
+    """Count the references from all entries."""
     groups: dict[str, Counter[str]] = {}
     sections: dict[str, int] = {}
     for path, group, count in references(published):
@@ -168,7 +167,7 @@ def all_paths(published: Version) -> set[str]:
 
 
 def as_changes(new: Version, base: Version) -> Version:
-    """The same version, with its entries as changes of those before."""
+    """Return the same version, with its entries as changes to those of `base`."""
 
     def changes(kind: Any) -> EntryChanges[Any]:
         stored, entries = getattr(base, kind.name), getattr(new, kind.name)
@@ -202,7 +201,7 @@ def test_garbage_and_counts_equal_those_from_all_entries(
         base = published
 
 
-def test_counts_that_contradict_the_entries_are_damage(local_store: ObjectStore) -> None:
+def test_counts_that_contradict_the_entries_are_a_corruption_error(local_store: ObjectStore) -> None:
     """A file that seems to lose more references than it has is not deleted."""
     versions = VersionStore(local_store, "orders")
     files = ProfileFiles("", "", (), "shared", "a", 3)

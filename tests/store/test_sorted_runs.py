@@ -1,4 +1,4 @@
-"""Rows that are sorted outside of memory are the rows that a sort in memory gives."""
+"""Rows that are sorted in temporary files equal rows that are sorted in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing and reading versions: all or nothing, one winner, and profiles that wait for the next attempt."""
+"""Versions are published atomically by one winner, read as published, and pending profiles are reused."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def versions(store: ObjectStore) -> VersionStore:
 
 @pytest.fixture
 def local_versions(local_store: ObjectStore) -> VersionStore:
-    """The same, on local disk."""
+    """The versions of a table on local disk that has none yet."""
     return VersionStore(local_store, "orders")
 
 
-def test_before_the_first_version(versions: VersionStore) -> None:
+def test_a_table_without_versions_has_no_latest_version(versions: VersionStore) -> None:
     assert versions.numbers() == []
     assert versions.latest() is None
     with pytest.raises(VersionNotFoundError, match=r"'orders'.*version 1\b"):
@@ -56,13 +56,13 @@ def test_times_are_read_as_published(local_versions: VersionStore, committed: da
     assert local_versions.read(1).committed_at == committed
 
 
-def test_a_version_without_anything(local_versions: VersionStore) -> None:
+def test_an_empty_version_is_read_as_published(local_versions: VersionStore) -> None:
     empty = replace(version(1, fragments=0), partitions=(), nodes=(), specs={}, partition_columns=())
     local_versions.publish(empty)
     assert local_versions.latest() == empty
 
 
-def test_versions_follow_one_another(versions: VersionStore) -> None:
+def test_the_latest_version_is_the_last_published_one(versions: VersionStore) -> None:
     for number in range(1, 12):
         versions.publish(version(number))
     assert versions.numbers() == list(range(1, 12))
@@ -76,7 +76,7 @@ def test_versions_follow_one_another(versions: VersionStore) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 4, 9])
 def test_only_the_next_number_can_be_published(versions: VersionStore, number: int) -> None:
-    """Not an older one either, whose document may be gone: it would be published, and never seen."""
+    """An older version whose document was removed could be published otherwise, and would never be read."""
     versions.publish(version(1))
     versions.publish(version(2))
     versions.objects.delete(["versions/1.json"])
@@ -87,7 +87,7 @@ def test_only_the_next_number_can_be_published(versions: VersionStore, number: i
 
 
 def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other publisher's version appears after this one has looked for the newest."""
+    """The other publisher's version appears after this one has determined the newest."""
     versions.publish(version(1, "winner"))
     there = [info.path for info in versions.objects.list()]
     monkeypatch.setattr(VersionStore, "newest", lambda self: 0)
@@ -100,7 +100,7 @@ def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch
 def test_a_retried_put_that_finds_its_object_has_succeeded(
     versions: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client repeats a put whose answer was lost; the second one fails, though the first one succeeded."""
+    """A client repeats a put whose response was lost. The second put fails although the first one succeeded."""
     write = ObjectStore.write
 
     def twice(self: ObjectStore, path: str, data: bytes, *, create: bool = False) -> None:
@@ -126,7 +126,9 @@ def test_entries_are_read_at_first_use(versions: VersionStore, monkeypatch: pyte
     assert len(pickle.dumps(result)) < 4000
     assert copy.fragments[1].id == "fragment-1-1"
     assert next(iter(copy.fragments)).id == "fragment-1-0"
-    assert [path.split(".")[-2] for path in read] == ["fragments"], "once, and not the others"
+    assert [path.split(".")[-2] for path in read] == ["fragments"], (
+        "entries were read more than once, or others were read"
+    )
 
 
 def test_the_document_stays_small(local_versions: VersionStore) -> None:
@@ -149,14 +151,14 @@ def test_live_fragments_are_counted_without_reading_any(
 
 
 def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
-    """As the next one, with its entries taken over."""
+    """It is published as the next version and reuses the entries."""
     versions.publish(version(1))
     versions.publish(replace(versions.read(1), number=2))
     assert versions.latest() == replace(version(1), number=2)
 
 
 def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> None:
-    """Each version writes what it learnt anew, and one that learnt nothing writes nothing."""
+    """A version writes only new cached values, or nothing if there are none."""
     many = {b"\xff%d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=many))
     first = versions.read(1)
@@ -167,15 +169,15 @@ def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> N
     second = versions.read(2)
     assert second.metadata_cache == cached
     versions.publish(replace(version(3), metadata_cache=second.metadata_cache), second)
-    paths = [memory_of(versions.read(number)) for number in (1, 2, 3)]
+    paths = [cache_files(versions.read(number)) for number in (1, 2, 3)]
     assert [len(own) for own in paths] == [1, 2, 2]
     assert paths[1] == paths[2]
     assert pickle.loads(pickle.dumps(versions.read(3).metadata_cache)) == cached
     assert versions.metadata_cache() == cached
 
 
-def test_cached_values_that_a_plan_did_not_use_are_retained(versions: VersionStore) -> None:
-    """A plan from a difference changes some values; the others are neither read nor lost."""
+def test_unused_cached_values_are_retained(versions: VersionStore) -> None:
+    """A plan from a difference changes some values. The other values are not read."""
     values = {b"%04d" % number: b"value" for number in range(2000)}
     versions.publish(replace(version(1), metadata_cache=values))
     first = versions.read(1)
@@ -186,10 +188,10 @@ def test_cached_values_that_a_plan_did_not_use_are_retained(versions: VersionSto
     versions.publish(replace(version(2), metadata_cache=changed), first)
     second = versions.read(2)
     assert second.metadata_cache == expected
-    assert memory_of(second)[:1] == memory_of(first)
+    assert cache_files(second)[:1] == cache_files(first)
     assert isinstance(second.metadata_cache, StoredMetadataCache)
     assert second.metadata_cache.entries.files.files[1].rows == 3
-    versions.objects.delete(memory_of(second))
+    versions.objects.delete(cache_files(second))
     lost = change_metadata_cache(versions.read(2).metadata_cache, {b"new": b"z"})
     versions.publish(replace(version(3), metadata_cache=lost), versions.read(2))
     assert versions.read(3).metadata_cache == {b"new": b"z"}
@@ -206,11 +208,10 @@ def test_few_values_are_looked_up_one_by_one(local_versions: VersionStore) -> No
 
 
 def test_a_damaged_metadata_cache_is_empty(versions: VersionStore) -> None:
-    """It only saves work."""
     versions.publish(replace(version(1), metadata_cache={b"a": b"b"}))
     for data in (b"", None):
         result = versions.read(1)
-        (path,) = memory_of(result)
+        (path,) = cache_files(result)
         if data is None:
             versions.objects.delete([path])
         else:
@@ -220,7 +221,7 @@ def test_a_damaged_metadata_cache_is_empty(versions: VersionStore) -> None:
     assert versions.metadata_cache() == {b"c": b"d"}
 
 
-def memory_of(published: Version) -> tuple[str, ...]:
+def cache_files(published: Version) -> tuple[str, ...]:
     return next(own.files.paths() for own in stored_entries(published) if own.kind.name == "metadata_cache")
 
 
@@ -239,7 +240,9 @@ def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 1, "number": 2}).encode())
     with pytest.raises(StoreError, match=r"2\.json: format_version.*earlier") as caught:
         versions.latest()
-    assert not isinstance(caught.value, CorruptionError)  # which `refresh --full` goes on from, beside the old files
+    assert not isinstance(
+        caught.value, CorruptionError
+    )  # `refresh --full` publishes the next number and leaves the old files
     assert versions.objects.uri() in str(caught.value)
 
 
@@ -285,7 +288,7 @@ def test_pending_profiles_are_returned_until_cleared(versions: VersionStore) -> 
     assert sorted(entry.id for entry in versions.pending()) == ["a", "b", "c"]
     other.save_pending([fragment("d")])
     versions.clear_pending()
-    assert [entry.id for entry in versions.pending()] == ["d"], "what was not read is not cleared"
+    assert [entry.id for entry in versions.pending()] == ["d"], "profiles that were not read are not cleared"
     assert [entry.id for entry in other.pending()] == ["d"]
 
 

@@ -1,4 +1,4 @@
-"""Tasks of an isolated child process return what a call returns, and a crash is blamed on the file at fault."""
+"""Tasks in an isolated child process return the results of a call, and a crash is attributed to the file at fault."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_segmentation_fault_names_the_part_of_the_file() -> None:
         run_isolated(tasks.segfault, "/t/x", "/t/x")
 
 
-def test_a_library_that_exits_the_process() -> None:
+def test_the_error_names_the_file_when_a_library_exits_the_process() -> None:
     with pytest.raises(TableFormatError, match=r"/t/x .*status 3\b"):
         run_isolated(tasks.leave, "/t/x", 3)
 
@@ -132,7 +132,7 @@ def test_a_child_is_reused(no_idle_children: None) -> None:
 
 
 def test_a_killed_idle_child_is_replaced(no_idle_children: None) -> None:
-    """No file is blamed."""
+    """The error names no file."""
     child = run_isolated(tasks.process_id, "a")
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: not is_running(child))
@@ -289,7 +289,7 @@ print(run_isolated(tasks.process_id, "a"))
     wait_until(lambda: not is_running(first) and not is_running(forked))
 
 
-def test_a_package_in_an_archive_on_the_import_path(tmp_path: Path) -> None:
+def test_a_child_imports_packages_from_archives_on_the_import_path(tmp_path: Path) -> None:
     """On a cluster, `sys.path` changes after the start of the process."""
     archive = tmp_path / "package.zip"
     with zipfile.ZipFile(archive, "w") as file:
@@ -316,8 +316,8 @@ print(isolation.run_isolated(tasks.double, "a", 21))
     assert (done.stdout, done.stderr) == ("42\n", "")
 
 
-def test_a_parent_without_standard_streams(tmp_path: Path) -> None:
-    """Descriptors 0 to 2 are free then, and pipes would get them."""
+def test_a_parent_may_have_no_standard_streams(tmp_path: Path) -> None:
+    """Descriptors 0 to 2 are unused then, so that pipes get these numbers."""
     program = (
         "from metastore_assets.tasks.isolation import run_isolated; from tests.tasks import child_tasks as tasks;"
         f"open({str(tmp_path / 'answer')!r}, 'w').write(str(run_isolated(tasks.double, 'a', 21)))"

@@ -1,4 +1,4 @@
-"""Leaf columns: paths, identities, and the arrays that belong to them, at every depth and in every encoding."""
+"""Leaf columns have the right paths, identities and arrays, at every depth and in every encoding."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NESTED = pa.struct(
 )
 
 
-def test_depth_first_in_table_order() -> None:
-    """Containers come before what is in them; what is below a list or a map is repeated."""
+def test_leaf_columns_are_in_depth_first_table_order() -> None:
+    """Containers come before their children. Leaves below a list or a map are repeated."""
     result = [(leaf.path, leaf.repeated) for leaf in leaf_columns(pa.field("s", NESTED))]
     assert result == [
         ("s", False),
@@ -40,13 +40,13 @@ def test_depth_first_in_table_order() -> None:
 
 
 def test_a_flat_column_is_a_leaf() -> None:
-    """Name, identity and type as they are; the type is kept in its encoding."""
+    """Name, identity and type do not change, including an encoded type."""
     type = pa.dictionary(pa.int8(), pa.string())
     assert leaf_columns(pa.field("c", type)) == [LeafColumn("c", "c", type)]
 
 
 def test_identities_come_from_the_metadata_at_every_depth() -> None:
-    """Names change, identities stay; a list's element has one of its own or is `element`, however it was named."""
+    """Identities do not depend on names. A list's element without an identity has `element`."""
     assert leaves.FIELD_ID == FIELD_ID
 
     def field(name: str, type: pa.DataType, identity: str) -> pa.Field:
@@ -65,7 +65,7 @@ def test_identities_come_from_the_metadata_at_every_depth() -> None:
 
 
 def test_paths_that_collide_stay_distinct() -> None:
-    """Dots in names are kept as they are, unless the path is taken; identities tell dots from depth always."""
+    """A path has the dots of names unless it is taken. Identities always distinguish dots from depth."""
     plain = schema_leaves([pa.field("id.num", pa.int8()), pa.field("id.num`s", pa.int8())])
     assert [leaf.path for row in plain for leaf in row] == ["id.num", "id.num`s"]
     assert [leaf.field_id for row in plain for leaf in row] == ["`id.num`", "`id.num``s`"]
@@ -90,7 +90,7 @@ DEEP = st.recursive(
 
 @given(fields=st.lists(st.tuples(NAMES, DEEP), min_size=1, max_size=5))
 def test_all_paths_and_identities_are_distinct(fields: list[tuple[str, pa.DataType]]) -> None:
-    """Whatever the names, twins included."""
+    """Names are arbitrary and may be duplicates."""
     result = [leaf for row in schema_leaves([pa.field(name, type) for name, type in fields]) for leaf in row]
     assert len({leaf.path for leaf in result}) == len(result)
     assert len({leaf.field_id for leaf in result}) == len(result)
@@ -114,7 +114,7 @@ ROW: st.SearchStrategy[Any] = st.one_of(
 
 
 def below(value: Any, *keys: str) -> list[Any]:
-    """The values at a path in Python values: the definition of what a leaf column holds."""
+    """Return the values at a path of Python values, by the definition of leaf columns."""
     values = [value]
     for key in keys:
         result: list[Any] = []
@@ -130,8 +130,8 @@ def below(value: Any, *keys: str) -> list[Any]:
 
 
 @given(rows=st.lists(ROW, max_size=8), start=st.integers(0, 3), stop=st.integers(3, 8))
-def test_split_by_definition(rows: list[Any], start: int, stop: int) -> None:
-    """A field below a null struct is null; elements of null lists do not exist; slices are respected."""
+def test_values_of_leaf_columns_are_those_of_the_definition(rows: list[Any], start: int, stop: int) -> None:
+    """A field below a null struct is null, elements of null lists do not exist, and slices are respected."""
     array = pa.array(rows, NESTED).slice(start, max(0, stop - start))
     field = pa.field("s", NESTED)
     arrays = split_leaves(field, array)
@@ -165,7 +165,7 @@ ELEMENTS["struct"] = pa.StructArray.from_arrays([ELEMENTS["uuid"], ELEMENTS["vie
 @pytest.mark.parametrize("layout", PROFILE_SPECS)
 @pytest.mark.parametrize("elements", ELEMENTS)
 def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> None:
-    """Also when the null list has elements in the buffers, as it may."""
+    """A null list may have elements in the buffers."""
     values = ELEMENTS[elements]
     array = PROFILE_SPECS[layout](values, pa.array([True, False]))
     result = split_leaves(pa.field("l", array.type), array)[2 if layout == "map" else 1]
@@ -174,14 +174,14 @@ def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> N
 
 @pytest.mark.parametrize("layout", PROFILE_SPECS)
 @pytest.mark.parametrize("elements", ELEMENTS)
-def test_null_lists_alone_have_no_elements(layout: str, elements: str) -> None:
+def test_a_column_of_null_lists_has_no_elements(layout: str, elements: str) -> None:
     array = PROFILE_SPECS[layout](ELEMENTS[elements], pa.array([True, True]))
     below = split_leaves(pa.field("l", array.type), array)[1:]
     assert [len(column) for column in below] == [0] * len(below)
 
 
-def test_children_that_cannot_hold_their_parents_nulls() -> None:
-    """Runs and unions have no validity of their own: a null struct must still count."""
+def test_nulls_of_parents_count_in_children_without_validity() -> None:
+    """Run-end encoded arrays and unions have no validity bitmap."""
     mask = pa.array([False, True, False])
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None], pa.string_view()))
     union = pa.UnionArray.from_dense(
@@ -194,8 +194,8 @@ def test_children_that_cannot_hold_their_parents_nulls() -> None:
     assert numbers_result.to_pylist() == [1, None, 3]
 
 
-def test_encoded_structs() -> None:
-    """A dictionary or runs of structs are structs all the same, also where Arrow cannot take from the values."""
+def test_encoded_structs_have_leaf_columns() -> None:
+    """Structs are dictionary-encoded or run-end encoded, also where Arrow's `take` does not support the type."""
     values = pa.StructArray.from_arrays([pa.array(["a", "b"], pa.string_view())], names=["x"])
     dictionary = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1]), values)
     _, result = split_leaves(pa.field("s", dictionary.type), dictionary)
@@ -206,8 +206,10 @@ def test_encoded_structs() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.one_of(st.none(), st.integers(0, 3)))), st.data())
-def test_nulls_in_dictionaries_and_unions(rows: list[tuple[int, int | None]], data: st.DataObject) -> None:
-    """They are where Python sees None, also in a slice: in a dictionary, in a child, or in a dictionary of a child."""
+def test_nulls_in_dictionaries_and_unions_are_those_of_python(
+    rows: list[tuple[int, int | None]], data: st.DataObject
+) -> None:
+    """Nulls may be in a dictionary, in a union's child, or in the dictionary of a child, also in slices."""
     start = data.draw(st.integers(0, len(rows)))
     codes = pa.array([code for code, _ in rows], pa.int8())
     dictionary = pa.array([None, 0, 1, 2, 3], pa.int64())

@@ -1,4 +1,4 @@
-"""Bounds of long values are the nearest storable ones, and so merge exactly."""
+"""Bounds of long values are the nearest values that can be stored, so that they merge exactly."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BYTES = st.lists(st.sampled_from([0, 1, 0x7F, 0xFE, 0xFF]), max_size=9).map(byte
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit of 5 bytes, so that small examples reach it."""
+    """Set the limit to 5 bytes, so that short examples exceed it."""
     monkeypatch.setattr(truncation, "MAX_BOUND_BYTES", 5)
 
 
 @given(value=TEXTS, others=st.lists(TEXTS, max_size=30))
 def test_no_text_lies_between_a_value_and_its_bound(value: str, others: list[str]) -> None:
-    """Bounds are valid UTF-8, short, on the right side, and nothing short lies between."""
+    """Bounds are short, valid UTF-8 and on the right side of the value."""
     cls = class_named("string")
     lower, lower_exact = truncate_lower(value.encode(), cls)
     upper, upper_exact = truncate_upper(value.encode(), cls)
@@ -37,7 +37,6 @@ def test_no_text_lies_between_a_value_and_its_bound(value: str, others: list[str
 
 @given(value=BYTES, others=st.lists(BYTES, max_size=30))
 def test_no_bytes_lie_between_a_value_and_its_bound(value: bytes, others: list[bytes]) -> None:
-    """The same for binary values."""
     cls = class_named("binary")
     lower, lower_exact = truncate_lower(value, cls)
     upper, upper_exact = truncate_upper(value, cls)
@@ -60,7 +59,7 @@ def _check(
 
 @given(values=st.lists(TEXTS, min_size=1, max_size=8), cut=st.integers(0, 8))
 def test_bounds_merge_exactly(values: list[str], cut: int) -> None:
-    """Bounds and whether they are exact are those of all values together."""
+    """The merged bounds and their exactness are those of all values together."""
     parts = [part for part in (values[:cut], values[cut:]) if part]
     merged = merge_statistics([profile_one(pa.array(part)).statistics for part in parts])
     scratch = profile_one(pa.array(values)).statistics
@@ -68,8 +67,8 @@ def test_bounds_merge_exactly(values: list[str], cut: int) -> None:
     assert (merged.maximum, merged.maximum_exact) == (scratch.maximum, scratch.maximum_exact)
 
 
-def test_no_upper_bound() -> None:
-    """Above the greatest of all values there is none: the maximum is unknown, not absent."""
+def test_the_greatest_values_have_an_unknown_maximum() -> None:
+    """No short value is greater. The maximum is unknown, which differs from absent."""
     for array in (pa.array([b"\xff" * 6]), pa.array(["\U0010ffff" * 2])):
         row = profile_one(array).statistics
         assert (row.maximum, row.maximum_exact) == (None, False)
@@ -77,7 +76,7 @@ def test_no_upper_bound() -> None:
 
 
 def test_characters_are_never_cut() -> None:
-    """Five bytes hold one character of four and no half of the next; what fits in the last byte is used."""
+    """Five bytes hold one 4-byte character and no part of the next, and a fifth byte is used if a character fits."""
     value = "\U0001f600\U0001f601".encode()
     lower, _ = truncate_lower(value, class_named("string"))
     upper, _ = truncate_upper(value, class_named("string"))

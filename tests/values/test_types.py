@@ -1,4 +1,4 @@
-"""Type classes: which types widen into which, and which have none, with the reason."""
+"""Every type has a type class or a reason why not, and types of one class can be widened into each other."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.statistics.random_columns import KINDS
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_class_of_every_type(name: str) -> None:
-    """Each type has its class; the class of the canonical type is the class itself, and it is found by name."""
+def test_every_type_has_its_class(name: str) -> None:
+    """A canonical type has the same class, and a class is found by its name."""
     cls = type_class(KINDS[name].type)
     assert cls.name == KINDS[name].type_class
     assert type_class(cls.arrow) == cls
@@ -21,7 +21,7 @@ def test_class_of_every_type(name: str) -> None:
 
 
 def test_extension_types_have_the_class_of_their_storage() -> None:
-    """But for uuid and bool8, which are known."""
+    """Exceptions are uuid and bool8."""
     assert type_class(pa.json_()).name == "string"
     assert type_class(pa.bool8()).name == "boolean"
     assert type_class(pa.uuid()).name == "uuid"
@@ -41,22 +41,20 @@ def test_extension_types_have_the_class_of_their_storage() -> None:
         (pa.dense_union([pa.field("a", pa.int8())]), "is not a type that values are profiled of"),
     ],
 )
-def test_types_without_a_class(type: pa.DataType, reason: str) -> None:
-    """The message says why, and the signature still tells types apart."""
+def test_types_without_a_class_have_a_reason_and_a_fingerprint(type: pa.DataType, reason: str) -> None:
     with pytest.raises(UnsupportedTypeError, match=reason):
         type_class(type)
     assert type_fingerprint(type).startswith("<")
 
 
 def test_signatures_of_containers_ignore_their_children() -> None:
-    """A struct's own row depends on nothing in it: adding a field re-reads nothing."""
+    """Adding a field to a struct does not require profiling the struct's other columns again."""
     assert type_fingerprint(pa.struct([])) == type_fingerprint(pa.struct([("a", pa.int8())]))
     assert type_fingerprint(pa.list_(pa.int8())) == type_fingerprint(pa.large_list(pa.string()))
     assert len({type_fingerprint(t) for t in (pa.struct([]), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))}) == 3
 
 
 @pytest.mark.parametrize("name", ["int32", "decimal_39", "decimal_x", ""])
-def test_no_such_class(name: str) -> None:
-    """Only names that classes have."""
+def test_unknown_class_names_are_refused(name: str) -> None:
     with pytest.raises(UnsupportedTypeError, match=f"'{name}'"):
         class_named(name)
