@@ -15,7 +15,7 @@ EXTERNAL_PACKAGE = Path(__file__).parent / "external_package"
 
 @contextmanager
 def installed(folder: Path = EXTERNAL_PACKAGE) -> Iterator[None]:
-    """Add a folder with packages and their entry points to this process and to those that it starts."""
+    """Add a folder of packages with entry points to this process and its child processes."""
     paths, variable = list(sys.path), os.environ.get("PYTHONPATH")
     sys.path.insert(0, str(folder))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), variable]))

@@ -1,4 +1,4 @@
-"""Column statistics of Arrow arrays in plain Python, to compare with the truth files of the real tables."""
+"""Column statistics of Arrow arrays in plain Python, to compare with the truth files of real tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Leaf:
 
 
 def read_columns(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None) -> dict[str, list[Any]]:
-    """Every column of the fragments as plain Python values, through the readers, row order by fragment."""
+    """Read every column of the fragments as plain Python values."""
     columns: dict[str, list[Any]] = {field.name: [] for field in snapshot.schema}
     for fragment in snapshot.fragments if fragments is None else fragments:
         with fragment.source.open() as reader:
@@ -42,12 +42,12 @@ def read_columns(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None
 
 
 def read_rows(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None) -> list[tuple[Any, ...]]:
-    """The rows as tuples in the order of the schema's columns, row order by fragment."""
+    """Read the fragments' rows as tuples in the order of the schema's columns."""
     return list(zip(*read_columns(snapshot, fragments).values(), strict=True))
 
 
 class Micros(int):
-    """A timestamp that Python's datetime cannot hold."""
+    """A timestamp that Python's datetime cannot represent."""
 
 
 def _plain_values(chunk: pa.Array) -> list[Any]:
@@ -64,7 +64,7 @@ def _plain_values(chunk: pa.Array) -> list[Any]:
 
 
 def leaves(name: str, type_: pa.DataType, values: list[Any]) -> dict[str, Leaf]:
-    """The column and all below it, by the path that the truth files use."""
+    """Return the column and all columns nested in it, by the paths of the truth files."""
     nulls = sum(value is None for value in values)
     if pa.types.is_struct(type_):
         result = {name: _container(values, nulls)}

@@ -1,4 +1,4 @@
-"""A proxy before an S3 server that counts requests and limits the objects per listing."""
+"""A proxy for an S3 server that counts requests and limits the number of objects per listing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HOP = ("connection", "keep-alive", "transfer-encoding", "content-length", "date
 
 
 class Requests:
-    """Requests seen since the last `take`."""
+    """The requests since the last `take`."""
 
     def __init__(self) -> None:
         self.endpoint = ""
@@ -33,18 +33,18 @@ class Requests:
         """Bytes by path, of all objects that were got and put since this was cleared."""
 
     def take(self) -> list[str]:
-        """What was asked for: `list PREFIX`, or the method and the path."""
+        """Return and clear the requests, each as `list PREFIX`, or as method and path."""
         observed, self._seen = self._seen, []
         self.data_bytes, self._bytes = self._bytes, 0
         return observed
 
     def note_answer(self, target: str, size: int) -> None:
-        """Note the size of an answer."""
+        """Record the size of a response."""
         if "list-type" not in target:
             self._bytes += size
 
     def note_object(self, method: str, target: str, status: int, sent: int, got: int) -> None:
-        """Note what went through of an object, in a request that was granted."""
+        """Record the bytes of an object that were transferred in a successful request."""
         path = urlsplit(target).path
         if status < 300 and method == "GET" and "list-type" not in target:
             self.objects_read[path] = self.objects_read.get(path, 0) + got
@@ -52,7 +52,7 @@ class Requests:
             self.objects_written[path] = self.objects_written.get(path, 0) + sent
 
     def note(self, method: str, target: str) -> str:
-        """Note a request; its target with the size of a page."""
+        """Record a request."""
         url = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         if "list-type" not in query:
@@ -64,7 +64,7 @@ class Requests:
 
 @contextmanager
 def counted(endpoint: str) -> Iterator[Requests]:
-    """Requests to `.endpoint` are those to the given one, and are counted."""
+    """Start a proxy for an endpoint. Requests to its `.endpoint` are counted."""
     observed = Requests()
     backend = urlsplit(endpoint).netloc
 
@@ -99,7 +99,7 @@ def counted(endpoint: str) -> Iterator[Requests]:
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the requests are noted."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

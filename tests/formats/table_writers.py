@@ -1,4 +1,4 @@
-"""Tables of every format with the same operations, for tests that hold for each format."""
+"""Tables of every format with the same operations, for tests that apply to each format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DAYS = ("2024-01-01", "2024-01-02", "a/b,c=d%20é😀\n")
 
 
 class Table(ABC):
-    """A table with the columns id, text, day, partitioned by day; `rows` is what it should hold."""
+    """A table with the columns id, text and day, partitioned by day. `rows` are its expected rows."""
 
     kind: str
     partition_columns: ClassVar[tuple[str, ...]] = ("day",)
@@ -60,7 +60,7 @@ class Table(ABC):
 
     @abstractmethod
     def compact(self, day: str) -> None:
-        """Rewrite the files of one partition as one."""
+        """Rewrite the files of one partition as one file."""
 
     @abstractmethod
     def _append(self, rows: Sequence[Row], day: str) -> None: ...
@@ -72,7 +72,7 @@ class Table(ABC):
         return encode_partition_key([("day", day)]) if self.partition_columns else UNPARTITIONED
 
     def column_range(self, path: Path, index: int) -> tuple[int, int]:
-        """Start and size of the values of a column in a data file."""
+        """Return the start and size of a column's values in a data file."""
         column = pq.ParquetFile(path).metadata.row_group(0).column(index)
         return column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
 
@@ -83,7 +83,7 @@ class Table(ABC):
         return self.format().snapshot()
 
     def fragments_of(self, ids: Collection[int]) -> list[tuple[Fragment, list[Row]]]:
-        """The fragments that hold any of these rows, and all rows of each."""
+        """Return the fragments with any of these rows, and all rows of each."""
         snapshot = self.snapshot()
         fragment_rows = [(fragment, rows_of(snapshot, fragment)) for fragment in snapshot.fragments]
         return [(fragment, rows) for fragment, rows in fragment_rows if any(row[0] in ids for row in rows)]
@@ -101,7 +101,7 @@ def arrow(rows: Sequence[Row]) -> pa.Table:
 
 
 class DeltaCopyOnWrite(Table):
-    """A Delta table as deltalake writes it: deletes rewrite files."""
+    """A Delta table written by deltalake, whose deletes rewrite files."""
 
     kind = "delta"
     configuration: ClassVar[dict[str, str | None]] = {}
@@ -123,7 +123,7 @@ class DeltaCopyOnWrite(Table):
 
 
 class DeltaDeletionVectors(DeltaCopyOnWrite):
-    """A Delta table whose deletes write deletion vectors, in each storage kind in turn."""
+    """A Delta table whose deletes write deletion vectors, of each storage kind in turn."""
 
     configuration: ClassVar[dict[str, str | None]] = {"delta.enableDeletionVectors": "true"}
 
@@ -134,7 +134,7 @@ class DeltaDeletionVectors(DeltaCopyOnWrite):
     def _delete(self, ids: Collection[int]) -> None:
         for fragment, _ in self.fragments_of(ids):
             path = _log_path(self.folder, fragment.path)
-            # Positions in the file count the rows that were deleted before.
+            # Positions in the file include rows that were deleted before.
             stored = pq.ParquetFile(fragment.path).read(["id"])["id"].to_pylist()
             live = {row[0] for row in self.rows.values()} - set(ids)
             storage = "uip"[self._deletes % 3]
@@ -169,7 +169,7 @@ class DeltaDeletionVectors(DeltaCopyOnWrite):
 
 
 class Files(Table):
-    """Files in folders, Hive-style."""
+    """Plain files in Hive-style folders."""
 
     kind = "files"
     suffix: str
@@ -215,7 +215,7 @@ class ParquetFiles(Files):
 
 
 class RowFiles(Files):
-    """Files whose rows lie one behind the other."""
+    """Files that store row by row."""
 
 
 class CsvFiles(RowFiles):
@@ -261,7 +261,7 @@ TABLES: tuple[type[Table], ...] = (
 
 
 def _log_path(table: Path, path: str) -> str:
-    """The path that the log has for a data file."""
+    """Return the path of a data file as in the log."""
     for file in sorted((table / "_delta_log").glob("*.json")):
         for line in file.read_text(encoding="utf-8").splitlines():
             add: dict[str, Any] | None = json.loads(line).get("add")

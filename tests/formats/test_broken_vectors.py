@@ -1,4 +1,4 @@
-"""Deletion vectors that break their format, in Delta tables and in Iceberg's: what is wrong is told, and where."""
+"""Errors about invalid deletion vectors of Delta and Iceberg tables name the files and the fault."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _bitmaps(*bitmaps: tuple[int, bytes]) -> bytes:
 
 
 def _arrays(*containers: tuple[int, int, list[int]]) -> bytes:
-    """Of (key, number of values that the header tells, values)."""
+    """Encode array containers from tuples of key, declared number of values, and values."""
     header = b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
     body = b"".join(struct.pack(f"<{len(values)}H", *values) for _, _, values in containers)
     return struct.pack("<II", 12346, len(containers)) + header + b"\0" * 4 * len(containers) + body
 
 
 def _runs(count: int, *pairs: tuple[int, int]) -> bytes:
-    """One container of runs of (first value, further values)."""
+    """Encode one run container from pairs of first value and number of further values."""
     header = struct.pack("<IBHHH", 12347, 1, 0, count - 1, len(pairs))
     return header + b"".join(struct.pack("<HH", *pair) for pair in pairs)
 
@@ -74,7 +74,7 @@ _BROKEN = {
 
 
 def _delta(folder: Path, data: bytes, cardinality: int, storage: str, **changes: Any) -> None:
-    """A table of ten rows, of which a vector deletes some."""
+    """Write a table of ten rows with a deletion vector."""
     add = add_file(folder, _ROWS, "data.parquet")
     features = protocol("deletionVectors")
     stored = b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
@@ -109,10 +109,8 @@ def _error(folder: Path) -> str:
 
 @pytest.mark.parametrize("storage", ["u", "p", "i", "iceberg"])
 @pytest.mark.parametrize(("data", "cardinality", "said"), _BROKEN.values(), ids=_BROKEN)
-def test_a_vector_that_breaks_its_format(
-    tmp_path: Path, data: bytes, cardinality: int, said: str, storage: str
-) -> None:
-    """Under a checksum that is right: data file, vector file and fault are named, and no row is read."""
+def test_an_invalid_vector_is_an_error(tmp_path: Path, data: bytes, cardinality: int, said: str, storage: str) -> None:
+    """Its checksum is valid. The error has the data file, the vector file and the fault, and no row is read."""
     if storage == "iceberg":
         _iceberg(tmp_path / "t", data, cardinality)
         where = r"\.parquet: the deletion vector in .*\.puffin"
@@ -150,8 +148,8 @@ def test_a_vector_that_breaks_its_format(
         ("u", {"storageType": "x"}, "storage type is 'x'"),
     ],
 )
-def test_a_descriptor_that_is_wrong(tmp_path: Path, storage: str, changes: dict[str, Any], said: str) -> None:
-    """It names a place where no vector is, or none that there is."""
+def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes: dict[str, Any], said: str) -> None:
+    """It references a position without a vector, or a missing file."""
     _delta(tmp_path / "t", _GOOD, 2, storage, **changes)
     assert re.search(f"data\\.parquet: its deletion vector.* cannot be read: .*{said}", _error(tmp_path / "t"))
 
@@ -166,8 +164,8 @@ def test_a_descriptor_that_is_wrong(tmp_path: Path, storage: str, changes: dict[
         ({"content_size_in_bytes": -1}, "content_size_in_bytes is -1"),
     ],
 )
-def test_a_manifest_that_is_wrong(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    """It names a place where no vector is. What it claims is not made room for."""
+def test_an_invalid_manifest_entry_is_an_error(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    """It references a position without a vector. No memory is allocated for the declared size."""
     _iceberg(tmp_path / "t", _GOOD, 2, **changes)
     assert re.search(f"the deletion vector in .*puffin cannot be read: .*{said}", _error(tmp_path / "t"))
 
@@ -184,8 +182,10 @@ def _flipped(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "said"), [(_cut, "but the file has"), (_flipped, "checksum"), (lambda _: b"", "has 0 b")]
 )
-def test_a_file_that_was_damaged(tmp_path: Path, kind: str, damage: Callable[[bytes], bytes], said: str) -> None:
-    """Cut off by three bytes, flipped by a bit, emptied."""
+def test_a_damaged_vector_file_is_an_error(
+    tmp_path: Path, kind: str, damage: Callable[[bytes], bytes], said: str
+) -> None:
+    """It is truncated by three bytes, has a flipped bit, or is empty."""
     if kind == "delta":
         _delta(tmp_path / "t", _GOOD, 2, "u")
     else:
@@ -197,8 +197,7 @@ def test_a_file_that_was_damaged(tmp_path: Path, kind: str, damage: Callable[[by
     assert path.name in error
 
 
-def test_positions_beyond_the_data_file_name_the_list(tmp_path: Path) -> None:
-    """A delete file that lists positions may be wrong as well."""
+def test_the_error_for_positions_beyond_the_data_file_names_the_delete_file(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long")])
     rows = writer.data(_ROWS)
     deletes = writer.position_deletes([(rows["file_path"], 2), (rows["file_path"], 77)])
@@ -208,8 +207,7 @@ def test_positions_beyond_the_data_file_name_the_list(tmp_path: Path) -> None:
     )
 
 
-def test_a_descriptor_that_lacks_a_number(tmp_path: Path) -> None:
-    """Is an error of the table."""
+def test_a_descriptor_without_a_number_is_an_error(tmp_path: Path) -> None:
     _delta(tmp_path / "t", _GOOD, 2, "u", sizeInBytes=None)
     assert newest(tmp_path / "t", "add")["deletionVector"]["sizeInBytes"] is None
     with pytest.raises(TableFormatError, match=r"0000\.json.*storageType"):

@@ -1,4 +1,4 @@
-"""Laws of every table format, on tables of each that are written, changed, compacted and restored."""
+"""Laws of every table format, tested on tables that are written, changed, compacted and restored."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ _STEPS = st.one_of(
 @given(steps=st.lists(_STEPS, min_size=1, max_size=6))
 @settings(max_examples=max(8, settings().max_examples // 6))
 def test_fragments_have_the_live_rows_and_an_id_means_the_same_rows(kind: type[Table], steps: list[Any]) -> None:
-    """Whatever is done: fragments are disjoint and together the live rows, each in its partition; ids never lie."""
+    """After any operations, fragments are disjoint, and together they have the live rows, each in its partition."""
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
         table.append(_FIRST)
@@ -140,14 +140,14 @@ def _apply(table: Table, step: tuple[str, Any]) -> None:
 
 
 def test_unchanged_fragments_have_the_same_id(table: Table) -> None:
-    """An append keeps all ids; a delete changes those of files with deleted rows; a compaction its partition's."""
+    """An append changes no id, a delete those of files with deleted rows, and a compaction those of its partition."""
     before = {fragment.id for fragment in table.snapshot().fragments}
     table.append([(100, "new", DAYS[0]), (101, "new", DAYS[1])])
     appended = table.snapshot()
     assert before < {fragment.id for fragment in appended.fragments}
     touched = {fragment.id for fragment, _ in table.fragments_of({100})}
     if isinstance(table, IcebergEqualityDeletes):
-        # Which of a partition's files have a row that equals a deleted one, metadata do not tell.
+        # For equality deletes, metadata do not show which files of a partition have deleted rows.
         touched |= {
             fragment.id for fragment in appended.fragments if fragment.partition_key == table.partition_key(DAYS[0])
         }
@@ -163,7 +163,6 @@ def test_unchanged_fragments_have_the_same_id(table: Table) -> None:
 
 
 def test_changes_are_the_difference_of_two_snapshots(table: Table) -> None:
-    """A format that reports changes reports what a comparison of both snapshots shows."""
     config, cache = TableConfig(name="t", uri=str(table.folder)), MetadataCache(ignore_process=True)
     before = open_table_format(config, cache).snapshot()
     table.append([(100, "new", DAYS[0])])
@@ -177,7 +176,7 @@ def test_changes_are_the_difference_of_two_snapshots(table: Table) -> None:
 
 
 def assert_is_difference(diff: SnapshotDiff, before: Snapshot, now: Snapshot) -> None:
-    """Check a difference: applied to the older snapshot, it gives the newer one."""
+    """Check that the difference, applied to the earlier snapshot, gives the later one."""
     old_paths = {(fragment.partition_key, fragment.path) for fragment in before.fragments}
     assert diff.removed <= old_paths
     assert not diff.removed & diff.possibly_removed
@@ -206,7 +205,6 @@ def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:
 
 
 def test_a_delete_gives_a_new_id(table: Table) -> None:
-    """Rows of a file change: so must the id of its fragment."""
     old = {fragment.id for fragment, _ in table.fragments_of({0})}
     table.delete({0})
     assert not old & {fragment.id for fragment in table.snapshot().fragments}
@@ -214,7 +212,7 @@ def test_a_delete_gives_a_new_id(table: Table) -> None:
 
 @pytest.mark.parametrize("kind", [DeltaCopyOnWrite, DeltaDeletionVectors])
 def test_a_restored_version_has_its_ids_again(kind: type[DeltaCopyOnWrite], tmp_path: Path) -> None:
-    """Restore is a commit like others: nothing that was profiled before needs to be read again."""
+    """Fragments that were profiled before a restore need not be read again."""
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     before = table.snapshot()
@@ -227,7 +225,7 @@ def test_a_restored_version_has_its_ids_again(kind: type[DeltaCopyOnWrite], tmp_
 
 
 def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
-    """What was planned is what is read, or a clear error: never the rows of another file version."""
+    """Reading returns the planned rows or a clear error, never rows of another file version."""
     snapshot = table.snapshot()
     before = _contents(snapshot)
     table.append([(100, "new", DAYS[0])])
@@ -242,8 +240,8 @@ def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
             assert sorted(rows_of(snapshot, fragment)) == before[fragment.id]
 
 
-def test_overwriting_a_file_while_it_is_read_is_noticed(tmp_path: Path) -> None:
-    """A fragment's reader that is open when its file is written over in place fails rather than mix two contents."""
+def test_overwriting_a_file_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """An open reader must not mix the contents of both files."""
     for kind in _TABLES:
         if not issubclass(kind, Files):
             continue
@@ -271,7 +269,7 @@ pickle.dump(result, sys.stdout.buffer)
 
 
 def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
-    """Sources are small and pickle; a process that only has them reads what this one reads."""
+    """Sources are small and can be pickled. They are all that the other process needs."""
     sources: list[Any] = []
     expected: list[Any] = []
     for kind in _TABLES:
@@ -297,9 +295,9 @@ def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_a_read_touches_only_the_requested_column(table: Table) -> None:
-    """A broken column chunk is the concern of those who read that column."""
+    """A broken column chunk is an error only for reads of that column."""
     if isinstance(table, RowFiles | OrcFiles):
-        return  # Rows are read as a whole; where a column lies in an ORC file pyarrow does not tell: see test_orc.
+        return  # Row formats are read completely. pyarrow does not show the position of an ORC column: see test_orc.
     snapshot = table.snapshot()
     fragment = snapshot.fragments[0]
     path = Path(fragment.path)
@@ -318,7 +316,7 @@ def test_a_read_touches_only_the_requested_column(table: Table) -> None:
 
 
 def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
-    """Vacuumed or deleted between plan and profile."""
+    """It is deleted between planning and profiling."""
     fragment = table.snapshot().fragments[0]
     Path(fragment.path).unlink()
     with pytest.raises(FragmentError, match=re.escape(fragment.path)) as caught:
@@ -328,7 +326,7 @@ def test_a_fragment_whose_file_was_deleted_is_reported(table: Table) -> None:
 
 
 def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
-    """A field that the file was written without: nulls of its type; the file's own columns are listed."""
+    """They have the nulls of their type. The fragment lists the columns of its file."""
     snapshot = table.snapshot()
     wanted = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
     with snapshot.fragments[0].source.open() as reader:
@@ -339,7 +337,7 @@ def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
 
 
 def test_planning_reads_no_file_with_a_native_reader(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in a file may end the process that reads it: that is a child's."""
+    """A corrupt file may crash the process that reads it, which must be a child process."""
     table.append([(number, f"text {number}", DAYS[number % 3]) for number in range(20, 26)])
     table.delete([1, 21])
 
@@ -363,4 +361,4 @@ def test_planning_reads_no_file_with_a_native_reader(table: Table, monkeypatch: 
         assert table.format().bounds(snapshot, field.name).num_rows == len(snapshot.fragments)
     assert called == []
     assert sorted(row for rows in _contents(snapshot).values() for row in rows) == sorted(table.rows.values())
-    assert called or "Json" in type(table).__name__, "nothing would have been noted"
+    assert called or "Json" in type(table).__name__, "the test does not detect reads"

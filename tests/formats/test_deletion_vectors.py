@@ -1,4 +1,4 @@
-"""Deletion vectors: every container and storage kind, and what contradicts itself is noticed."""
+"""Deletion vectors of every container and storage kind are applied, and inconsistent ones are refused."""
 
 from __future__ import annotations
 
@@ -44,20 +44,19 @@ _POSITIONS = st.one_of(
 
 @given(_POSITIONS)
 def test_decoding_gives_the_positions_that_were_encoded(positions: set[int]) -> None:
-    """Array and bitmap containers, and positions beyond 32 bits, in ascending order."""
+    """Positions are ascending, in array and bitmap containers, and exceed 32 bits."""
     assert list(decode_bitmap_array(encode_array(sorted(positions)))) == sorted(positions)
 
 
 @given(st.sets(st.integers(0, 400_000), min_size=1, max_size=40) | _DENSE.filter(bool))
 def test_run_containers_are_decoded(positions: set[int]) -> None:
-    """As Spark writes them after optimizing a bitmap."""
+    """Spark writes them when it optimizes a bitmap."""
     data = struct.pack("<Iq", 1681511377, 1) + struct.pack("<I", 0) + encode_bitmap(sorted(positions), runs=True)
     assert list(decode_bitmap_array(data)) == sorted(positions)
 
 
 @given(_POSITIONS.filter(bool), st.integers(1, 200))
-def test_a_vector_cut_off_is_refused(positions: set[int], missing: int) -> None:
-    """Never fewer deleted rows than there are."""
+def test_a_truncated_vector_is_refused(positions: set[int], missing: int) -> None:
     data = encode_array(sorted(positions))
     with pytest.raises(ValueError):
         decode_bitmap_array(data[:-missing] if missing < len(data) else b"")
@@ -65,7 +64,7 @@ def test_a_vector_cut_off_is_refused(positions: set[int], missing: int) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """One file of 10 rows, with deletion vectors enabled."""
+    """One file of 10 rows in a table with deletion vectors enabled."""
     folder = tmp_path / "t"
     configuration: dict[str, str | None] = {"delta.enableDeletionVectors": "true"}
     write_deltalake(str(folder), pa.table({"a": list(range(10))}), configuration=configuration)
@@ -78,7 +77,7 @@ def _snapshot(table: Path) -> Snapshot:
 
 @pytest.mark.parametrize("storage", ["u", "i", "p"])
 def test_every_storage_kind_is_applied_as_deltalake_applies_it(table: Path, storage: str) -> None:
-    """Relative and absolute files, with a prefix and an offset, and inline."""
+    """Kinds are relative and absolute files, with prefix and offset, and inline."""
     path = newest(table, "add")["path"]
     delete_rows(table, path, [0, 3, 4, 9], storage)
     snapshot = _snapshot(table)
@@ -89,7 +88,7 @@ def test_every_storage_kind_is_applied_as_deltalake_applies_it(table: Path, stor
 
 
 def test_each_vector_of_a_file_makes_another_fragment(table: Path) -> None:
-    """One data file, five sets of live rows; the checkpoint between does not matter."""
+    """One data file has five sets of live rows. A checkpoint makes no difference."""
     path = newest(table, "add")["path"]
     ids = {_snapshot(table).fragments[0].id}
     for number, positions in enumerate([[0], [0, 1], [0, 1, 2], list(range(10))]):
@@ -112,7 +111,7 @@ def _spoil(table: Path, **changes: Any) -> None:
 
 
 def test_a_wrong_cardinality_is_refused(table: Path) -> None:
-    """The log and the vector must agree, else a row count would be wrong."""
+    """Otherwise the row count would be wrong."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "i")
     _spoil(table, cardinality=3)
     with pytest.raises(FragmentError, match=r"\b2 rows.*\b3\b"):
@@ -120,14 +119,13 @@ def test_a_wrong_cardinality_is_refused(table: Path) -> None:
 
 
 def test_a_vector_beyond_the_file_is_refused(table: Path) -> None:
-    """It belongs to another file."""
     delete_rows(table, newest(table, "add")["path"], [0, 10], "i")
     with pytest.raises(FragmentError, match=r"\brow 10\b.*\b10 rows"):
         _snapshot(table).fragments[0].source.open()
 
 
 def test_a_flipped_bit_is_refused(table: Path) -> None:
-    """By the checksum behind the vector."""
+    """The checksum after the vector detects it."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     file = next(table.rglob("deletion_vector_*.bin"))
     data = bytearray(file.read_bytes())
@@ -137,8 +135,8 @@ def test_a_flipped_bit_is_refused(table: Path) -> None:
         _snapshot(table).fragments[0].source.open()
 
 
-def test_a_vector_that_was_vacuumed_is_missing(table: Path) -> None:
-    """As a data file that is gone: planning again helps."""
+def test_a_vacuumed_vector_is_reported_as_missing(table: Path) -> None:
+    """The error is that of a missing data file, so that planning again helps."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     snapshot = _snapshot(table)
     next(table.rglob("deletion_vector_*.bin")).unlink()
@@ -172,7 +170,7 @@ _ADD = pa.struct(
 
 
 def _tables_with_vectors(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two files, one of them with a deletion vector, at version 2; the add actions of both."""
+    """Write two files, one with a deletion vector, at version 2. Return both add actions."""
     features = protocol("deletionVectors", "v2Checkpoint")
     first = add_file(folder, pa.table({"a": [1, 2, 3]}), "1.parquet")
     second = add_file(folder, pa.table({"a": [4, 5, 6]}), "2.parquet")
@@ -227,7 +225,7 @@ def _actions(rows: list[dict[str, Any]], actions: list[dict[str, Any]]) -> pa.Ta
 
 @pytest.mark.parametrize("kind", ["classic", "parts", "v2 json", "v2 parquet"])
 def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: str) -> None:
-    """In one file, in several parts, and in sidecars; the commits before it may be gone."""
+    """The checkpoint is one file, several parts, or has sidecars. Earlier commits may be removed."""
     plain, deleted = _tables_with_vectors(tmp_path)
     log = tmp_path / "_delta_log"
     head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]
@@ -267,7 +265,7 @@ def test_vectors_are_read_from_every_kind_of_checkpoint(tmp_path: Path, kind: st
 
 
 def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
-    """One part of two, as a crashed writer leaves it: the commits tell."""
+    """A crashed writer left one of two parts. The commits are read instead."""
     plain, _ = _tables_with_vectors(tmp_path)
     head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]
     part = tmp_path / "_delta_log" / f"{2:020}.checkpoint.{1:010}.{2:010}.parquet"

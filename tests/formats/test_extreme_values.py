@@ -1,4 +1,4 @@
-"""Values that Python's own dates and decimals have no room for: nanoseconds, years beyond 9999, 38 digits."""
+"""Values beyond the range of Python's dates and decimals: nanoseconds, years after 9999, 38 digits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def snapshot_of(folder: Path) -> Snapshot:
 
 
 def physical(array: pa.Array) -> list[Any]:
-    """The values as they are stored: temporal ones as integers."""
+    """Return the values as stored, with temporal ones as integers."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_temporal(array.type):
@@ -42,7 +42,7 @@ def physical(array: pa.Array) -> list[Any]:
 
 
 def read_elsewhere(snapshot: Snapshot, name: str) -> list[Any]:
-    """The values of a column as a process reads them that is sent the sources, however they are pickled."""
+    """Read a column in another process from the pickled sources."""
     rows = []
     for fragment in snapshot.fragments:
         assert list(scalars_in(fragment)) == []
@@ -71,8 +71,10 @@ ICEBERG = [
 
 
 @pytest.mark.parametrize(("type_", "avro", "raw", "text"), ICEBERG)
-def test_identity_partitions_of_iceberg(tmp_path: Path, type_: str, avro: Any, raw: Any, text: str) -> None:
-    """The partition's key, its rows where the file lacks the column, and the filter of partitions."""
+def test_identity_partitions_of_iceberg_have_exact_values(
+    tmp_path: Path, type_: str, avro: Any, raw: Any, text: str
+) -> None:
+    """Compares the partition key, the rows if the file lacks the column, and the partition filter."""
     spec = [{"name": "p", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "p", type_)]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: spec}, partition_types={1000: avro}, version=3)
@@ -96,8 +98,8 @@ def test_identity_partitions_of_iceberg(tmp_path: Path, type_: str, avro: Any, r
         ("hour", -1, "1969-12-31-23"),
     ],
 )
-def test_periods_of_far_years(tmp_path: Path, transform: str, raw: int, text: str) -> None:
-    """Spelled as dates are: a sign where the year has not four digits."""
+def test_periods_of_far_years_have_a_signed_year(tmp_path: Path, transform: str, raw: int, text: str) -> None:
+    """Years with more than four digits have a sign, as in dates."""
     spec = [{"name": "p", "field-id": 1000, "source-id": 1, "transform": transform}]
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "at", "timestamp")], specs={0: spec}, partition_types={1000: "int"}
@@ -108,7 +110,7 @@ def test_periods_of_far_years(tmp_path: Path, transform: str, raw: int, text: st
 
 
 def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
-    """A bound of 38 digits that is rounded to 28 may lie on the wrong side of the values."""
+    """Rounding 38 digits to 28 may move a bound to the wrong side of the values."""
     schema = [column(1, "d", "decimal(38,2)"), column(2, "at", "timestamp_ns")]
     writer = IcebergWriter(tmp_path / "t", schema, version=3)
     values = pa.table(
@@ -140,8 +142,8 @@ def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
         ("uuid", "00010203-0405-0607-0809-0a0b0c0d0e0f", bytes(range(16))),
     ],
 )
-def test_defaults_of_iceberg(tmp_path: Path, type_: str, default: str, expected: Any) -> None:
-    """Of a column, and of a field of a struct that is itself a default and does not name it."""
+def test_defaults_of_iceberg_are_exact(tmp_path: Path, type_: str, default: str, expected: Any) -> None:
+    """Defaults are of a column, and of a field that is missing in the default of its struct."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3)
     writer.commit(writer.data(pa.table({"id": [1]})))
     inner = [column(4, "x", type_, initial_default=default), column(5, "y", "long")]
@@ -162,8 +164,8 @@ def test_defaults_of_iceberg(tmp_path: Path, type_: str, default: str, expected:
     ("type_", "default"),
     [("timestamp", "+300000-01-01T00:00:00"), ("timestamp_ns", "2300-01-01T00:00:00"), ("date", "+9999999-01-01")],
 )
-def test_a_default_out_of_range_of_its_type_is_named(tmp_path: Path, type_: str, default: str) -> None:
-    """Rather than wrapped around."""
+def test_a_default_out_of_the_range_of_its_type_is_an_error(tmp_path: Path, type_: str, default: str) -> None:
+    """It is not wrapped around."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", type_, initial_default=default)], version=3)
     writer.write_metadata()
     with pytest.raises(TableFormatError, match=f"{re.escape(repr(default))}.*'d'"):
@@ -181,8 +183,8 @@ def test_a_default_out_of_range_of_its_type_is_named(tmp_path: Path, type_: str,
         ("decimal(38,2)", f"-{MOST // 100}.99", Decimal(f"-{MOST}e-2"), f"-{MOST // 100}.99"),
     ],
 )
-def test_partition_values_of_delta(tmp_path: Path, type_: str, logged: str, expected: Any, text: str) -> None:
-    """Also what is told of them without reading a file."""
+def test_partition_values_of_delta_are_exact(tmp_path: Path, type_: str, logged: str, expected: Any, text: str) -> None:
+    """Bounds from the log are exact, too."""
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
     snapshot = snapshot_of(tmp_path)
@@ -194,8 +196,7 @@ def test_partition_values_of_delta(tmp_path: Path, type_: str, logged: str, expe
     )
 
 
-def test_typed_statistics_of_far_years_in_a_delta_checkpoint(tmp_path: Path) -> None:
-    """They are told or left out, whatever Python makes of them."""
+def test_typed_statistics_of_far_years_in_a_delta_checkpoint_are_exact_or_absent(tmp_path: Path) -> None:
     moments = {"c": pa.array([YEAR_10000], pa.timestamp("us", "UTC")), "d": pa.array([2_932_897], pa.date32())}
     add = add_file(tmp_path, pa.table({"a": [1], "d": moments["d"], "c": moments["c"]}))
     fields = [field("a", "long"), field("d", "date"), field("c", "timestamp")]
@@ -238,8 +239,8 @@ def test_typed_statistics_of_far_years_in_a_delta_checkpoint(tmp_path: Path) -> 
     assert read_elsewhere(snapshot, "d") == [2_932_897]
 
 
-def test_nanoseconds_and_far_years_of_plain_files(tmp_path: Path) -> None:
-    """Parquet holds all of them, ORC those timestamps that nanoseconds reach."""
+def test_nanoseconds_and_far_years_of_plain_files_are_exact(tmp_path: Path) -> None:
+    """Parquet has all of them, and ORC only timestamps within the range of nanoseconds."""
     values = {
         "at": pa.array([1, 2**63 - 1, None], pa.timestamp("ns")),
         "time": pa.array([1, 86_399_999_999_999, None], pa.int64()).view(pa.time64("ns")),
@@ -258,7 +259,7 @@ def test_nanoseconds_and_far_years_of_plain_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("milliseconds", [10**15, 10**30, -(10**30)])
-def test_a_commit_at_no_time_that_there_is_has_none(tmp_path: Path, milliseconds: int) -> None:
+def test_a_commit_time_out_of_range_is_absent(tmp_path: Path, milliseconds: int) -> None:
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add_file(tmp_path, pa.table({"a": [1]})))
     file = tmp_path / "_delta_log" / f"{0:020}.json"
     file.write_text(file.read_text().replace("1700000000000", str(milliseconds)))
@@ -288,8 +289,8 @@ except pa.ArrowInvalid as error:
 """
 
 
-def test_numbers_with_too_many_digits(tmp_path: Path) -> None:
-    """A decimal with an exponent of millions, in metadata or in text, ends Arrow, and with it the process."""
+def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
+    """A decimal with an exponent of millions would crash Arrow, and the process with it."""
     rows = pa.table({"a": [1, 2]})
     for name, partitioned in (("partition", ["d"]), ("statistics", [])):
         fields = [field("a", "long"), field("d", "decimal(10,2)")]

@@ -1,4 +1,4 @@
-"""How tables of each format came from one state to another, as far as their metadata tell."""
+"""Formats detect whether a table's history was continued, rolled back or replaced."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DAY = "2024-01-01"
 
 
 class History:
-    """A table, what was learnt of it, and the state that was described last."""
+    """A table, its metadata cache, and the last described snapshot."""
 
     def __init__(self, kind: type[Table], folder: Path) -> None:
         self.kind = kind
         self.folder = folder
-        self.memory = MetadataCache()
+        self.cache = MetadataCache()
         self.make()
         self.described = self.describe()
 
@@ -36,13 +36,13 @@ class History:
         self.table.append([(self.table.next_id, "x", DAY)])
 
     def describe(self) -> SnapshotReference:
-        opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.memory)
+        opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
         self.described = opened.snapshot().reference
         return self.described
 
     def history_change(self, previous: SnapshotReference | None = None) -> HistoryChange:
-        """From the state that was described, or that other one, to the state now."""
-        opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.memory)
+        """Return the change from the last described snapshot, or from `previous`, to the current one."""
+        opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.cache)
         now = opened.current()
         assert now != (previous or self.described)
         return opened.history_change(previous or self.described, now)
@@ -58,8 +58,8 @@ def test_further_commits_change_no_history(kind: type[Table], tmp_path: Path) ->
     assert history.history_change() is None
 
 
-def test_a_delta_log_that_begins_again(tmp_path: Path) -> None:
-    """Numbers only grow in a log, whatever the clocks of those who write it say; a restored version has a new one."""
+def test_a_recreated_delta_log_is_detected_and_a_restore_is_not(tmp_path: Path) -> None:
+    """Versions in a log only increase, independent of clocks. A restore is a new version."""
     history = History(DeltaCopyOnWrite, tmp_path / "t")
     history.append()
     first = history.describe()
@@ -76,8 +76,8 @@ def test_a_delta_log_that_begins_again(tmp_path: Path) -> None:
     assert history.history_change(SnapshotReference("9", None)) == "rolled back"
 
 
-def test_iceberg_history_by_table_id_and_ancestors(tmp_path: Path) -> None:
-    """Rolled back, also where it went on from there; the same snapshot, under other metadata; and another table."""
+def test_iceberg_history_is_detected_by_table_id_and_ancestors(tmp_path: Path) -> None:
+    """Cases are a rollback, a rollback followed by commits, equal snapshots under new metadata, and another table."""
     history = History(IcebergCopyOnWrite, tmp_path / "t")
     table = history.table._table  # type: ignore[attr-defined]
     first = int(history.described.id)
@@ -88,7 +88,7 @@ def test_iceberg_history_by_table_id_and_ancestors(tmp_path: Path) -> None:
     history.append()
     assert history.history_change() == "rolled back"
     table.maintenance.expire_snapshots().by_id(int(history.described.id)).commit()
-    # Of what is gone it is not known whether it was followed.
+    # Whether an expired snapshot is an ancestor is unknown.
     assert history.history_change() is None
     history.describe()
     with table.transaction() as transaction:

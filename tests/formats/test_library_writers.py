@@ -1,6 +1,6 @@
-"""Tables as pyiceberg, deltalake and Polars write them with each of their options, read as these libraries read them.
+"""Tables written by pyiceberg, deltalake and Polars with each of their options are read as these libraries read them.
 
-Takes a minute, so only the long runs do it.
+The tests take a minute and run only with `long`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _partitioned(table: Table) -> None:
 
 
 def _partitioned_once(table: Table) -> None:
-    """In version 1 a field that is removed stays, as void."""
+    """In version 1, a removed partition field remains as `void`."""
     with table.update_spec() as update:
         update.add_field("s", IdentityTransform(), "s_").add_field("d", MonthTransform(), "month")
     table.append(_rows(10, 100))
@@ -210,8 +210,8 @@ _ICEBERG: dict[str, tuple[Callable[[Table], object], dict[str, str], bool]] = {
 
 
 @pytest.mark.parametrize("name", _ICEBERG)
-def test_tables_of_pyiceberg(tmp_path: Path, name: str) -> None:
-    """In each of their states, branches and tags."""
+def test_tables_of_pyiceberg_are_read_as_by_pyiceberg(tmp_path: Path, name: str) -> None:
+    """Each snapshot, branch and tag is compared."""
     change, properties, everything = _ICEBERG[name]
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
     catalog.create_namespace("db")
@@ -369,12 +369,12 @@ _DELTA: dict[str, Callable[[str], None]] = {
 
 
 @pytest.mark.parametrize("name", _DELTA)
-def test_tables_of_deltalake_and_polars(tmp_path: Path, name: str) -> None:
-    """Now, and one version before."""
+def test_tables_of_deltalake_and_polars_are_read_as_by_deltalake(tmp_path: Path, name: str) -> None:
+    """The newest version and the one before are compared."""
     path = str(tmp_path / "t")
     _DELTA[name](path)
     newest = DeltaTable(path).version()
-    # Older versions have lost files or log entries.
+    # Older versions lack files or log entries.
     for version in [newest] if name in ("compacted", "logs") else [newest, max(0, newest - 1)]:
         table = DeltaTable(path, version=version)
         _check(path, pa.table(QueryBuilder().register("t", table).execute("select * from t")), str(version))

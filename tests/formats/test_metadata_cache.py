@@ -1,4 +1,4 @@
-"""Planning from what is kept is planning from scratch: for every format, whatever is done to a table."""
+"""For every format, planning with cached metadata gives the same plan as planning from scratch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STEPS = st.one_of(
 
 
 def plan(config: TableConfig, cached: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
-    """A snapshot by what is known, which is all that is known, and what is to be kept."""
+    """Plan a snapshot with the given cached metadata only. Return it with the new content of the cache."""
     cache = MetadataCache(lambda: cached, ignore_process=True)
     return open_table_format(config, cache).snapshot(), cache.entries
 
@@ -46,17 +46,17 @@ def assert_same(planned: Snapshot, scratch: Snapshot) -> None:
         assert getattr(planned, name) == getattr(scratch, name), name
 
 
-def assert_planned_alike(config: TableConfig, cached: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
-    """From what is known as from scratch; what is to be kept."""
+def assert_cache_changes_no_plan(config: TableConfig, cached: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """Check that a plan with cached metadata equals one from scratch. Return the new content of the cache."""
     scratch, first = plan(config, {})
-    planned, renewed = plan(config, cached)
+    planned, new_cache = plan(config, cached)
     assert_same(planned, scratch)
     assert open_table_format(config, MetadataCache(lambda: cached, ignore_process=True)).current() == scratch.reference
-    again, same = plan(config, renewed)
+    again, same = plan(config, new_cache)
     assert_same(again, scratch)
-    assert same == renewed
-    assert len(renewed) <= len(first) + 64
-    return renewed
+    assert same == new_cache
+    assert len(new_cache) <= len(first) + 64
+    return new_cache
 
 
 def _apply(table: Table, name: str, argument: Any) -> None:
@@ -73,53 +73,53 @@ def _apply(table: Table, name: str, argument: Any) -> None:
 @given(steps=st.lists(_STEPS, min_size=1, max_size=4), skipped=st.sets(st.integers(0, 3)))
 @settings(max_examples=max(4, settings().max_examples // 20))
 def test_cached_metadata_changes_no_plan(kind: type[Table], steps: list[tuple[str, Any]], skipped: set[int]) -> None:
-    """After any commits, some of which nobody planned."""
+    """Some of the commits are not planned."""
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
         table.append(_FIRST)
         config = TableConfig(name="t", uri=str(table.folder))
-        cached = assert_planned_alike(config, {})
+        cached = assert_cache_changes_no_plan(config, {})
         for number, step in enumerate(steps):
             _apply(table, *step)
             if not table.rows:
                 return
             if number not in skipped:
-                cached = assert_planned_alike(config, cached)
+                cached = assert_cache_changes_no_plan(config, cached)
 
 
 @pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 def test_invalid_cached_metadata_is_ignored(kind: type[Table], tmp_path: Path) -> None:
-    """Damaged values, and those of other keys: then the files are read."""
+    """If values are damaged or belong to other keys, the files are read."""
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     table.append([(20, "more", DAYS[0])])
     config = TableConfig(name="t", uri=str(table.folder))
-    scratch, renewed = plan(config, {})
+    scratch, new_cache = plan(config, {})
     draw = random.Random(1)
     for damage in (b"", b"null", b"[]", b"{}", b"\xff\x00", b'["x", 1]', b"[1, 2, 3, 4]", draw.randbytes(200)):
-        planned, _ = plan(config, dict.fromkeys(renewed, damage))
+        planned, _ = plan(config, dict.fromkeys(new_cache, damage))
         assert_same(planned, scratch)
     for _ in range(5):
-        cut = {key: value[: draw.randrange(len(value) + 1)] for key, value in renewed.items()}
+        cut = {key: value[: draw.randrange(len(value) + 1)] for key, value in new_cache.items()}
         planned, _ = plan(config, cut)
         assert_same(planned, scratch)
 
 
 @pytest.mark.parametrize("kind", [ParquetFiles, CsvFiles, JsonFiles])
 def test_a_file_that_is_overwritten_is_read_again(kind: type[Any], tmp_path: Path) -> None:
-    """Whatever is known of it. What went is forgotten."""
+    """Cached metadata of removed files are dropped."""
     table = kind(tmp_path / "t")
     table.append(_FIRST)
     config = TableConfig(name="t", uri=str(table.folder))
-    snapshot, renewed = plan(config, {})
+    snapshot, new_cache = plan(config, {})
     path = Path(snapshot.fragments[0].path)
     table.overwrite(path, [(1, "x", DAYS[0])])
-    (planned,) = [one for one in plan(config, renewed)[0].fragments if one.path == str(path)]
+    (planned,) = [one for one in plan(config, new_cache)[0].fragments if one.path == str(path)]
     assert planned.row_count == 1
     path.unlink()
-    after = plan(config, renewed)[1]
-    assert set(after) <= set(renewed)
-    assert sum(map(len, after.values())) < sum(map(len, renewed.values()))
+    after = plan(config, new_cache)[1]
+    assert set(after) <= set(new_cache)
+    assert sum(map(len, after.values())) < sum(map(len, new_cache.values()))
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters='"\r\n\0,\\'), max_size=12)
@@ -128,7 +128,7 @@ _CELL = st.one_of(st.integers(-(2**64), 2**65).map(str), st.floats().map(repr), 
 
 @given(rows=st.lists(st.tuples(_CELL, _CELL), min_size=1, max_size=8), header=st.none() | st.booleans())
 def test_csv_shapes_survive_the_cache(rows: list[tuple[str, str]], header: bool | None) -> None:
-    """Types, why not others, first rows, backslashes."""
+    """They have types, reasons against other types, first rows, and uses of backslashes."""
     text = "".join(f"{one},{other}\n" for one, other in rows).encode()
     reader = CsvReader(CsvOptions(header=header))
     try:
@@ -147,7 +147,7 @@ _VALUE = st.recursive(
 
 @given(rows=st.lists(st.dictionaries(st.text(max_size=3), _VALUE, max_size=3), max_size=5))
 def test_json_shapes_survive_the_cache(rows: list[dict[str, Any]]) -> None:
-    """Kinds of values in the order in which they came, extremes, and what lies below."""
+    """They have kinds of values in order of appearance, extremes, and nested shapes."""
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     reader = JsonReader()
     try:

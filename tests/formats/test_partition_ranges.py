@@ -1,4 +1,4 @@
-"""Partitions between two values, by the order of the values whatever their type and however they are written."""
+"""Partitions between two values are selected by the order of the values, for any type and notation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TYPES: Mapping[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 
 
 def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], format_: str = "delta") -> Snapshot:
-    """One with a fragment in each of these partitions; the values are Python's, or texts of keys."""
+    """Return a snapshot with one fragment per partition. Values are Python values or texts of keys."""
     keys = []
     for row in rows:
         texts = [
@@ -63,14 +63,14 @@ def key(column: str, value: Any, type_: pa.DataType) -> str:
 
 
 def bytewise(value: Any) -> Any:
-    """What Python compares as the values are ordered: texts by their bytes."""
+    """Return a value that Python compares in the order of the column. Text is ordered by its bytes."""
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
-def test_between_equals_pythons_comparison(kind: str, data: st.DataObject) -> None:
-    """With Python's own values as the oracle, and keys that came by another way: the text of an Arrow value."""
+def test_ranges_equal_comparisons_in_python(kind: str, data: st.DataObject) -> None:
+    """Python values are the oracle. Keys are built independently from texts of Arrow values."""
     type_, strategy = TYPES[kind]
     values = data.draw(st.lists(strategy, min_size=1, max_size=8))
     bounds = sorted(data.draw(st.lists(strategy, min_size=2, max_size=2)), key=bytewise)
@@ -84,7 +84,7 @@ def test_between_equals_pythons_comparison(kind: str, data: st.DataObject) -> No
     }
     wanted = [item for item in ordered if item in inside]
     if kind == "text" and any("%" in item or item == NULL_VALUE for item in (first, last)):
-        return  # Of these two forms are accepted.
+        return  # Two notations of these are accepted.
     if wanted:
         assert list(ranges.between(f"c={first}", f"c={last}")) == wanted
     else:
@@ -92,14 +92,14 @@ def test_between_equals_pythons_comparison(kind: str, data: st.DataObject) -> No
             ranges.between(f"c={first}", f"c={last}")
 
 
-def test_nan_is_the_greatest() -> None:
+def test_nan_is_the_greatest_partition_value() -> None:
     ranges = ranges_of(snapshot({"c": pa.float64()}, [[math.nan], [math.inf], [-1.0]]))
     assert ranges.keys == ("c=-1.0", "c=inf", "c=nan")
     assert ranges.between("1e3", None) == ("c=inf", "c=nan")
 
 
-def test_bounds_of_several_columns() -> None:
-    """Compared one after the other; a bound may name some of the columns only."""
+def test_bounds_of_several_columns_are_compared_in_column_order() -> None:
+    """A bound may have only some of the columns."""
     months = [(year, month) for year in (2023, 2024) for month in range(1, 13)]
     ranges = ranges_of(snapshot({"year": pa.int32(), "month": pa.int32()}, months))
     assert ranges.between("year=2023/month=11", "year=2024/month=2") == (
@@ -113,8 +113,8 @@ def test_bounds_of_several_columns() -> None:
     assert len(ranges.between("year=2023/month=12", "year=2024")) == 13
 
 
-def test_untyped_folders() -> None:
-    """Whole numbers where all are; else texts, also those that a schema makes texts of another format."""
+def test_values_of_folders_are_integers_or_texts() -> None:
+    """They are texts if not all are integers, or if the schema of another format has texts."""
     numbers = snapshot({"hour": pa.string()}, [["9"], ["10"], ["08"]], "files")
     assert ranges_of(numbers).keys == ("hour=08", "hour=9", "hour=10")
     words = snapshot({"hour": pa.string()}, [["9"], ["10"], ["x"]], "files")
@@ -123,8 +123,8 @@ def test_untyped_folders() -> None:
     assert ranges_of(texts).keys == ("hour=10", "hour=9")
 
 
-def test_transforms() -> None:
-    """Columns that are not in the schema: buckets are numbers, days and hours are in order as texts."""
+def test_ranges_of_transformed_values() -> None:
+    """These columns are not in the schema. Buckets are ordered as numbers, days and hours as texts."""
     buckets = snapshot({"id_bucket": pa.int32()}, [[3], [10]])
     columns = Snapshot(
         "iceberg", "1", None, pa.schema([("id", pa.int64())]), ("id_bucket",), fragments=buckets.fragments
@@ -156,14 +156,14 @@ def test_transforms() -> None:
         (pa.bool_(), [True], ("yes", None), "give true or false, such as 'true'"),
     ],
 )
-def test_bounds_that_make_no_sense(type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], said: str) -> None:
+def test_invalid_bounds_are_refused(type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], said: str) -> None:
     ranges = ranges_of(snapshot({"c": type_}, [[value] for value in values]))
     with pytest.raises(LiteralError) as raised:
         ranges.between(*bounds)
     assert said in str(raised.value)
 
 
-def test_a_bound_without_its_column() -> None:
+def test_a_bound_of_an_unknown_column_is_refused() -> None:
     ranges = ranges_of(snapshot({"year": pa.int32(), "month": pa.int32()}, [(2024, 1)]))
     with pytest.raises(LiteralError, match=r"--from.*'2024'.*`--from year=…/month=…`"):
         ranges.between("2024", None)
@@ -171,7 +171,7 @@ def test_a_bound_without_its_column() -> None:
         ranges.between("moth=3", None)
 
 
-def test_nothing_in_between_and_nothing_at_all() -> None:
+def test_empty_ranges_and_empty_tables_have_no_partitions() -> None:
     ranges = ranges_of(snapshot({"c": pa.int32()}, [[1], [12]]))
     with pytest.raises(PartitionNotFoundError, match=r"'3'.*'9'.*'c=1'"):
         ranges.between("3", "9")
@@ -182,9 +182,8 @@ def test_nothing_in_between_and_nothing_at_all() -> None:
 
 
 @pytest.mark.long
-def test_real_tables(realtables: Path) -> None:
-    """Between any two keys of a table that has several lie those in between them in the order of keys, of every format
-    and of whatever types the columns are."""
+def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> None:
+    """Tables have every format and several partitions."""
     draw, compared = random.Random(0), 0
     for entry in json.loads((realtables / "manifest.json").read_text()):
         path_mapping = {old: str(realtables / new) for old, new in entry.get("location_remap") or ()}
@@ -192,7 +191,7 @@ def test_real_tables(realtables: Path) -> None:
             config = TableConfig(name="t", uri=str(realtables / entry["path"]), path_mapping=path_mapping)
             there = open_table_format(config).snapshot()
         except MetastoreError:
-            continue  # Tables that are wrong on purpose.
+            continue  # These tables are invalid on purpose.
         ranges = ranges_of(there)
         non_null_keys = [key for key in ranges.keys if NULL_VALUE not in key]
         if len(non_null_keys) < 2:

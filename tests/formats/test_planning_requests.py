@@ -1,4 +1,4 @@
-"""What a plan costs follows what is new: in an object store it asks for as much, however many files are known."""
+"""The number of requests for a plan depends on new files only, not on the number of cached files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.s3
 
 
 class Lake(ABC):
-    """A table that grows by one file with each commit. Data files of formats with metadata need not be there."""
+    """A table that gets one file per commit. For formats with metadata, data files need not exist."""
 
     settings: ClassVar[dict[str, Any]] = {}
     bytes_per_known = 0
@@ -53,7 +53,7 @@ class Lake(ABC):
 
 
 class HiveNamed(Lake):
-    """Parquet files whose names do not tell what they are."""
+    """Parquet files whose names do not show their format."""
 
     def _grow(self, number: int) -> None:
         folder = self.folder / f"day={number % 5}"
@@ -72,7 +72,7 @@ class Json(Lake):
 
 
 class Mixed(Lake):
-    """Integers in some files, floats in others: footers are asked for what is beyond what floats hold."""
+    """Integers in some files and floats in others. Footers are checked for integers beyond the precision of floats."""
 
     def _grow(self, number: int) -> None:
         values = pa.array([number], pa.int64() if number % 2 else pa.float64())
@@ -92,13 +92,13 @@ class Delta(Lake):
 
 
 class DeltaAt(Delta):
-    """As it was at a time: each commit has to be asked for its own."""
+    """A Delta table at an earlier time. The time of each commit has to be requested."""
 
     settings: ClassVar[dict[str, Any]] = {"at": datetime(2100, 1, 1, tzinfo=UTC).isoformat()}
 
 
 class Iceberg(Lake):
-    """A manifest with each commit, as fast appends make them."""
+    """Each commit writes a manifest, like a fast append."""
 
     bytes_per_known = 300
     has_differences = True
@@ -161,10 +161,10 @@ def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
     [HiveNamed, Csv, Json, Mixed, Delta, DeltaAt, Iceberg, Hudi, HudiOfLayout2, Lance],
     ids=lambda kind: kind.__name__,
 )
-def test_a_new_file_among_cached_ones(
+def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
     kind: type[Lake], sizes: tuple[int, int], tmp_path: Path, s3_options: dict[str, str], requests: Requests
 ) -> None:
-    """One listing and that file, and what it costs to find out what is new; a look at what is known costs no file."""
+    """A plan needs a listing and the new file. Looking for changes opens no cached file."""
     costs = []
     for size in sizes:
         prefix = f"tables/{uuid.uuid4().hex}"
@@ -196,7 +196,9 @@ def test_a_new_file_among_cached_ones(
         assert planned_id == plan(direct, {})[0].id
         assert len(new_cache) <= 3 * size + 20
     (few, few_look, few_listed, few_bytes, _), (many, many_look, many_listed, many_bytes, _) = costs
-    pages = 8 * (sizes[1] // 1000)  # A listing takes a request per 1,000 names, of which metadata have several.
+    pages = 8 * (
+        sizes[1] // 1000
+    )  # A listing has a request per 1,000 names, and formats with metadata have several names per file.
     assert many <= few
     assert few <= 12
     assert many_look <= few_look
@@ -205,7 +207,7 @@ def test_a_new_file_among_cached_ones(
 
 
 def _upload(lake: Lake, prefix: str, options: dict[str, str], before: dict[Path, bytes]) -> dict[Path, bytes]:
-    """Make the store hold what the folder does; what it held `before`, and holds now."""
+    """Make the store's objects equal the folder's files. Takes the previous files and returns the current ones."""
     store = open_object_store("s3://metastore", options.items())
     files = {path.relative_to(lake.folder): path.read_bytes() for path in lake.folder.rglob("*") if path.is_file()}
     for path, data in files.items():

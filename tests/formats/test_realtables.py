@@ -1,4 +1,4 @@
-"""Every real table is read right: row counts and each column's nulls, distinct values, minimum and maximum."""
+"""Every real table has its recorded row count, and each column its nulls, distinct values, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _chosen(union: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", _parameters())
 def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> None:
-    """All leaf columns of truth are there and equal, and no leaf is read that truth does not have."""
+    """All recorded leaf columns exist and are equal, and there are no others."""
     truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())
     truth["columns"] = {_RENAMED.get((name, path), path): leaf for path, leaf in truth.get("columns", {}).items()}
     table = open_table_format(_config(name, realtables))
@@ -89,14 +89,14 @@ def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> 
             columns[field.name] = [value and _chosen(value) for value in columns[field.name]]
             field = field.with_type(pa.string())
         leaves_by_path |= leaves(field.name, field.type, columns[field.name])
-    # Of a list or map without any element, truth has no rows for what would be below.
+    # Truth files lack the children of lists and maps without any element.
     assert {path for path, leaf in leaves_by_path.items() if leaf.rows} == {
         path for path, expected in truth["columns"].items() if expected["value_count"]
     }
     for path, expected in truth["columns"].items():
         leaf = leaves_by_path[path]
         actual = {
-            # What truth calls value_count is the number of rows, nulls included.
+            # `value_count` in truth files includes nulls.
             "value_count": leaf.rows,
             "null_count": leaf.null_count,
             "distinct_count": leaf.distinct_count,
@@ -110,8 +110,8 @@ def test_a_real_table_equals_its_recorded_truth(name: str, realtables: Path) -> 
 
 
 @pytest.mark.parametrize("name", [name for name in _TABLES if name.startswith("iceberg/")])
-def test_the_states_of_an_iceberg_table_have_their_rows(name: str, realtables: Path) -> None:
-    """Every snapshot whose row count truth has can be opened by its id."""
+def test_snapshots_of_an_iceberg_table_have_their_recorded_row_counts(name: str, realtables: Path) -> None:
+    """Snapshots are opened by id."""
     if name in _DEVIATIONS:
         pytest.skip(_DEVIATIONS[name])
     truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())
@@ -124,7 +124,7 @@ def test_the_states_of_an_iceberg_table_have_their_rows(name: str, realtables: P
 
 
 def test_quotes_in_values_are_read_with_an_option(realtables: Path) -> None:
-    """As Impala wrote them, and as DuckDB finds them: 11 rows, which pyarrow makes 8 of."""
+    """Impala wrote the file. DuckDB reads 11 rows, and pyarrow 8."""
     uri = str(realtables / "listing" / "csv_impala_strings_with_quotes")
     table = open_table_format(TableConfig(name="t", uri=uri, options={"quote": "", "escape": "", "header": False}))
     columns = read_columns(table.snapshot())

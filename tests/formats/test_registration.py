@@ -1,4 +1,4 @@
-"""Table formats are found by entry points: built-in ones, and those of packages outside of this project."""
+"""Table formats are registered by entry points, both built-in ones and those of other packages."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def ledger(tmp_path: Path) -> Iterator[Table]:
 
 
 def test_built_in_formats_are_entry_points() -> None:
-    """The table in the code, which holds without metadata of packages, equals what is installed."""
+    """The table in the code, which does not need package metadata, equals the installed entry points."""
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert pyproject["project"]["entry-points"][TABLE_FORMATS.group] == TABLE_FORMATS.built_in
 
 
 def test_built_in_formats_need_no_package_metadata() -> None:
-    """They are opened from a zip file without entry points, as on a Spark worker, and without a search for them."""
+    """They are opened from a zip file without entry points, as on a Spark worker."""
     script = """
 import importlib.metadata
 scan = importlib.metadata.entry_points
@@ -73,7 +73,7 @@ assert not [name for name in sys.modules if name.startswith(tuple(f"metastore_as
 
 
 def test_a_refresh_of_a_table_in_a_format_of_another_package(ledger: Table, tmp_path: Path) -> None:
-    """The format is detected, planned, read in a child process, published; and what a commit changes is read alone."""
+    """The format is detected, planned, and read in a child process. A second refresh reads only the changes."""
     config = MetastoreConfig(
         root=str(tmp_path / "m"), engine="auto", tables=[TableConfig(name="t", uri=str(ledger.folder))]
     ).resolve()
@@ -104,8 +104,8 @@ def test_an_unknown_format_is_refused() -> None:
         TableConfig(name="t", uri="/t", format="ledger")
 
 
-def test_broken_packages_are_named(tmp_path: Path) -> None:
-    """A package whose module is missing, one that registers something else, and two with one name."""
+def test_errors_name_broken_packages(tmp_path: Path) -> None:
+    """Their module is missing, they register another object, or two have the same name."""
     entries = {"one": "broken = nowhere:FORMAT\nother = os:sep\nx = a:F", "two": "x = b:F"}
     for package, lines in entries.items():
         folder = tmp_path / f"{package}-1.0.dist-info"

@@ -1,4 +1,4 @@
-"""Tables in an object store: the same rows, few requests, and never two versions of one object."""
+"""Tables in an object store have the same rows as on disk, and are read with few requests."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _parquet(**columns: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_files_in_folders(put: Put, open_table: Callable[[str], TableFormat]) -> None:
-    """Folders' markers, hidden objects, a sibling whose name starts alike, and names that need encoding."""
+def test_plain_files_in_a_bucket_are_read(put: Put, open_table: Callable[[str], TableFormat]) -> None:
+    """The bucket has folder markers, hidden objects, a sibling with the same prefix, and names that need encoding."""
     put("t/d=1/x.parquet", _parquet(a=[1]))
     put("t/d=a%2Fb c%25é/y 1.parquet", _parquet(a=[2]))
     put("t/d=😀 #?/z+%.parquet", _parquet(a=[3]))
@@ -89,10 +89,10 @@ def test_files_in_folders(put: Put, open_table: Callable[[str], TableFormat]) ->
     assert read_columns(single) == {"a": [1]}
 
 
-def test_a_folder_that_spark_streaming_wrote(
+def test_a_folder_of_spark_streaming_is_read(
     put: Put, open_table: Callable[[str], TableFormat], prefix: str, s3_options: dict[str, str]
 ) -> None:
-    """Its log records locations as Hadoop spells them; filtered, other partitions are not listed."""
+    """Its log has locations in Hadoop's notation. With a filter, other partitions are not listed."""
     for number in range(3):
         put(f"t/d=x {number}/part-{number}.parquet", _parquet(id=[number]))
     for number in range(2):
@@ -108,8 +108,8 @@ def test_a_folder_that_spark_streaming_wrote(
             open_table(path).snapshot()
 
 
-def test_compressed_csv(put: Put, open_table: Callable[[str], TableFormat]) -> None:
-    """Decompressed while it is read, by content: in pieces, in several members, and one line without an end."""
+def test_compressed_csv_is_decompressed_while_it_is_read(put: Put, open_table: Callable[[str], TableFormat]) -> None:
+    """The compression is detected by content. Files have several members, or one line without an end."""
     rows = b"a,b\n" + b"1,x\n" * 1000
     put("t/1.csv.gz", gzip.compress(rows))
     put("t/2.csv", gzip.compress(rows) + gzip.compress(b"1,x"))
@@ -121,10 +121,10 @@ def test_compressed_csv(put: Put, open_table: Callable[[str], TableFormat]) -> N
         read_columns(open_table("t").snapshot())
 
 
-def test_an_object_that_changes_is_noticed(
+def test_an_object_that_changes_is_reported_as_missing(
     put: Put, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
 ) -> None:
-    """Overwritten while it is read, before it is opened, or deleted: missing, so that planning again helps."""
+    """It is overwritten while it is read, or before it is opened, or deleted. Planning again helps."""
     put("t/x.parquet", _parquet(a=[1], b=[2]))
     snapshot = open_table("t").snapshot()
     fragment = snapshot.fragments[0]
@@ -145,10 +145,10 @@ def test_an_object_that_changes_is_noticed(
     assert caught.value.path == fragment.path
 
 
-def test_planning_and_reading_ask_for_little(
+def test_planning_and_reading_read_few_bytes(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One read per footer to plan; to read a column, the footer and that column's bytes."""
+    """A plan reads each footer once. A read of a column reads the footer and the column's bytes."""
     values = list(range(100_000))
     for number in range(5):
         put(f"t/{number}.parquet", _parquet(a=values, b=[f"{value:032}" for value in values], n=[number] * 100_000))
@@ -173,7 +173,7 @@ def test_planning_and_reading_ask_for_little(
 def test_folders_are_listed_once_and_only_where_a_filter_leads(
     put: Put, prefix: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a filter one listing shows all; with one, each level of each folder that is meant is listed once."""
+    """Without a filter, one listing suffices. With a filter, each level of each matching folder is listed once."""
     for year in range(2020, 2025):
         for month in range(1, 4):
             put(f"t/year={year}/month={month:02}/x.parquet", _parquet(a=[year * 100 + month]))
@@ -224,24 +224,27 @@ def test_folders_are_listed_once_and_only_where_a_filter_leads(
 
 
 @pytest.mark.parametrize("path", ["t", ""])
-def test_nothing_there(path: str, open_table: Callable[[str], TableFormat], s3_options: dict[str, str]) -> None:
-    """No object below the prefix, or no such bucket."""
+def test_a_missing_prefix_or_bucket_is_an_error(
+    path: str, open_table: Callable[[str], TableFormat], s3_options: dict[str, str]
+) -> None:
     with pytest.raises(TableNotFoundError, match="s3://metastore/tables/"):
         open_table(path).snapshot()
     with pytest.raises(TableNotFoundError, match="s3://nobucket/t"):
         open_table_format(TableConfig(name="t", uri="s3://nobucket/t", storage_options=s3_options))
 
 
-def test_a_wrong_option_is_a_clear_error(s3_options: dict[str, str]) -> None:
-    """One line, with the location."""
+def test_the_error_for_a_wrong_option_has_the_location(s3_options: dict[str, str]) -> None:
+    """It is one line."""
     options = s3_options | {"aws_regoin": "x"}
     with pytest.raises(TableFormatError, match=r"s3://metastore.*aws_regoin.*storage_options") as caught:
         open_table_format(TableConfig(name="t", uri="s3://metastore/t", storage_options=options))
     assert "\n" not in str(caught.value)
 
 
-def test_delta(prefix: str, s3_options: dict[str, str], open_table: Callable[[str], TableFormat]) -> None:
-    """Options as deltalake takes them; the version from the log's end; partition values with special characters."""
+def test_a_delta_table_in_a_bucket_is_read(
+    prefix: str, s3_options: dict[str, str], open_table: Callable[[str], TableFormat]
+) -> None:
+    """Options are those of deltalake. Partition values have special characters."""
     uri = f"s3://metastore/{prefix}/d"
     options = {key.upper(): value for key, value in s3_options.items()} | {"aws_s3_allow_unsafe_rename": "true"}
     for number in range(3):
@@ -257,8 +260,10 @@ def test_delta(prefix: str, s3_options: dict[str, str], open_table: Callable[[st
         assert sorted(zip(columns["a"], columns["p"], strict=True)) == [(n, f"{n}/é %") for n in range(3)]
 
 
-def test_deletion_vectors(tmp_path: Path, client: Any, prefix: str, open_table: Callable[[str], TableFormat]) -> None:
-    """Read with the table's options, in a process that has the pickled source only. Secrets are not shown."""
+def test_deletion_vectors_in_a_bucket_are_read_in_another_process(
+    tmp_path: Path, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
+) -> None:
+    """The pickled source has the table's options. Secrets are not shown."""
     configuration: dict[str, str | None] = {"delta.enableDeletionVectors": "true"}
     write_deltalake(str(tmp_path), pa.table({"a": list(range(5))}), configuration=configuration)
     delete_rows(tmp_path, newest(tmp_path, "add")["path"], [1, 3])
@@ -283,7 +288,7 @@ def test_deletion_vectors(tmp_path: Path, client: Any, prefix: str, open_table: 
 def test_the_version_of_a_long_log_is_read_from_its_end(
     put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies before the newest checkpoint is not even listed."""
+    """Files before the newest checkpoint are not listed."""
     for number in range(30):
         put(f"d/_delta_log/{number:020}.json", b"{}")
     put(f"d/_delta_log/{25:020}.checkpoint.parquet", b"")

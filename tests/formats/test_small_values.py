@@ -1,4 +1,4 @@
-"""The small values that every format honours: relocation, partition filters, states of the past, paths of columns."""
+"""Values that every format uses: relocation, partition filters, earlier states, paths of columns."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_null_is_matched_only_by_its_name() -> None:
 def test_partitions_excluded_by_their_first_columns_are_not_listed(
     patterns: dict[str, tuple[str, ...]], items: list[tuple[str, str | None]]
 ) -> None:
-    """So a folder may be skipped as soon as its own name does not fit."""
+    """A folder can be skipped if its own name does not match."""
     bound_filter = PartitionFilter.of(patterns).bind("t", {})
     matches = [bound_filter.may_match(items[:depth]) for depth in range(len(items) + 1)]
     assert matches == sorted(matches, reverse=True)
@@ -97,7 +97,7 @@ def test_partitions_excluded_by_their_first_columns_are_not_listed(
         ("audit-2024", None),
     ],
 )
-def test_only_dates_with_dashes_are_moments(at: str, moment: datetime | None) -> None:
+def test_only_dates_with_dashes_are_times(at: str, moment: datetime | None) -> None:
     assert parse_state_time(at) == moment
 
 

@@ -1,1 +1,1 @@
-"""Tables by their names in catalogs."""
+"""Tests of tables that are opened by their names in catalogs."""

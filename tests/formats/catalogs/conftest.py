@@ -1,4 +1,4 @@
-"""A Glue server with a database per test."""
+"""A Glue server with one database per test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET = "this-is-a-secret"
 
 @dataclass(frozen=True)
 class Glue:
-    """One database of a server."""
+    """One database of a Glue server."""
 
     endpoint: str
     database: str
@@ -27,7 +27,7 @@ class Glue:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The catalog as a configuration has it."""
+        """Return the catalog's properties as in a configuration."""
         return {
             "type": "glue",
             "glue.endpoint": self.endpoint,
@@ -40,7 +40,7 @@ class Glue:
         register_in_glue(self.client, self.database, tables)
 
     def table(self, name: str, **more: Any) -> TableConfig:
-        """The configuration of a table by its name."""
+        """Return the configuration of a table by its name."""
         catalog = CatalogConfig.model_validate({**self.properties, "name": "prod"})
         return TableConfig(name="t", catalog=catalog, table=f"{self.database}.{name}", **more)
 
@@ -53,7 +53,7 @@ class Glue:
         return self.open(table, **more).snapshot()
 
     def config(self, root: str, tables: Iterable[Any] = (), databases: Iterable[Any] = ()) -> MetastoreConfig:
-        """A configuration with the catalog `prod`."""
+        """Return a configuration with the catalog `prod`."""
         return MetastoreConfig.model_validate(
             {"root": root, "catalogs": {"prod": self.properties}, "tables": tables, "databases": databases}
         )

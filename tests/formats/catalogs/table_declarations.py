@@ -24,7 +24,7 @@ _HUDI = ("org.apache.hudi.hadoop.HoodieParquetInputFormat", KINDS["parquet"][1])
 
 @dataclass(frozen=True)
 class Declaration:
-    """One table to be registered."""
+    """A table to register in a catalog."""
 
     name: str
     location: str
@@ -39,18 +39,18 @@ class Declaration:
     """Values and location of each."""
 
     def replaced(self, **changes: Any) -> Declaration:
-        """The same with changes."""
+        """Return a copy with changes."""
         return replace(self, **changes)
 
 
 def files(name: str, location: str, kind: str = "parquet", **more: Any) -> Declaration:
-    """Plain files, as Hive declares them."""
+    """Declare plain files as Hive does."""
     input_format, serde = KINDS[kind]
     return Declaration(name, location, input_format, serde, **more)
 
 
 def delta(name: str, location: str) -> Declaration:
-    """As Spark registers it in a metastore, with a location of its own for the placeholder."""
+    """Declare a Delta table as Spark does in a metastore, with a placeholder as its storage location."""
     return Declaration(
         name,
         f"{location}-__PLACEHOLDER__",
@@ -61,17 +61,17 @@ def delta(name: str, location: str) -> Declaration:
 
 
 def hudi(name: str, location: str) -> Declaration:
-    """As Hudi's own tool registers it."""
+    """Declare a Hudi table as Hudi's sync tool does."""
     return Declaration(name, location, *_HUDI, serde_parameters={"hoodie.query.as.ro.table": "false", "path": location})
 
 
 def iceberg(name: str, metadata_file: str) -> Declaration:
-    """As Iceberg's catalogs register it."""
+    """Declare an Iceberg table as Iceberg's catalogs do."""
     return Declaration(name, "", parameters={"table_type": "ICEBERG", "metadata_location": metadata_file})
 
 
 def register_in_glue(client: Any, database: str, tables: Iterable[Declaration]) -> None:
-    """Put tables into a database of Glue, by its own API."""
+    """Create tables in a Glue database with boto3."""
     for table in tables:
         client.create_table(DatabaseName=database, TableInput=_table_input(table))
         for start in range(0, len(table.partitions), 100):
@@ -86,7 +86,7 @@ def register_in_glue(client: Any, database: str, tables: Iterable[Declaration]) 
 
 
 def register_in_hive(uri: str, database: str, tables: Iterable[Declaration]) -> None:
-    """Put tables into a database of a Hive metastore, by its own API."""
+    """Create tables in a database of a Hive metastore over Thrift."""
     from hive_metastore.ttypes import Partition
     from pyiceberg.catalog import hive
 

@@ -1,4 +1,4 @@
-"""Tables by their names in Glue, whatever their format: the same as by their location; and what is refused."""
+"""Tables opened by name in Glue equal the same tables opened by location, and invalid declarations are refused."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _MORE = (
 
 @pytest.mark.parametrize("name", [*_FEW, *(pytest.param(name, marks=pytest.mark.long) for name in _MORE)])
 def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
-    """Schema, fragments and rows are those by location."""
+    """Schema, fragments and rows are compared."""
     folder = _real(name)
     by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
     root = glue.open(_declared(name, folder))
@@ -76,7 +76,7 @@ def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
     assert by_name.schema.equals(by_path.schema, check_metadata=True)
     assert by_name.format == by_path.format
     if by_path.format != "files":
-        # Of plain files it goes into their identity that a catalog says how they are read.
+        # Ids of plain files depend on the read options, which come from the catalog.
         assert by_name.reference == by_path.reference
         assert [one.id for one in by_name.fragments] == [one.id for one in by_path.fragments]
     assert repr(read_columns(by_name)) == repr(read_columns(by_path))
@@ -86,8 +86,8 @@ def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
     "name",
     ["hive_special_partition", "hive_null_and_typed_partitions", "hive_partition_primitives", "hive_year_month_day"],
 )
-def test_registered_partitions_of_real_tables(name: str, glue: Glue) -> None:
-    """As text they are those that the folders' names say, however these are encoded."""
+def test_registered_partitions_equal_those_of_folder_names(name: str, glue: Glue) -> None:
+    """Partition values are compared as text, after decoding the folder names."""
     folder = _real(f"listing/{name}")
     by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
     leaves = sorted({file.parent for file in folder.rglob("*") if file.is_file() and file.name[0] not in "._"})
@@ -106,8 +106,8 @@ def test_registered_partitions_of_real_tables(name: str, glue: Glue) -> None:
     assert rows[0] == rows[1]
 
 
-def test_a_table_in_a_bucket(glue: Glue, s3_options: dict[str, str]) -> None:
-    """By Hadoop's name of the scheme, opened by what the catalog's properties say; the table's own settings win."""
+def test_a_table_in_a_bucket_is_read_with_options_of_the_catalog(glue: Glue, s3_options: dict[str, str]) -> None:
+    """The location has Hadoop's scheme `s3a`. The table's options take precedence over the catalog's."""
     prefix = f"lake/{uuid.uuid4().hex}"
     client = boto3.client(
         "s3",
@@ -135,13 +135,13 @@ def test_a_table_in_a_bucket(glue: Glue, s3_options: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "files"])
-def test_a_store_without_a_reader(glue: Glue, kind: str) -> None:
+def test_an_unsupported_object_store_is_refused(glue: Glue, kind: str) -> None:
     table = delta("t", "hdfs://node:8020/x") if kind == "delta" else files("t", "hdfs://node:8020/x")
     with pytest.raises(MetastoreError, match=r"catalog://prod/.*\.t.*hdfs://node:8020/x"):
         glue.snapshot(table)
 
 
-def test_a_table_without_a_database(glue: Glue) -> None:
+def test_a_table_name_without_a_database_is_refused(glue: Glue) -> None:
     table = glue.table("t").model_copy(update={"identifier": "orders"})
     with pytest.raises(MetastoreError, match="table = 'orders'"):
         open_table_format(table).current()
@@ -157,9 +157,9 @@ _DAY = (("day", "date"), ("n", "int"))
 
 
 def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None:
-    """Wherever below the table they lie, with the values that the catalog says, in its types; null is Hive's word."""
+    """Partitions may be anywhere below the table. Values and types come from the catalog. Null has Hive's name."""
     root = tmp_path / "t"
-    _write(root / "day=2024-01-01" / "n=1", 99)  # dropped from the catalog, and left on disk
+    _write(root / "day=2024-01-01" / "n=1", 99)  # dropped from the catalog, but still on disk
     _write(root, 98)
     partitions = [
         (("2024-01-02", "7"), _write(root / "day=2024-01-02" / "n=07", 1, 2)),
@@ -186,7 +186,7 @@ def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None
     "partitions", [{"day": ["2024-01-02"]}, "day >= date '2024-01-02' and n < 10"], ids=["patterns", "condition"]
 )
 def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, partitions: object) -> None:
-    """As the catalog has them, wherever they lie."""
+    """The values come from the catalog, independent of the folders."""
     root = tmp_path / "t"
     registered = [
         (("2024-01-01", "9"), _write(root / "first", 1)),
@@ -199,7 +199,7 @@ def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, parti
 
 
 def test_added_and_dropped_partitions_are_listed(glue: Glue, tmp_path: Path) -> None:
-    """Without opening the table anew."""
+    """The open table sees them."""
     root, day = tmp_path / "t", (("day", "string"),)
     first, second = (_write(root / f"day={name}", number) for number, name in enumerate("ab"))
     table = glue.open(files("t", str(root), partition_columns=day, partitions=[(("a",), first)]))
@@ -216,7 +216,7 @@ def test_added_and_dropped_partitions_are_listed(glue: Glue, tmp_path: Path) -> 
     assert table.current() == before
 
 
-def test_a_relocated_or_converted_table(glue: Glue, tmp_path: Path) -> None:
+def test_an_open_table_follows_a_new_location_or_format(glue: Glue, tmp_path: Path) -> None:
     table = glue.open(files("t", _write(tmp_path / "old", 1)))
     assert read_rows(table.snapshot()) == [(1,)]
     deltalake.write_deltalake(str(tmp_path / "new"), pa.table({"id": [2]}))
@@ -252,7 +252,7 @@ def test_partitions_with_missing_or_repeated_rows_are_refused(
     assert str(raised.value).startswith(f"catalog://prod/{glue.database}.t: ") or "catalog 'prod'" in str(raised.value)
 
 
-def test_a_value_of_another_type(glue: Glue, tmp_path: Path) -> None:
+def test_a_partition_value_of_another_type_is_refused(glue: Glue, tmp_path: Path) -> None:
     partition_folder = _write(tmp_path / "t" / "x", 1)
     table = files("t", str(tmp_path / "t"), partition_columns=[("n", "int")], partitions=[(("1_0",), partition_folder)])
     with pytest.raises(TableFormatError, match=r"n = '1_0'.*int64"):
@@ -289,7 +289,7 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
     ],
 )
 def test_unreadable_tables_are_refused(glue: Glue, table: Declaration, reason: str) -> None:
-    """It is refused with the catalog, the table and the reason."""
+    """The error has the catalog, the table and the reason."""
     with pytest.raises(TableFormatError, match=f"'prod'.*{reason}"):
         glue.snapshot(table)
 
@@ -302,7 +302,9 @@ def test_unreadable_tables_are_refused(glue: Glue, table: Declaration, reason: s
         ({"spark.sql.sources.schema": "{"}, {}, r"spark\.sql\.sources\.schema"),
     ],
 )
-def test_unknown_options_of_spark(glue: Glue, parameters: dict[str, str], options: dict[str, str], reason: str) -> None:
+def test_unknown_options_of_spark_are_refused(
+    glue: Glue, parameters: dict[str, str], options: dict[str, str], reason: str
+) -> None:
     table = files("t", "/x", "text", parameters={"spark.sql.sources.provider": "csv"} | parameters)
     with pytest.raises(TableFormatError, match=reason):
         glue.snapshot(table.replaced(serde_parameters=options))
@@ -316,10 +318,9 @@ def _typed(glue: Glue, table: Declaration) -> tuple[dict[str, str], list[tuple[o
     return {field.name: str(field.type) for field in snapshot.schema}, read_rows(snapshot)
 
 
-def test_text_as_hive_reads_it(glue: Glue, tmp_path: Path) -> None:
-    """Columns by place with the declared names and types; an empty text is no null, but `\\N` and an empty number are.
-
-    In files of whatever name.
+def test_text_is_read_as_by_hive(glue: Glue, tmp_path: Path) -> None:
+    """Columns are assigned by position with the declared names and types. An empty text is not null, but `\\N` and an
+    empty number are.
     """
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "000000_0").write_text('"a\x011\x012024-01-31\x010.50\n\x01\x01\x01\n\\N\x01\\N\x01\\N\x01\\N\n')
@@ -332,8 +333,8 @@ def test_text_as_hive_reads_it(glue: Glue, tmp_path: Path) -> None:
     )
 
 
-def test_csv_of_hive_and_of_spark(glue: Glue, tmp_path: Path) -> None:
-    """A header is skipped where one is declared, whatever it says; to Spark nothing between delimiters is null."""
+def test_csv_is_read_as_by_hive_and_spark(glue: Glue, tmp_path: Path) -> None:
+    """A declared header is skipped, whatever it contains. For Spark, an empty value is null."""
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "x.csv").write_text('x;y\n"a;\\"b";1\n;2\n')
     columns = [("name", "string"), ("n", "bigint")]
@@ -362,7 +363,7 @@ def test_csv_of_hive_and_of_spark(glue: Glue, tmp_path: Path) -> None:
     assert _typed(glue, spark) == ({"name": "string", "n": "int64"}, [('a;"b', 1), (None, 2)])
 
 
-def test_a_file_of_another_kind_or_width_than_declared(glue: Glue, tmp_path: Path) -> None:
+def test_a_file_that_contradicts_its_declaration_is_refused(glue: Glue, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "x.csv").write_text("a,b\n")
     with pytest.raises(TableFormatError, match=r"x\.csv.*'csv'.*options\.kind.*'parquet'"):
@@ -385,8 +386,10 @@ def test_the_configuration_has_priority_over_the_catalog(glue: Glue, tmp_path: P
         open_table_format(glue.table("t", options={"template": "{a}"})).snapshot()
 
 
-def test_a_catalog_that_cannot_be_queried(glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Catalog, table, reason and what to do; and never a secret."""
+def test_errors_of_a_catalog_name_the_table_and_show_no_secrets(
+    glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The error has the catalog, the table, the reason and an advice."""
     table = glue.table("t")
     for properties, reason in (
         ({"glue.endpoint": "http://127.0.0.1:1", "glue.max-retries": "1"}, "Could not connect to the endpoint"),

@@ -1,4 +1,4 @@
-"""Tables by their names in a Hive metastore: what Spark itself selects from them is what is read."""
+"""Tables opened by name in a Hive metastore have the rows that Spark selects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TABLES = {f"sales.{name}": statement for name, statement in _MADE.items()}
 
 @pytest.fixture(scope="module")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, dict[str, list[list[Any]]]]]:
-    """Its URI, the folder with its warehouse, and what Spark selected."""
+    """The metastore's URI, the folder of its warehouse, and the rows that Spark selected."""
     folder = tmp_path_factory.mktemp("hive")
     with hive_metastore(folder) as uri:
         statements = ["create database sales"]
@@ -73,15 +73,15 @@ def _rows(uri: str, name: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", [*_TABLES, "sales.within"])
 def test_the_rows_equal_those_of_spark(name: str, metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """Of plain files that Spark and Hive's own writers made; partitions that were dropped are none of it."""
+    """The plain files were written by Spark and by Hive. Dropped partitions have no rows."""
     uri, _, selected = metastore
     wanted = sorted((tuple(row) for row in selected[f"select * from {name}"]), key=repr)
     assert len(wanted) >= 2
     assert _rows(uri, name) == wanted
 
 
-def test_tables_of_the_other_formats(metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """Iceberg's by its own catalog; Delta's as Spark registers it."""
+def test_tables_of_other_formats_are_read(metastore: tuple[str, Path, dict[str, Any]]) -> None:
+    """An Iceberg table is registered by its own catalog, and a Delta table as Spark does it."""
     uri, folder, _ = metastore
     rows = pa.table({"id": pa.array([7, 8], pa.int64())})
     with SqlCatalog("own", uri=f"sqlite:///{folder}/own.db", warehouse=f"{folder}/own") as sql_catalog:
@@ -104,8 +104,8 @@ def test_tables_of_the_other_formats(metastore: tuple[str, Path, dict[str, Any]]
     }
 
 
-def test_unreadable_and_missing_tables(metastore: tuple[str, Path, dict[str, Any]]) -> None:
-    """Is an error that names it; a server that is not there as well."""
+def test_errors_name_unreadable_and_missing_tables(metastore: tuple[str, Path, dict[str, Any]]) -> None:
+    """A server that cannot be reached is an error, too."""
     uri = metastore[0]
     with pytest.raises(TableFormatError, match=r"partition 1\b.*file:.*/elsewhere"):
         _rows(uri, "sales.out")

@@ -1,6 +1,6 @@
 """A writer of Delta commits that deltalake cannot write: deletion vectors, column mapping, any action.
 
-Shares no code with what reads them.
+It shares no code with the reader.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def commit(table: Path, *actions: dict[str, Any]) -> int:
 
 
 def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
-    """The newest action of a kind (of a path)."""
+    """Return the newest action of a kind, optionally of a path."""
     for file in reversed(log_files(table)):
         for line in reversed(file.read_text(encoding="utf-8").splitlines()):
             action = json.loads(line).get(kind)
@@ -46,7 +46,7 @@ def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
 
 
 def delete_rows(table: Path, path: str, positions: Sequence[int], storage: str = "u") -> None:
-    """Commit a deletion vector for a data file; `positions` are all rows then deleted."""
+    """Commit a deletion vector for a data file. `positions` are all deleted rows, including those deleted before."""
     add = newest(table, "add", path)
     old = add.get("deletionVector")
     remove = {"path": path, "dataChange": True, "deletionTimestamp": 1, "partitionValues": add["partitionValues"]}
@@ -57,7 +57,7 @@ def delete_rows(table: Path, path: str, positions: Sequence[int], storage: str =
 
 
 def write_vector(table: Path, positions: Sequence[int], storage: str, padding: int = 3) -> dict[str, Any]:
-    """Store a deletion vector; its descriptor."""
+    """Store a deletion vector, and return its descriptor."""
     data = encode_array(sorted(positions))
     if storage == "i":
         padded = data + b"\0" * (-len(data) % 4)
@@ -77,7 +77,7 @@ def write_vector(table: Path, positions: Sequence[int], storage: str, padding: i
 
 
 def encode_array(values: Sequence[int]) -> bytes:
-    """A RoaringBitmapArray in portable form."""
+    """Encode positions as a RoaringBitmapArray in the portable format."""
     keys = sorted({value >> 32 for value in values})
     result = struct.pack("<Iq", 1681511377, len(keys))
     for key in keys:
@@ -86,7 +86,7 @@ def encode_array(values: Sequence[int]) -> bytes:
 
 
 def encode_bitmap(values: Sequence[int], runs: bool = False) -> bytes:
-    """A 32-bit Roaring bitmap; with `runs` every container is one of runs."""
+    """Encode values as a 32-bit Roaring bitmap. With `runs`, every container is a run container."""
     containers = {key: [v & 0xFFFF for v in values if v >> 16 == key] for key in sorted({v >> 16 for v in values})}
     header = b"".join(struct.pack("<HH", key, len(content) - 1) for key, content in containers.items())
     bodies = [_container(content, runs) for content in containers.values()]
@@ -139,7 +139,7 @@ def _descriptor(storage: str, path: str, offset: int | None, size: int, cardinal
 
 
 def protocol(*features: str) -> dict[str, Any]:
-    """The protocol action of a table that needs readers of these features."""
+    """Return the protocol action of a table with these reader features."""
     action: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
     return {"protocol": action | {"readerFeatures": list(features), "writerFeatures": list(features)}}
 
@@ -147,7 +147,7 @@ def protocol(*features: str) -> dict[str, Any]:
 def metadata(
     fields: Sequence[dict[str, Any]], partition_columns: Sequence[str] = (), **configuration: str
 ) -> dict[str, Any]:
-    """The metaData action of a table with these columns, as Delta's JSON has them."""
+    """Return the metaData action of a table with these columns."""
     return {
         "metaData": {
             "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9",
@@ -161,27 +161,27 @@ def metadata(
 
 
 def field(name: str, type_: Any, **metadata: Any) -> dict[str, Any]:
-    """A column, as Delta's JSON has it."""
+    """Return a column in Delta's JSON form."""
     return {"name": name, "type": type_, "nullable": True, "metadata": metadata}
 
 
 def struct_of(*fields: dict[str, Any]) -> dict[str, Any]:
-    """A struct type, as Delta's JSON has it."""
+    """Return a struct type in Delta's JSON form."""
     return {"type": "struct", "fields": list(fields)}
 
 
 def list_of(element: Any) -> dict[str, Any]:
-    """A list type, as Delta's JSON has it."""
+    """Return a list type in Delta's JSON form."""
     return {"type": "array", "elementType": element, "containsNull": True}
 
 
 def map_of(key: Any, value: Any) -> dict[str, Any]:
-    """A map type, as Delta's JSON has it."""
+    """Return a map type in Delta's JSON form."""
     return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
 
 
 def mapped(name: str, type_: Any, number: int, physical: str | None = None) -> dict[str, Any]:
-    """A mapped column: its physical name is `p<number>` unless given."""
+    """Return a column with column mapping. Its physical name is `p<number>` by default."""
     ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical or f"p{number}"}
     return {"name": name, "type": type_, "nullable": True, "metadata": ids}
 
@@ -189,7 +189,7 @@ def mapped(name: str, type_: Any, number: int, physical: str | None = None) -> d
 def add_file(
     table: Path, data: pa.Table, path: str = "f.parquet", log_path: str | None = None, **values: Any
 ) -> dict[str, Any]:
-    """Write a data file; its add action. `values` are partition values by physical name, as the log has them."""
+    """Write a data file, and return its add action. `values` are partition values by physical name."""
     file = table / path
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(data, file)

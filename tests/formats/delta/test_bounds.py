@@ -1,4 +1,4 @@
-"""What the statistics in a Delta log are taken to say of a column never is a lie, whoever wrote them."""
+"""Bounds from statistics in a Delta log are never wrong, whichever engine wrote them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _open(folder: Path | str, **how: Any) -> TableFormat:
 
 
 def assert_honest(reported: dict[str, Any], values: Sequence[Any]) -> None:
-    """What is told of one file agrees with the column's live values in it."""
+    """Check that the bounds of one file agree with the column's live values in it."""
     present = [value for value in values if value is not None and value == value]
     nulls = sum(value is None for value in values)
     guarantee = reported["null_count_guarantee"]
@@ -58,7 +58,7 @@ def assert_honest(reported: dict[str, Any], values: Sequence[Any]) -> None:
 
 
 def _bounds_of(table: TableFormat, column: str) -> dict[str, dict[str, Any]]:
-    """By data file."""
+    """Return the bounds by data file."""
     snapshot = table.snapshot()
     rows = table.bounds(snapshot, column).to_pylist()
     assert [row["fragment_id"] for row in rows] == [fragment.id for fragment in snapshot.fragments]
@@ -88,7 +88,9 @@ _SCHEMA = pa.schema([(name, type_) for name, (type_, _) in _COLUMNS.items()])
 
 @given(st.lists(st.lists(_ROWS, min_size=1, max_size=5), min_size=1, max_size=2), st.booleans())
 def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]], checkpoint: bool) -> None:
-    """Of every type, in a struct too, and of the partition column; from commits and from a checkpoint."""
+    """Columns have every type, some in a struct, and include the partition column. Statistics come from commits and a
+    checkpoint.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for number, rows in enumerate(files):
             columns = pa.Table.from_pylist(rows, schema=_SCHEMA)
@@ -107,11 +109,11 @@ def test_bounds_of_files_by_deltalake_are_true(files: list[list[dict[str, Any]]]
                 values = first.to_pylist() if isinstance(first, pa.ChunkedArray) else first
                 assert_honest(reported, values)
                 exact += reported["minimum_guarantee"] == "exact"
-        assert exact >= len(files), "of the partition column at least"
+        assert exact >= len(files), "not even the partition column has exact bounds"
 
 
 def _spark_text(value: Any, is_maximum: bool) -> Any:
-    """A value in statistics as Spark writes it: long texts and timestamps are cut off."""
+    """Format a value as Spark does in statistics: long texts and timestamps are truncated."""
     if isinstance(value, str) and len(value) > 32:
         rest = value[32:]
         return value[:32] + (("\x7f" if rest[0] < "\x7f" else "\U0010ffff") if is_maximum else "")
@@ -126,7 +128,7 @@ def _spark_text(value: Any, is_maximum: bool) -> Any:
 
 
 def _spark_statistics(rows: list[dict[str, Any]], tight: bool) -> str:
-    """Of these columns: not of booleans and binaries. NaN is the greatest of numbers."""
+    """Return statistics as Spark writes them: none for booleans and binaries, and NaN is the greatest number."""
     least, greatest, nulls = {}, {}, {}
     for name in _COLUMNS:
         values = [row[name] for row in rows if row[name] is not None]
@@ -155,7 +157,7 @@ _TYPES += ["date", "timestamp", "timestamp_ntz", "binary"]
 def test_bounds_of_files_by_spark_are_true(
     rows: list[dict[str, Any]], tight: bool, deleted: set[int], mapping: bool
 ) -> None:
-    """Cut off, of rows that are deleted since, under physical names."""
+    """Bounds are truncated, some rows were deleted later, and columns have physical names."""
     deleted = {position for position in deleted if position < len(rows)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -215,7 +217,7 @@ def _least_and_greatest(least: Any, greatest: Any) -> dict[str, Any]:
     ],
 )
 def test_uncertain_bounds_are_absent(tmp_path: Path, type_: Any, least: Any, greatest: Any) -> None:
-    """Rather than refused, or decoded to something else."""
+    """They are neither an error nor decoded to another value."""
     table = _one_file(tmp_path, _least_and_greatest(least, greatest), field("a", type_))
     (reported,) = _bounds_of(table, "a" if isinstance(type_, str) else "a.element").values()
     assert (reported["minimum_guarantee"], reported["maximum_guarantee"]) == ("absent", "absent")
@@ -224,14 +226,13 @@ def test_uncertain_bounds_are_absent(tmp_path: Path, type_: Any, least: Any, gre
 @pytest.mark.parametrize(
     "statistics", ["{}", '{"numRecords":2}', '{"numRecords":2,"minValues":[1],"maxValues":7,"nullCount":null}']
 )
-def test_statistics_of_any_shape_do_no_harm(tmp_path: Path, statistics: str) -> None:
-    """Nothing is told then."""
+def test_malformed_statistics_give_no_bounds(tmp_path: Path, statistics: str) -> None:
     (reported,) = _bounds_of(_one_file(tmp_path, statistics), "a").values()
     assert {reported[f"{name}_guarantee"] for name in ("null_count", "minimum", "maximum")} == {"absent"}
 
 
-def test_a_widened_float_is_not_taken_from_its_text(tmp_path: Path) -> None:
-    """0.1 in single precision is more than 0.1; an integer that became a double is what it was."""
+def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
+    """The text 0.1 in the log may stand for the nearest 32-bit float, which is greater than 0.1."""
     change = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     table = _one_file(tmp_path, _least_and_greatest(0.1, 0.2), field("a", "double", **change))
     (reported,) = _bounds_of(table, "a").values()
@@ -239,7 +240,7 @@ def test_a_widened_float_is_not_taken_from_its_text(tmp_path: Path) -> None:
 
 
 def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
-    """The statistics of older files hold days."""
+    """Statistics of older files are days."""
     table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
     (reported,) = _bounds_of(table, "a").values()
     assert (reported["minimum"], reported["minimum_guarantee"]) == (datetime(2024, 1, 1), "bound")
@@ -249,8 +250,8 @@ def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
     )
 
 
-def test_large_decimals_are_bounds_a_little_further_out(tmp_path: Path) -> None:
-    """Some writers put them through a double: the number in the log may be off by its rounding."""
+def test_bounds_of_large_decimals_include_rounding_errors(tmp_path: Path) -> None:
+    """Some writers convert decimals to doubles in the log."""
     statistics = '{"numRecords":2,"minValues":{"a":-1e19},"maxValues":{"a":10000000000000000000}}'
     (reported,) = _bounds_of(_one_file(tmp_path, statistics, field("a", "decimal(20,0)")), "a").values()
     for name, sign in (("minimum", -1), ("maximum", 1)):
@@ -259,7 +260,7 @@ def test_large_decimals_are_bounds_a_little_further_out(tmp_path: Path) -> None:
 
 
 def test_partition_values_are_exact(tmp_path: Path) -> None:
-    """With the number of rows as the log knows it; null is told by the count; NaN is no bound."""
+    """The row count is that of the log. Null is reported as a count, and NaN has no bounds."""
     fields = [field("a", "long"), field("p", "double"), field("q", "string")]
     table = _one_file(tmp_path, {"numRecords": 2}, *fields, p="1.5", q=None)
     commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2, 3]}), "2", p="NaN", q="x"))
@@ -278,7 +279,7 @@ def test_partition_values_are_exact(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None:
-    """`delta.checkpoint.writeStatsAsStruct` without the text."""
+    """It is written with `delta.checkpoint.writeStatsAsStruct` and without JSON statistics."""
     table = _one_file(
         tmp_path, _least_and_greatest(1, 2), field("a", "long"), field("s", struct_of(field("d", "date")))
     )
@@ -307,7 +308,7 @@ def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None
 
 
 def test_bounds_are_of_the_requested_snapshot(tmp_path: Path) -> None:
-    """Whatever was committed since; and only of the fragments that it has."""
+    """Later commits and fragments of other snapshots are ignored."""
     write_deltalake(str(tmp_path), pa.table({"a": [1, 2]}))
     table = _open(tmp_path)
     before = table.snapshot()

@@ -1,4 +1,4 @@
-"""What the commits since a version say is what a comparison of both snapshots says."""
+"""Differences from the commits since a version equal a comparison of both snapshots."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def _open(config: TableConfig, cached: Cached) -> tuple[TableFormat, MetadataCac
 
 
 def _changes(config: TableConfig, cached: Cached, since: SnapshotReference) -> tuple[SnapshotDiff | NoDiff, Cached]:
-    """The difference by what is cached, and what is cached then."""
+    """Return the difference computed with a metadata cache, and the new content of the cache."""
     table, cache = _open(config, cached)
     return table.changes(since), cache.entries
 
 
 def _difference(config: TableConfig, cached: Cached, before: Snapshot) -> tuple[SnapshotDiff, Cached]:
-    """The difference, checked against a comparison, and what is cached then."""
+    """Return the difference, checked against a comparison of snapshots, and the new content of the cache."""
     diff, renewed = _changes(config, cached, before.reference)
     now, scratch = plan(config, {})
     assert isinstance(diff, SnapshotDiff), diff
@@ -87,8 +87,8 @@ _STEPS = st.lists(
 
 @given(steps=_STEPS)
 @settings(max_examples=max(6, settings().max_examples // 20))
-def test_histories(steps: list[str]) -> None:
-    """Of commits by a real writer, which also cleans up its log, or makes the table again."""
+def test_differences_of_random_histories_equal_comparisons(steps: list[str]) -> None:
+    """deltalake writes the commits. It also cleans up the log and recreates the table."""
     with tempfile.TemporaryDirectory() as folder:
         config = _config(f"{folder}/t")
         _append(config.uri, 30)
@@ -133,7 +133,7 @@ def _apply(uri: str, step: str, number: int) -> None:
     elif step == "compact":
         table.optimize.compact()
     elif step == "restore":
-        with suppress(DeltaError):  # There is no such version any more.
+        with suppress(DeltaError):  # The version no longer exists.
             table.restore(max(0, table.version() - 2))
     elif step == "vacuum":
         table.vacuum(0, enforce_retention_duration=False, dry_run=False)
@@ -166,7 +166,7 @@ _COMMIT = st.fixed_dictionaries(
 
 @dataclass
 class _Model:
-    """A log that is written by hand, and what its files should be."""
+    """A log that is written here, and its expected live files."""
 
     folder: Path
     live: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class _Model:
         commit(self.folder, *actions)
 
     def _added(self, kind: str, file: int) -> dict[str, Any]:
-        """The action that adds a file: a new one, one that was removed, one with a vector, or with other tags."""
+        """Return the action that adds a file: new, added again, with a deletion vector, or with other tags."""
         number = int(log_files(self.folder)[-1].stem)
         if kind == "add":
             return _add_action(file, number)
@@ -211,7 +211,7 @@ class _Model:
         return self.added[file] | {"tags": {"number": str(number)}, "dataChange": False}
 
     def fragments(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Size and row count of each live file, by partition key and path."""
+        """Return the size and row count of each live file by partition key and path."""
         return {
             (f"day={file % 2}", str(self.folder / unquote(add["path"]))): (
                 add["size"],
@@ -243,8 +243,10 @@ def _remove_action(add: dict[str, Any], with_values: bool) -> dict[str, Any]:
 
 
 @given(st.lists(_COMMIT, min_size=1, max_size=12))
-def test_any_log(steps: list[dict[str, Any]]) -> None:
-    """Files that come, go and come back, with vectors and without; checkpoints, compacted files, and lost commits."""
+def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]]) -> None:
+    """Files are added, removed and added again, with and without vectors, in checkpoints, compacted files and missing
+    commits.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         commit(folder, protocol("deletionVectors"), _schema("a"))
@@ -256,7 +258,7 @@ def test_any_log(steps: list[dict[str, Any]]) -> None:
             if step["after"] == "compact":
                 _compact(folder, int(before.id))
             elif step["after"] in ("checkpoint", "forget"):
-                with suppress(DeltaError):  # Another reader refuses commits that only a compacted file has.
+                with suppress(DeltaError):  # deltalake refuses a log whose commits are only in a compacted file.
                     DeltaTable(name).create_checkpoint()
                 newest = log_files(folder)[-1]
                 if step["after"] == "forget" and newest.with_suffix(".checkpoint.parquet").exists():
@@ -289,7 +291,7 @@ def test_any_log(steps: list[dict[str, Any]]) -> None:
 
 
 def _compact(folder: Path, since: int) -> None:
-    """Replace the commits after the last checkpoint and that which was planned, but the newest, by a compacted file."""
+    """Compact the commits after the last checkpoint and after the planned version, except the newest."""
     checkpoints = [int(path.name[:20]) for path in (folder / "_delta_log").glob("*.checkpoint.parquet")]
     replaced = [path for path in log_files(folder)[:-1] if int(path.stem) > max([since, *checkpoints])]
     versions = [int(path.stem) for path in replaced]
@@ -298,7 +300,7 @@ def _compact(folder: Path, since: int) -> None:
     newest: dict[Any, dict[str, Any]] = {}
     for path in replaced:
         actions = [json.loads(line) for line in path.read_text().splitlines()]
-        # One file may be removed with one vector, and added with another.
+        # A file may be removed with one vector and added with another.
         for action in sorted(actions, key=lambda action: "add" in action):
             for kind, content in action.items():
                 if kind in ("protocol", "metaData"):
@@ -312,7 +314,7 @@ def _compact(folder: Path, since: int) -> None:
 
 
 def _table(folder: Path, count: int = 3) -> TableConfig:
-    """A table of one file each of some commits, in the partitions 0 and 1."""
+    """Write a table with one file per commit, in the partitions 0 and 1."""
     commit(folder, protocol("deletionVectors"), _schema("a"))
     for number in range(count):
         commit(folder, {"add": _add_action(number, number)})
@@ -320,7 +322,9 @@ def _table(folder: Path, count: int = 3) -> TableConfig:
 
 
 def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the checkpoint, not older commits; the head of the new version takes the place of the old one."""
+    """Neither the checkpoint nor older commits are read. The new version's first actions replace the old ones in the
+    cache.
+    """
     config = _table(tmp_path, 30)
     before, cached = plan(config, {})
     commit(tmp_path, {"add": _add_action(30, 30)})
@@ -349,16 +353,16 @@ def test_only_the_commits_since_are_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert opened == []
 
 
-def test_nothing_changed(tmp_path: Path) -> None:
-    """The difference is empty, and costs no file."""
+def test_an_unchanged_table_has_an_empty_difference(tmp_path: Path) -> None:
+    """No file is read."""
     config = _table(tmp_path)
     before, cached = plan(config, {})
     diff, _ = _difference(config, cached, before)
     assert (diff.added, diff.removed, diff.possibly_removed) == ((), frozenset(), frozenset())
 
 
-def test_a_second_attempt_finds_the_same(tmp_path: Path) -> None:
-    """Whose first has replaced what was cached; nothing was published in between."""
+def test_a_second_attempt_has_the_same_difference(tmp_path: Path) -> None:
+    """The first attempt changed the cache, but nothing was published in between."""
     config = _table(tmp_path)
     before, cached = plan(config, {})
     commit(tmp_path, {"add": _add_action(9, 9)})
@@ -375,7 +379,9 @@ def test_a_second_attempt_finds_the_same(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: Path) -> None:
-    """Whether the version had it, its commits do not tell: a file may be added again to change its statistics."""
+    """A file may be added again to change its statistics, so the commits do not show whether the earlier version had
+    it.
+    """
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
     for number in (1, 7):
@@ -388,7 +394,7 @@ def test_a_file_that_was_added_again_and_removed_is_possibly_removed(tmp_path: P
 
 
 def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> None:
-    """It lists files that its own commits have added. One that reaches back behind the version is not used."""
+    """Its commits may also have added the file. Compacted files that begin before the earlier version are not used."""
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
     for actions in (
@@ -412,8 +418,8 @@ def test_what_a_compacted_file_removes_is_possibly_removed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("values", [None, {}, {"other": "1"}, {"day": 1}, ["day"]])
-def test_a_removed_file_without_partition(tmp_path: Path, values: Any) -> None:
-    """Its partition may be known from the commit that added it; else all fragments are compared."""
+def test_the_partition_of_a_removed_file_comes_from_its_add_action(tmp_path: Path, values: Any) -> None:
+    """If the commits lack that action, all fragments are compared."""
     config = _table(tmp_path, 2)
     before, cached = plan(config, {})
     removed = _remove_action(_add_action(5, 5), False) | {"partitionValues": values}
@@ -436,8 +442,8 @@ def test_an_unpartitioned_table_needs_no_partition_values(tmp_path: Path) -> Non
     assert diff.removed == {("all", str(tmp_path / "day=0" / "f 0"))}
 
 
-def test_changes_of_the_metadata(tmp_path: Path) -> None:
-    """Properties and nullability change no fragment; schema, partition columns and column mapping do."""
+def test_only_some_changes_of_metadata_change_fragments(tmp_path: Path) -> None:
+    """Properties and nullability do not. Schema, partition columns and column mapping do."""
     fields = [column("day", "string"), column("a", "long"), column("b", "integer")]
     mapped_fields = [mapped("day", "string", 1, "day"), mapped("a", "long", 2, "a"), mapped("b", "integer", 3, "b")]
     renamed = [*mapped_fields[:2], mapped("c", "integer", 3, "b")]
@@ -469,7 +475,7 @@ def test_changes_of_the_metadata(tmp_path: Path) -> None:
 
 
 def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """As by the snapshot; one that can be read is a commit like others."""
+    """Opening the snapshot gives the same error. A supported upgrade is an ordinary commit."""
     config = _table(tmp_path)
     before, cached = plan(config, {})
     commit(tmp_path, protocol("deletionVectors", "v2Checkpoint"))
@@ -482,8 +488,8 @@ def test_an_upgrade_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         _changes(config, cached, diff.current.reference)
 
 
-def test_a_recreated_table(tmp_path: Path) -> None:
-    """Also when it has as many versions, and the newest commit is the same to the letter."""
+def test_a_recreated_table_has_no_difference(tmp_path: Path) -> None:
+    """It may have equally many versions, and an identical newest commit."""
     folder = tmp_path / "t"
     config = _table(folder)
     before, cached = plan(config, {})
@@ -500,8 +506,8 @@ def test_a_recreated_table(tmp_path: Path) -> None:
         _changes(config.model_copy(update={"format": "delta"}), cached, before.reference)
 
 
-def test_another_commit_of_the_same_version(tmp_path: Path) -> None:
-    """What is cached is of one state: a version of another time is another state."""
+def test_a_replaced_commit_of_the_same_version_has_no_difference(tmp_path: Path) -> None:
+    """A version with another commit time is another state."""
     config = _table(tmp_path)
     _, cached = plan(config, {})
     diff, _ = _changes(config, cached, SnapshotReference("3", None))
@@ -511,8 +517,8 @@ def test_another_commit_of_the_same_version(tmp_path: Path) -> None:
         assert isinstance(diff, NoDiff)
 
 
-def test_removed_commits(tmp_path: Path) -> None:
-    """That of the version itself, or one since; without what is cached there is nothing to go by."""
+def test_removed_commits_prevent_a_difference(tmp_path: Path) -> None:
+    """The removed commit is that of the version or a later one. Without cached metadata there is no difference."""
     config = _table(tmp_path)
     before, cached = plan(config, {})
     commit(tmp_path, {"add": _add_action(4, 4)})
@@ -529,8 +535,8 @@ def test_removed_commits(tmp_path: Path) -> None:
     assert _reason(config, cached, before) == "the log no longer has the commit of version 3"
 
 
-def test_only_selected_partitions(tmp_path: Path) -> None:
-    """By pattern and by condition. When the selection changes, all fragments are compared."""
+def test_differences_have_only_selected_partitions(tmp_path: Path) -> None:
+    """Partitions are selected by pattern or by condition. If the selection changes, all fragments are compared."""
     _table(tmp_path, 4)
     selections: Sequence[Any] = ({"day": "1"}, "day in ('1', 'x')", {})
     plans = [plan(_config(tmp_path, partitions=selection), {}) for selection in selections]
@@ -545,8 +551,8 @@ def test_only_selected_partitions(tmp_path: Path) -> None:
                 assert reason == "other partitions or locations were configured for version 4"
 
 
-def test_mapped_paths(tmp_path: Path) -> None:
-    """Removed files are named as the snapshot names them. When the mapping changes, all fragments are compared."""
+def test_removed_files_have_mapped_paths(tmp_path: Path) -> None:
+    """Paths equal those in the snapshot. If the path mapping changes, all fragments are compared."""
     config = _config(tmp_path / "t", path_mapping={"/old": str(tmp_path / "new")})
     adds = [_add_action(number, number) | {"path": f"/old/f%20{number}"} for number in range(2)]
     commit(tmp_path / "t", protocol(), _schema("a"), *({"add": add} for add in adds))
@@ -557,8 +563,8 @@ def test_mapped_paths(tmp_path: Path) -> None:
     assert "locations" in _reason(_config(tmp_path / "t"), cached, before)
 
 
-def test_versions_of_the_past(tmp_path: Path) -> None:
-    """`at` moved forwards is a difference; moved back it is none, because removed files are not described."""
+def test_only_later_versions_have_a_difference(tmp_path: Path) -> None:
+    """If `at` moves to an earlier version, there is none."""
     _table(tmp_path, 4)
     at = {version: _config(tmp_path, at=str(version)) for version in range(5)}
     newest = _config(tmp_path)
@@ -572,7 +578,7 @@ def test_versions_of_the_past(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_rows_is_cached(tmp_path: Path) -> None:
-    """Defaults and constraints may quote them."""
+    """Defaults and constraints in the metadata may contain values."""
     fields = [column("day", "string"), column("a", "long", CURRENT_DEFAULT="4711")]
     action = metadata(fields, ["day"], **{"delta.constraints.c": "a <> 4711"})
     commit(tmp_path, protocol(), action)
@@ -588,7 +594,7 @@ def test_nothing_of_the_rows_is_cached(tmp_path: Path) -> None:
         assert len(cache.entries) == 1
 
 
-def test_a_broken_commit_is_a_clear_error(tmp_path: Path) -> None:
+def test_the_error_names_a_broken_commit(tmp_path: Path) -> None:
     config = _table(tmp_path)
     before, cached = plan(config, {})
     commit(tmp_path)
@@ -597,8 +603,8 @@ def test_a_broken_commit_is_a_clear_error(tmp_path: Path) -> None:
         _changes(config, cached, before.reference)
 
 
-def test_deletion_vectors(tmp_path: Path) -> None:
-    """The fragment without the vector is replaced by that with it; a second vector replaces the first."""
+def test_a_deletion_vector_replaces_the_fragment(tmp_path: Path) -> None:
+    """A second vector replaces it again."""
     commit(tmp_path, protocol("deletionVectors"), metadata([column("a", "long")]))
     add = add_file(tmp_path, pa.table({"a": range(9)}))
     commit(tmp_path, add)
@@ -614,13 +620,13 @@ def test_deletion_vectors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", _REALTABLES or [None], ids=lambda table: table.name if table else "none")
-def test_versions_of_real_tables(table: Path, realtables: Path) -> None:
-    """From each version to the next, and from each to the newest; by many writers."""
+def test_differences_of_real_tables_equal_comparisons(table: Path, realtables: Path) -> None:
+    """Each version is compared with the next and with the newest. Many engines wrote the tables."""
     assert table.parent == realtables / "delta"
     versions = [int(path.stem) for path in log_files(table)]
     snapshots: dict[int, tuple[Snapshot, Cached]] = {}
     for version in versions:
-        with suppress(TableFormatError):  # There is no checkpoint to begin with.
+        with suppress(TableFormatError):  # The log of this version has no checkpoint to start from.
             snapshots[version] = plan(_config(table, at=str(version)), {})
     for version in snapshots:
         before, cached = snapshots[version]

@@ -1,4 +1,4 @@
-"""The log of a Delta table: versions, times, checkpoints, compactions, and what is broken."""
+"""The log of a Delta table: versions, times, checkpoints, compacted files, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _snapshot(table: Path, **how: Any) -> Snapshot:
 
 
 def test_a_folder_without_a_log_is_no_table(tmp_path: Path) -> None:
-    """By snapshot and by the cheap look for a new version alike."""
+    """Reading a snapshot and looking for a new version fail equally."""
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path), format="delta"))
     with pytest.raises(TableNotFoundError, match=str(tmp_path)):
         table.snapshot()
@@ -37,8 +37,7 @@ def test_a_folder_without_a_log_is_no_table(tmp_path: Path) -> None:
         table.snapshot_id()
 
 
-def test_a_broken_log_is_a_clear_error(tmp_path: Path) -> None:
-    """One line that names the table."""
+def test_the_error_for_a_broken_log_names_the_table(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"a": [1]}))
     (tmp_path / "_delta_log" / f"{1:020}.json").write_text("{")
     with pytest.raises(TableFormatError, match=str(tmp_path)):
@@ -46,7 +45,7 @@ def test_a_broken_log_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_the_version_id_needs_no_replay_of_the_log(tmp_path: Path) -> None:
-    """From names alone: with a checkpoint, with the commits before it gone, with a stale or broken hint."""
+    """It comes from file names, with a checkpoint, without earlier commits, and with an outdated or broken hint."""
     for number in range(4):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
@@ -68,14 +67,14 @@ def test_the_version_id_needs_no_replay_of_the_log(tmp_path: Path) -> None:
 
 
 def test_the_commit_time_is_reported(tmp_path: Path) -> None:
-    """In UTC."""
+    """It is in UTC."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]))
     assert _snapshot(tmp_path).committed_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("lines", [0, 2000])
 def test_the_commit_time_distinguishes_tables_of_one_version(tmp_path: Path, lines: int) -> None:
-    """Also where the information comes last in a long commit, of which only the ends are read."""
+    """The commit information may come last in a long commit, of which only both ends are read."""
     references = []
     for time in (1700000000000, 1700000000001):
         folder = tmp_path / str(time)
@@ -115,7 +114,7 @@ def _forget(table: Path, *versions: int) -> None:
 
 
 def _seven_versions(table: Path) -> list[list[str]]:
-    """A table of seven commits; the files of each version."""
+    """Write a table of seven commits, and return the files of each version."""
     commit(table, protocol(), metadata([field("a", "long")]), _add(0))
     commit(table, _add(1), _add(2))
     commit(table, _remove(0), _add(3))
@@ -127,14 +126,14 @@ def _seven_versions(table: Path) -> list[list[str]]:
 
 
 def test_actions_are_reconciled_version_by_version(tmp_path: Path) -> None:
-    """A file that was removed may come back."""
+    """A removed file may be added again."""
     seven = _seven_versions(tmp_path)
     assert seven[:5] == [["0"], ["0", "1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"], ["0", "1", "2", "4"]]
     assert seven[5:] == [["0", "2", "4"], ["0", "2", "4", "5"]]
 
 
 def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
-    """Also where they reach further back than what is missing; a version inside of them is gone."""
+    """A compacted file may begin before the first missing commit. Versions within it can no longer be opened."""
     seven = _seven_versions(tmp_path)
     schema = metadata([field("b", "long")])
     _write(tmp_path, f"{1:020}.{3:020}.compacted.json", _remove(0), _add(1), _add(2), _add(3), _add(4), schema)
@@ -156,13 +155,13 @@ def test_compactions_replace_deleted_commits(tmp_path: Path) -> None:
 
 
 def test_a_compaction_may_begin_before_a_checkpoint() -> None:
-    """Then both are read: older files are only in the checkpoint."""
+    """Both are read then, because older files are only in the checkpoint."""
     names = [f"{2:020}.{5:020}.compacted.json", f"{2:020}.checkpoint.parquet", f"{6:020}.json"]
     assert Log.of(names).files("t", 6) == ([names[2], names[0]], (names[1],))
 
 
-def test_the_commits_between_two_versions() -> None:
-    """Compacted files stand for commits that are gone, if they do not reach back behind the older version."""
+def test_commits_between_two_versions_may_be_compacted() -> None:
+    """A compacted file replaces missing commits if it does not begin before the earlier version."""
     names = [f"{2:020}.{4:020}.compacted.json", f"{3:020}.{4:020}.compacted.json", *(f"{n:020}.json" for n in (2, 5))]
     log = Log.of(names)
     assert log.commits_between(2, 5) == [names[3], names[1]]
@@ -173,7 +172,7 @@ def test_the_commits_between_two_versions() -> None:
 
 
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
-    """With the commit that is missing."""
+    """The error has the missing commit."""
     _seven_versions(tmp_path)
     _forget(tmp_path, 3)
     with pytest.raises(TableFormatError, match=r"commit 3\b"):
@@ -183,7 +182,6 @@ def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["protocol", "metaData"])
 def test_a_log_without_protocol_or_metadata_is_refused(tmp_path: Path, missing: str) -> None:
-    """Reading on would be guessing."""
     actions = [protocol(), metadata([field("a", "long")])]
     commit(tmp_path, *(action for action in actions if missing not in action))
     with pytest.raises(TableFormatError, match=missing):
@@ -191,7 +189,7 @@ def test_a_log_without_protocol_or_metadata_is_refused(tmp_path: Path, missing: 
 
 
 def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
-    """As writers do that correct its statistics."""
+    """Writers add a file again to correct its statistics."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(2, stats='{"numRecords":1}'))
     commit(tmp_path, _add(2, stats='{"tightBounds":true,"numRecords":2}'))
     assert [fragment.row_count for fragment in _snapshot(tmp_path).fragments if fragment.path[-1] == "2"] == [2]
@@ -199,7 +197,7 @@ def test_a_file_that_is_added_again_exists_once(tmp_path: Path) -> None:
 
 
 def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
-    """Two deletion vectors of one file: which of them counts nobody can tell."""
+    """Which of its two deletion vectors applies is unknown."""
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(1, deletionVector=vector))
     with pytest.raises(TableFormatError, match="twice"):
@@ -207,7 +205,7 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
-    """Relative and absolute: its rows would count twice."""
+    """Its rows would count twice under a relative and an absolute path."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
     absolute = _add(1)
     absolute["add"]["path"] = str(tmp_path / "1")
@@ -218,7 +216,7 @@ def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/a b/%41#h", "/x"])
 def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: str) -> None:
-    """A path and a URI, encoded or not where it need not be."""
+    """The spellings are a path and a URI, with and without unnecessary percent-encoding."""
     encoded = quote(name)
     for number, added in enumerate((encoded, f"file:{encoded}", f"file://{encoded}")):
         for removed in (encoded, f"file:{encoded}", f"file://{encoded}"):
@@ -231,7 +229,7 @@ def test_a_file_is_removed_under_any_spelling_of_its_name(tmp_path: Path, name: 
 
 
 def test_row_counts_come_from_any_form_of_statistics(tmp_path: Path) -> None:
-    """Text with the number first, later, inside a column's name, or none; the fields of a checkpoint."""
+    """In JSON, the number comes first, later, within a column's name, or not at all. Checkpoints have typed fields."""
     texts = ['{"numRecords":3,"x":1}', '{"minValues":{"numRecords":7},"numRecords":4}', '{"maxValues":{}}', None]
     adds = [_add(number, stats=text) for number, text in enumerate(texts)]
     commit(tmp_path, protocol(), metadata([field("a", "long")]), *adds)
@@ -280,8 +278,8 @@ def _checkpoint(table: Path, *adds: dict[str, Any]) -> None:
     pq.write_table(checkpoint, table / "_delta_log" / f"{0:020}.checkpoint.parquet")
 
 
-def test_texts_in_checkpoints_count_before_parsed_statistics(tmp_path: Path) -> None:
-    """Where they begin with the number, and where not."""
+def test_json_statistics_in_checkpoints_take_precedence_over_typed_ones(tmp_path: Path) -> None:
+    """The JSON text may or may not begin with the row count."""
     texts = {
         '{"numRecords":3,"x":1}': 3,
         '\n{ "numRecords" : 12 }': 12,
@@ -295,8 +293,8 @@ def test_texts_in_checkpoints_count_before_parsed_statistics(tmp_path: Path) -> 
     assert counts == {**{str(number): count for number, count in enumerate(texts.values())}, "7": None, "8": None}
 
 
-def test_a_file_twice_in_a_checkpoint(tmp_path: Path) -> None:
-    """It counts once if both are the same; else nobody can tell which counts."""
+def test_different_duplicates_in_a_checkpoint_are_refused(tmp_path: Path) -> None:
+    """Identical duplicates count once."""
     _checkpoint(tmp_path / "same", _add(1), _add(2), _add(1))
     assert _paths(tmp_path / "same") == ["1", "2"]
     _checkpoint(tmp_path / "other", _add(1), _add(1, modificationTime=2))
@@ -305,7 +303,7 @@ def test_a_file_twice_in_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a checkpoint, only the metadata are read."""
+    """Only the metadata of a checkpoint are read."""
     _checkpoint(tmp_path / "t", _add(1))
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path / "t")))
     read: list[Any] = []
@@ -322,8 +320,7 @@ def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(read) == 3
 
 
-def test_a_folder_is_no_entry_of_the_log(tmp_path: Path) -> None:
-    """Whatever it is called: nobody commits by making one."""
+def test_folders_in_the_log_are_ignored(tmp_path: Path) -> None:
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add_file(tmp_path, pa.table({"a": [1]})))
     (tmp_path / "_delta_log" / f"{7:020}.json").mkdir()
     (tmp_path / "_delta_log" / f"{9:020}.checkpoint.parquet").mkdir()
@@ -332,8 +329,8 @@ def test_a_folder_is_no_entry_of_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stats", ["null", "", "{", "none", "[]", "7", "NaN", "[" * 100_000, {"numRecords": 1}])
-def test_the_file_is_counted_without_statistics(tmp_path: Path, stats: Any) -> None:
-    """They are optional, and other engines read such tables."""
+def test_rows_are_counted_in_the_file_without_statistics(tmp_path: Path, stats: Any) -> None:
+    """Statistics are optional in the protocol."""
     add = add_file(tmp_path, pa.table({"a": [1, None, 3]}), "f.parquet")
     add["add"]["stats"] = stats
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
@@ -344,8 +341,8 @@ def test_the_file_is_counted_without_statistics(tmp_path: Path, stats: Any) -> N
     assert table.bounds(snapshot, "a")["minimum_guarantee"].to_pylist() == ["absent"]
 
 
-def test_statistics_that_are_cut_off_bound_nothing(tmp_path: Path) -> None:
-    """The number of rows is compared with the file's."""
+def test_truncated_statistics_give_no_row_count(tmp_path: Path) -> None:
+    """The row count comes from the file."""
     add = add_file(tmp_path, pa.table({"a": [1, 3]}), "f.parquet")
     add["add"]["stats"] = '{"numRecords":2,"minValues":{"a":'
     commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
@@ -356,7 +353,7 @@ def test_statistics_that_are_cut_off_bound_nothing(tmp_path: Path) -> None:
 
 
 def test_checkpoints_of_old_java_libraries_are_read(tmp_path: Path) -> None:
-    """Their maps have a logical type that Arrow refuses, as data files of Hive have."""
+    """Their maps have a logical type that Arrow refuses, like those in data files of Hive."""
     for number in range(2):
         write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
     DeltaTable(str(tmp_path)).create_checkpoint()

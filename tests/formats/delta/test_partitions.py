@@ -1,4 +1,4 @@
-"""Delta tables: partition values as the log writes them, filters of partitions."""
+"""Partition values of Delta tables are typed, and partition filters use them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _PARTITION_VALUES = [
 def test_partition_values_are_typed(
     tmp_path: Path, type_: str, logged: str | None, value: Any, text: str | None
 ) -> None:
-    """As the log has them they are text; a row has them as values of the column's type."""
+    """The log has texts, and rows have values of the column's type."""
     fields = [field("p", type_), field("a", "long")]
     add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata(fields, ["p"]), add)
@@ -73,7 +73,7 @@ def test_partition_values_are_typed(
 
 
 def test_a_binary_partition_value_is_read(tmp_path: Path) -> None:
-    """The log has it as text with escapes for the bytes that are none."""
+    """The log has text with escapes for some bytes."""
     add = add_file(tmp_path, pa.table({"a": [1]}), p="\u0001ab\u0002")
     commit(tmp_path, protocol(), metadata([field("p", "binary"), field("a", "long")], ["p"]), add)
     snapshot = _snapshot(tmp_path)
@@ -81,16 +81,15 @@ def test_a_binary_partition_value_is_read(tmp_path: Path) -> None:
     assert snapshot.fragments[0].partition_key == "p=01616202"
 
 
-def test_a_value_that_is_not_of_the_columns_type_is_refused(tmp_path: Path) -> None:
-    """The table cannot be read by anybody."""
+def test_a_partition_value_that_is_invalid_for_its_type_is_refused(tmp_path: Path) -> None:
     add = add_file(tmp_path, pa.table({"a": [1]}), p="abc")
     commit(tmp_path, protocol(), metadata([field("p", "integer"), field("a", "long")], ["p"]), add)
     with pytest.raises(TableFormatError, match=str(tmp_path)):
         _snapshot(tmp_path)
 
 
-def test_a_partition_value_that_was_corrected_is_another_fragment(tmp_path: Path) -> None:
-    """The same file with another partition value has other rows."""
+def test_a_file_with_another_partition_value_is_another_fragment(tmp_path: Path) -> None:
+    """The same file has other rows then."""
     add = add_file(tmp_path, pa.table({"a": [1]}), p="1")
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
     before = _snapshot(tmp_path).fragments
@@ -102,7 +101,7 @@ def test_a_partition_value_that_was_corrected_is_another_fragment(tmp_path: Path
 
 
 def test_a_filter_excludes_other_partitions(tmp_path: Path) -> None:
-    """By several columns, null as its own name; the files of other partitions are not even looked at."""
+    """Filters have several columns, and null has its own name. Files of other partitions are not opened."""
     fields = [field("a", "long"), field("day", "date"), field("p", "integer")]
     commit(tmp_path, protocol(), metadata(fields, ["day", "p"]))
     for number, (day, p) in enumerate([("2024-01-01", "1"), ("2024-02-01", "1"), ("2024-02-02", None), (None, "2")]):
@@ -133,15 +132,14 @@ def test_a_filter_excludes_other_partitions(tmp_path: Path) -> None:
         where("day >")
 
 
-def test_a_filter_on_another_column_is_refused(tmp_path: Path) -> None:
-    """It would be ignored without a word."""
+def test_a_filter_on_an_unpartitioned_column_is_refused(tmp_path: Path) -> None:
     commit(tmp_path, protocol(), metadata([field("a", "long"), field("p", "long")], ["p"]))
     with pytest.raises(TableFormatError, match=r"\ba\b.*\bp$"):
         _snapshot(tmp_path, partitions={"a": "1"})
 
 
-def test_a_filter_goes_by_the_logical_name(tmp_path: Path) -> None:
-    """Of a mapped column, whose values the log keeps under the physical one."""
+def test_a_filter_uses_the_logical_column_name(tmp_path: Path) -> None:
+    """The log has values of a mapped column under its physical name."""
     configuration = {"delta.columnMapping.mode": "name"}
     fields = [mapped("a", "long", 1), mapped("p", "timestamp_ntz", 2)]
     commit(tmp_path, protocol("columnMapping", "timestampNtz"), metadata(fields, ["p"], **configuration))
@@ -154,7 +152,7 @@ def test_a_filter_goes_by_the_logical_name(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_partition_value_is_refused(tmp_path: Path) -> None:
-    """Absent is not null: the file may hold the column under any name."""
+    """A missing value is not null, because the file may have the column under any name."""
     add = add_file(tmp_path, pa.table({"a": [1]}), q="1")
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
     with pytest.raises(TableFormatError, match="'p'"):
@@ -178,7 +176,7 @@ def test_a_file_without_a_partition_value_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_values_of_another_type_are_refused(tmp_path: Path, type_: str, logged: str) -> None:
-    """With the text and the table, rather than guessed at."""
+    """The error has the text and the table."""
     add = add_file(tmp_path, pa.table({"a": [1]}), p=logged)
     commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
     with pytest.raises(TableFormatError, match=f"{re.escape(str(tmp_path))}.*{re.escape(repr(logged))}"):
@@ -192,7 +190,7 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 
 @given(st.lists(st.tuples(st.none() | _TEXTS, st.none() | st.datetimes(), st.none() | _FLOATS), max_size=5))
 def test_values_written_by_deltalake_are_read_unchanged(rows: list[tuple[Any, Any, Any]]) -> None:
-    """Texts of any characters, timestamps and floats; the empty text is null, says the protocol."""
+    """They include arbitrary texts, timestamps and floats. By the protocol, the empty text is null."""
     numbers = pa.array(range(len(rows)), pa.int64())
     texts, times, floats = (pa.array([row[index] for row in rows], type_) for index, type_ in enumerate(_TYPES))
     with tempfile.TemporaryDirectory() as folder:

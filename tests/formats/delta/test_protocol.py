@@ -1,4 +1,4 @@
-"""What Delta tables ask of their readers: which features are read, which are refused by name."""
+"""Delta tables with unsupported reader features are refused, and those with supported ones are read."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def _table(folder: Path, needs: dict[str, Any], **configuration: str) -> Path:
 @pytest.mark.parametrize(
     "feature", ["variantShredding-preview", "catalogManaged", "catalogOwned-preview", "someThingNew"]
 )
-def test_a_feature_without_a_reader_is_named(tmp_path: Path, feature: str) -> None:
-    """Reading on would give wrong rows."""
+def test_the_error_names_an_unsupported_feature(tmp_path: Path, feature: str) -> None:
     with pytest.raises(TableFormatError, match=f"{tmp_path}.*{feature}"):
         _snapshot(_table(tmp_path, protocol("deletionVectors", feature)))
 
@@ -38,19 +37,19 @@ def test_a_feature_without_a_reader_is_named(tmp_path: Path, feature: str) -> No
     "feature",
     ["deletionVectors", "timestampNtz", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck", "variantType"],
 )
-def test_features_with_a_reader_are_read(tmp_path: Path, feature: str) -> None:
-    """Though the table makes no use of them."""
+def test_tables_with_supported_features_are_read(tmp_path: Path, feature: str) -> None:
+    """The tables declare the features without using them."""
     assert read_columns(_snapshot(_table(tmp_path, protocol(feature)))) == {"a": [1]}
 
 
 def test_a_newer_protocol_is_refused(tmp_path: Path) -> None:
-    """With its version."""
+    """The error has its version."""
     with pytest.raises(TableFormatError, match=r"\bversion 4\b"):
         _snapshot(_table(tmp_path, {"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}))
 
 
-def test_features_for_writers_ask_nothing_of_a_reader(tmp_path: Path) -> None:
-    """Generated, identity and default columns, constraints, and whatever comes: values are in the files."""
+def test_features_for_writers_are_ignored(tmp_path: Path) -> None:
+    """They are generated, identity and default columns, constraints, and unknown ones."""
     features = ["generatedColumns", "identityColumns", "allowColumnDefaults", "checkConstraints", "rowTracking", "new"]
     needs = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
     fields = [
@@ -79,8 +78,8 @@ def test_features_for_writers_ask_nothing_of_a_reader(tmp_path: Path) -> None:
         ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["columnMapping"]}, True),
     ],
 )
-def test_columns_are_mapped_where_the_protocol_has_it(tmp_path: Path, needs: dict[str, Any], is_mapped: bool) -> None:
-    """The setting alone says nothing, as delta-kernel has it too."""
+def test_column_mapping_needs_the_protocol_feature(tmp_path: Path, needs: dict[str, Any], is_mapped: bool) -> None:
+    """The table property alone has no effect, as in delta-kernel."""
     settings = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
     needs = needs | ({"writerFeatures": needs["readerFeatures"]} if "readerFeatures" in needs else {})
     data = pa.table({"p1": [1], "a": [2]})
@@ -88,14 +87,14 @@ def test_columns_are_mapped_where_the_protocol_has_it(tmp_path: Path, needs: dic
     assert read_columns(_snapshot(tmp_path)) == {"a": [1 if is_mapped else 2]}
 
 
-def test_a_mapping_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """By its name."""
+def test_an_unknown_mapping_mode_is_refused(tmp_path: Path) -> None:
+    """The error has its name."""
     with pytest.raises(TableFormatError, match="'position'"):
         _snapshot(_table(tmp_path, protocol("columnMapping"), **{"delta.columnMapping.mode": "position"}))
 
 
 def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
-    """The protocol keeps a place for them."""
+    """The metadata action has a field for the format."""
     metadata_action = metadata([field("a", "long")])
     metadata_action["metaData"]["format"]["provider"] = "orc"
     commit(tmp_path, protocol(), metadata_action)
@@ -104,21 +103,21 @@ def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
 
 
 def test_coordinated_commits_are_refused(tmp_path: Path) -> None:
-    """The newest of them are elsewhere: the log would tell an older state as if it were the newest."""
+    """The newest commits are stored elsewhere, so the log would show an outdated state."""
     settings = {"delta.coordinatedCommits.commitCoordinator-preview": "dynamodb"}
     with pytest.raises(TableFormatError, match=r"\bdynamodb\b"):
         _snapshot(_table(tmp_path, protocol(), **settings))
 
 
-def test_an_unknown_column_type_is_named(tmp_path: Path) -> None:
-    """With the table and the column."""
+def test_the_error_names_an_unknown_column_type(tmp_path: Path) -> None:
+    """It has the table and the column, too."""
     commit(tmp_path, protocol(), metadata([field("a", "interval year")]))
     with pytest.raises(TableFormatError, match=r"'a'.*'interval year'"):
         _snapshot(tmp_path)
 
 
-def test_the_newest_protocol_and_metadata_count(tmp_path: Path) -> None:
-    """Of versions before them, those before."""
+def test_the_newest_protocol_and_metadata_apply(tmp_path: Path) -> None:
+    """Earlier versions have earlier ones."""
     _table(tmp_path, protocol())
     commit(tmp_path, {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}, metadata([field("b", "long")]))
     with pytest.raises(TableFormatError, match=r"\bversion 9\b"):
@@ -129,8 +128,8 @@ def test_the_newest_protocol_and_metadata_count(tmp_path: Path) -> None:
     assert before.schema.names == ["a"]
 
 
-def test_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
-    """Protocol, metadata and files are those of the commits, which are gone."""
+def test_a_checkpoint_has_the_state_of_the_removed_commits(tmp_path: Path) -> None:
+    """Protocol, metadata and files are compared."""
     _table(tmp_path, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, **{"delta.appendOnly": "false"})
     before = _snapshot(tmp_path)
     DeltaTable(str(tmp_path)).create_checkpoint()

@@ -1,4 +1,4 @@
-"""The log is replayed as deltalake replays it: the same files are live, whatever was committed."""
+"""Replaying a Delta log gives the live files that deltalake finds."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TABLES = sorted((Path(__file__).parents[4] / "shared" / "realtables" / "delta")
 
 
 def _replayed(table: Path, at: int | None) -> dict[str, tuple[int, int | None]]:
-    """By file, its size and number of live rows."""
+    """Return the size and number of live rows of each file."""
     snapshot = open_table_format(TableConfig(name="t", uri=str(table), at=at)).snapshot()
     return {fragment.path.rpartition("/")[2]: (fragment.bytes, fragment.row_count) for fragment in snapshot.fragments}
 
 
 def _deltalake(table: Path) -> dict[str, int]:
-    """By file, its size, as deltalake has it."""
+    """Return the size of each file according to deltalake."""
     actions = pa.table(DeltaTable(str(table)).get_add_actions()).select(["path", "size_bytes"]).to_pylist()
     return {unquote(row["path"]).rpartition("/")[2]: row["size_bytes"] for row in actions}
 
@@ -38,7 +38,7 @@ def _sizes(files_: dict[str, tuple[int, int | None]]) -> dict[str, int]:
 
 @pytest.mark.parametrize("table", _TABLES or [None], ids=lambda table: table.name if table else "none")
 def test_files_of_real_tables_are_those_of_deltalake(table: Path, realtables: Path) -> None:
-    """Of the newest version."""
+    """The newest versions are compared."""
     assert table.parent == realtables / "delta"
     assert _sizes(_replayed(table, None)) == _deltalake(table)
 
@@ -57,7 +57,7 @@ _STEP = st.fixed_dictionaries(
 
 @given(st.lists(_STEP, min_size=1, max_size=8))
 def test_any_log_is_replayed_as_deltalake_replays_it(steps: list[dict[str, Any]]) -> None:
-    """Files that come, go and come back, with and without vectors; checkpoints between, the log before them gone."""
+    """Files are added, removed and added again, with and without vectors. Commits before a checkpoint are removed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         features = protocol("deletionVectors")

@@ -1,4 +1,4 @@
-"""Delta tables: how columns and files are found, and what makes a fragment another one."""
+"""Columns and files of Delta tables are identified correctly, and fragment ids change only with the rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _numbered(name: str, type_: pa.DataType, number: int) -> pa.Field:
 
 
 def _inner(number: int) -> pa.DataType:
-    """A struct whose fields have the ids `number` and `number + 1`, and the physical names p3 and p4 wherever it is."""
+    """Return a struct whose fields have the ids `number` and `number + 1`, and the physical names p3 and p4."""
     return pa.struct([_numbered("p3", pa.int32(), number), _numbered("p4", pa.string(), number + 1)])
 
 
@@ -76,11 +76,11 @@ def _logical(one: str, two: str, three: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: str) -> None:
-    """A rename, of a nested field too, changes names only: same ids, same rows, same identities."""
+    """A rename, also of a nested field, changes only names, not ids, rows or identities."""
     settings = {"delta.columnMapping.mode": mode}
     data = pa.Table.from_pylist(_ROWS, schema=_PHYSICAL)
     if mode == "id":
-        # By id, whatever the file calls them.
+        # Columns are matched by id, independent of names in the file.
         data = data.rename_columns(["w", "x", "y", "z"]).cast(
             pa.schema([field.with_name(name) for field, name in zip(_PHYSICAL, "wxyz", strict=True)])
         )
@@ -114,7 +114,7 @@ def test_columns_are_matched_by_identity_at_every_depth(tmp_path: Path, mode: st
 
 
 def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -> None:
-    """All its columns would be null."""
+    """Otherwise all its columns would be null."""
     settings = {"delta.columnMapping.mode": "id"}
     add = add_file(tmp_path, pa.table({"p1": [1]}))
     commit(tmp_path, protocol("columnMapping"), metadata([mapped("a", "long", 1)], **settings), add)
@@ -123,7 +123,7 @@ def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -
 
 
 def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
-    """The physical names of a table that was written without a mapping are its names."""
+    """Physical names of an existing table equal its names."""
     commit(tmp_path, protocol("columnMapping"), metadata([field("a", "long"), field("b", "long")], ["b"]))
     commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2]}), b="5"))
     before = _snapshot(tmp_path)
@@ -136,7 +136,7 @@ def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
 
 
 def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
-    """Its two parts have no ids: they go by name."""
+    """Its two fields have no ids and are matched by name."""
     variant = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
     data = pa.table({"a": pa.array([{"metadata": b"m", "value": b"v"}, None], variant)})
     data = data.cast(pa.schema([_numbered("a", variant, 1)]))
@@ -150,7 +150,7 @@ def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
     "name", ["a b.parquet", "é😀.parquet", "100%.parquet", "a%20b.parquet", "x#y?z.parquet", "a+b.parquet"]
 )
 def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
-    """Spaces, percent signs, and what looks like an encoding itself."""
+    """Paths have spaces, percent signs, and text that looks encoded."""
     encoded = "".join(
         c if (c.isalnum() and c.isascii()) or c in "./" else "".join(f"%{b:02X}" for b in c.encode()) for c in name
     )
@@ -161,8 +161,8 @@ def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
     assert snapshot.fragments[0].path == str(tmp_path / "d=1 %" / name)
 
 
-def test_absolute_paths_are_read_where_they_point_to(tmp_path: Path) -> None:
-    """A shallow clone names the files of another table."""
+def test_absolute_paths_are_read(tmp_path: Path) -> None:
+    """A shallow clone references the files of another table."""
     source = tmp_path / "so urce%20"
     uri = (source / "f.parquet").as_uri()
     for number, path in enumerate((uri, uri.removeprefix("file://"), uri.replace("file://", "file:"))):
@@ -175,7 +175,7 @@ def test_absolute_paths_are_read_where_they_point_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["", "file:", "file://"])
 def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None:
-    """Data files and deletion vectors by absolute paths, as in a shallow clone; ids are what they were."""
+    """Data files and deletion vectors have absolute paths, as in a shallow clone. Fragment ids do not change."""
     source, clone, now = tmp_path / "sou rce", tmp_path / "clone", tmp_path / "n%20w"
     add = add_file(source, pa.table({"a": [1, 2, 3]}))["add"]
     vector = write_vector(source, [1], "p")
@@ -196,7 +196,7 @@ def test_moved_files_are_read_by_path_mapping(tmp_path: Path, form: str) -> None
 
 
 def test_names_are_matched_without_regard_to_case(tmp_path: Path) -> None:
-    """Spark writes a column under the case of the statement, and reads it under the table's."""
+    """Spark writes columns with the case of the statement and reads them with that of the table."""
     data = pa.table({"ID": [1], "s": pa.array([{"X": 2}])})
     fields = [field("id", "long"), field("S", struct_of(field("x", "long")))]
     commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
@@ -204,7 +204,7 @@ def test_names_are_matched_without_regard_to_case(tmp_path: Path) -> None:
 
 
 def test_names_with_dots_and_backticks_are_separate_columns(tmp_path: Path) -> None:
-    """`a.b` is not the field `b` of `a`."""
+    """The column `a.b` is not the field `b` of `a`."""
     data = pa.table({"a.b": [1], "a": pa.array([{"b": 2}]), "`c`": [3]})
     fields = [field("a.b", "long"), field("a", struct_of(field("b", "long"))), field("`c`", "long")]
     commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
@@ -212,7 +212,7 @@ def test_names_with_dots_and_backticks_are_separate_columns(tmp_path: Path) -> N
 
 
 def test_missing_columns_are_null_and_dropped_ones_are_reported(tmp_path: Path) -> None:
-    """Columns and fields added later are null; what the table has dropped the file can still answer for."""
+    """Columns and fields that were added later are null. Dropped columns can still be read from the file."""
     data = pa.table({"a": [1], "gone": ["x"], "s": pa.array([{"b": 1}])})
     fields = [field("a", "long"), field("new", "string"), field("s", struct_of(field("b", "long"), field("c", "void")))]
     commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
@@ -224,7 +224,7 @@ def test_missing_columns_are_null_and_dropped_ones_are_reported(tmp_path: Path) 
 
 
 def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path) -> None:
-    """Same path, same size, other rows: the time of writing tells."""
+    """Path and size are equal, and only the modification time differs."""
     ids = set()
     for number in (1, 2):
         folder = tmp_path / str(number)
@@ -238,7 +238,7 @@ def test_files_of_one_name_in_rewritten_tables_have_different_ids(tmp_path: Path
 
 
 def test_an_empty_table_has_a_schema_and_no_fragments(tmp_path: Path) -> None:
-    """Created, or emptied by a delete."""
+    """It is new, or all rows were deleted."""
     commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]))
     snapshot = _snapshot(tmp_path)
     assert snapshot.fragments == ()
@@ -247,7 +247,7 @@ def test_an_empty_table_has_a_schema_and_no_fragments(tmp_path: Path) -> None:
 
 
 def test_a_location_is_used_as_written(tmp_path: Path) -> None:
-    """A percent sign in it is no encoding: `a%20b` is not `a b`."""
+    """A percent sign is not decoded: `a%20b` is not `a b`."""
     for name, value in (("a b", 1), ("a%20b", 2)):
         folder = tmp_path / name
         commit(folder, protocol(), metadata([field("a", "long")]), add_file(folder, pa.table({"a": [value]})))
@@ -256,7 +256,7 @@ def test_a_location_is_used_as_written(tmp_path: Path) -> None:
 
 
 def test_a_relocated_table_has_the_same_ids(tmp_path: Path) -> None:
-    """What is profiled is the content, wherever it lies."""
+    """Ids depend on content only."""
     write_deltalake(str(tmp_path / "a"), pa.table({"a": [1], "p": ["x"]}), partition_by=["p"])
     ids = [fragment.id for fragment in _snapshot(tmp_path / "a").fragments]
     shutil.move(tmp_path / "a", tmp_path / "b")

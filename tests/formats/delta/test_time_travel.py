@@ -1,4 +1,4 @@
-"""Delta tables at a version or time of the past."""
+"""Earlier versions of Delta tables are read by version and by time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _time(milliseconds: int) -> datetime:
 
 
 def _log_commit(folder: Path, version: int, **info: int) -> Path:
-    """A commit that says these times of itself."""
+    """Write a commit with these times in its commit information."""
     path = folder / "_delta_log" / f"{version:020}.json"
     path.parent.mkdir(exist_ok=True)
     actions = [{"commitInfo": info}] if info else []
@@ -49,14 +49,14 @@ def _log_commit(folder: Path, version: int, **info: int) -> Path:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Versions 0 to 3 of a table of one row more each, committed in the seconds 10, 20, 30, 40 after 1970 began."""
+    """Versions 0 to 3 with one more row each, committed 10, 20, 30 and 40 seconds after 1970-01-01."""
     for version in range(4):
         _log_commit(tmp_path, version, timestamp=10_000 * (version + 1))
     return tmp_path
 
 
-def test_a_version_is_as_it_was(table: Path) -> None:
-    """Rows, schema, id and time; later commits do not matter, deletion vectors do."""
+def test_an_earlier_version_is_read_unchanged(table: Path) -> None:
+    """Rows, schema, id and time do not depend on later commits. Deletion vectors are applied."""
     delete_rows(table, "1.parquet", [0])
     commit(table, metadata([field("b", "long")]))
     for version in range(4):
@@ -81,15 +81,15 @@ def test_a_version_is_as_it_was(table: Path) -> None:
     ],
 )
 def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str, version: str) -> None:
-    """Inclusive; in UTC where it says no zone; what is past the newest commit is the newest."""
+    """The time is inclusive, and in UTC without a zone. A later time than all commits selects the newest version."""
     assert (
         _table(table, at).snapshot_id() == _table(table, at).snapshot().id == _table(table, at).current().id == version
     )
 
 
 @pytest.mark.parametrize("at", ["4", "-1", "main", "1.5", "1970-01-01T00:00:09.999999", "²", ""])
-def test_an_unknown_version_is_an_error_that_names_existing_ones(table: Path, at: str) -> None:
-    """Versions, or the time that the log goes back to."""
+def test_the_error_for_an_unknown_version_lists_the_existing_ones(table: Path, at: str) -> None:
+    """For a time, it has the earliest time in the log."""
     available = "1970-01-01T00:00:10" if at.startswith("1970") else "0, 1, 2, 3"
     for ask in (_table(table, at).snapshot_id, _table(table, at).current, _table(table, at).snapshot):
         with pytest.raises(SnapshotNotFoundError, match=available):
@@ -97,7 +97,7 @@ def test_an_unknown_version_is_an_error_that_names_existing_ones(table: Path, at
 
 
 def test_versions_that_were_cleaned_up_are_reported(table: Path) -> None:
-    """Those since the checkpoint are there; its own version has no time once its commit is gone."""
+    """Versions from the checkpoint on exist. The checkpoint's version has no time once its commit is removed."""
     DeltaTable(str(table), version=2).create_checkpoint()
     for version in (0, 1):
         (table / "_delta_log" / f"{version:020}.json").unlink()
@@ -112,7 +112,7 @@ def test_versions_that_were_cleaned_up_are_reported(table: Path) -> None:
 
 
 def test_a_version_whose_files_were_vacuumed_cannot_be_read(tmp_path: Path) -> None:
-    """The error names the file."""
+    """The error has the file."""
     write_deltalake(str(tmp_path), pa.table({"a": [1]}))
     write_deltalake(str(tmp_path), pa.table({"a": [2]}), mode="overwrite")
     DeltaTable(str(tmp_path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -122,8 +122,8 @@ def test_a_version_whose_files_were_vacuumed_cannot_be_read(tmp_path: Path) -> N
     assert caught.value.missing
 
 
-def test_in_commit_timestamps_win_since_they_are_enabled(tmp_path: Path) -> None:
-    """Before that, whatever clocks said; a commit that would be older than the one before it is a little younger."""
+def test_in_commit_timestamps_are_used_from_their_enablement_on(tmp_path: Path) -> None:
+    """Earlier commits have the recorded times, adjusted to be ascending."""
     times: list[dict[str, int]] = [
         {"timestamp": 50_000},
         {"timestamp": 20_000},
@@ -144,7 +144,7 @@ def test_in_commit_timestamps_win_since_they_are_enabled(tmp_path: Path) -> None
 
 
 def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
-    """As Delta has it for all commits."""
+    """Delta uses the file's time for all commits."""
     for version in range(3):
         os.utime(_log_commit(tmp_path, version), (100 * version, 100 * version))
     assert _table(tmp_path, "1970-01-01T00:02:00").snapshot_id() == "1"
@@ -156,7 +156,7 @@ def test_a_commit_without_a_time_has_that_of_its_file(tmp_path: Path) -> None:
 def test_times_are_read_as_delta_reads_them(
     tmp_path_factory: pytest.TempPathFactory, times: list[int], moment: int
 ) -> None:
-    """Adjusted so that they ascend, by the rule of Delta's own history."""
+    """They are adjusted to be ascending by the rule of Delta's history."""
     folder = tmp_path_factory.mktemp("t")
     (folder / "_delta_log").mkdir()
     for version, time in enumerate(times):
@@ -180,8 +180,10 @@ def _versions() -> list[Any]:
 
 
 @pytest.mark.parametrize(("path", "counts"), _versions())
-def test_a_real_table_has_had_these_rows(path: str, counts: dict[str, int | None], realtables: Path) -> None:
-    """In each version; null are those whose files were vacuumed."""
+def test_versions_of_a_real_table_have_their_recorded_rows(
+    path: str, counts: dict[str, int | None], realtables: Path
+) -> None:
+    """`null` marks versions whose files were vacuumed."""
     for version, rows in counts.items():
         fragments = _table(realtables / path, version).snapshot().fragments
         if rows is None:

@@ -1,4 +1,4 @@
-"""Delta tables: types that were widened, and what does not fit the declared type."""
+"""Delta tables with widened types are read without loss, and values that do not fit the declared type are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WIDENED = [
 
 @pytest.mark.parametrize(("_old", "stored", "new"), _WIDENED, ids=[f"{old}-{new}" for old, _, new in _WIDENED])
 def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType, new: str) -> None:
-    """The greatest, the least, zero and null of the old type come out as the same values of the new one."""
+    """The greatest, the least, zero and null of the old type have the same values in the new type."""
     values: list[Any] = {
         "int8": [-128, 0, 127],
         "int16": [-(2**15), 0, 2**15 - 1],
@@ -80,7 +80,7 @@ def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType
     ids=str,
 )
 def test_values_that_do_not_fit_the_declared_type_are_refused(tmp_path: Path, stored: pa.Array, declared: Any) -> None:
-    """Rather an error that names the file and the column than a value that nobody wrote."""
+    """The error has the file and the column."""
     commit(tmp_path, protocol(), metadata([field("a", declared)]), add_file(tmp_path, pa.table({"a": stored})))
     snapshot = _snapshot(tmp_path)
     with pytest.raises(FragmentError, match=r"f\.parquet.*'a'"):
@@ -89,7 +89,7 @@ def test_values_that_do_not_fit_the_declared_type_are_refused(tmp_path: Path, st
 
 @pytest.fixture
 def nanoseconds() -> Iterator[None]:
-    """Lets deltalake write them, which it does for a whole process."""
+    """Let deltalake write nanoseconds, which it enables for a whole process."""
     deltalake.enable_nanosecond_timestamps()
     yield
     deltalake._disable_nanosecond_timestamps()
@@ -98,8 +98,8 @@ def nanoseconds() -> Iterator[None]:
 @pytest.mark.usefixtures("nanoseconds")
 @pytest.mark.parametrize("zone", ["UTC", None])
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_timestamps_in_nanoseconds(tmp_path: Path, zone: str | None, partitioned: bool) -> None:
-    """As deltalake writes them where it is told to: every digit counts, in partition values as well."""
+def test_nanoseconds_written_by_deltalake_are_read_exactly(tmp_path: Path, zone: str | None, partitioned: bool) -> None:
+    """Partition values have nanoseconds, too."""
     times = pa.array([1_000_000_001, -7, 1_700_000_000_123_456_700, None], pa.timestamp("ns", zone))
     rows = pa.table({"n": [0, 1, 2, 3], "at": times})
     deltalake.write_deltalake(str(tmp_path), rows, partition_by=["at"] if partitioned else None)
