@@ -91,7 +91,7 @@ class FuzzTable(ABC):
             self.partition = self.drawer.leaf(self._partition_name(), self.kinds["string"])
             self.columns.append(self.partition)
         taken = {node.name for node in self.columns}
-        for name in self.drawer.some_names(draw.randrange(3, 8)):
+        for name in self.drawer.draw_names(draw.randrange(3, 8)):
             if name not in taken:
                 self.columns.append(self.drawer.node(name))
         self.rows: Rows = {}

@@ -9,7 +9,7 @@ from tests.formats.hudi.writer import HudiWriter, Row, Slice, rollback
 
 
 class History:
-    """Takes steps on a table and knows its rows: by the rules of Hudi, from the steps alone."""
+    """Takes steps on a table, and computes its expected rows from the steps by Hudi's rules."""
 
     def __init__(self, writer: HudiWriter) -> None:
         self.writer = writer
@@ -24,7 +24,7 @@ class History:
         return sorted(((row["key"], row["part"], row["ts"], row.get("value")) for row in live), key=repr)
 
     def insert(self, part: str, rows: list[Row], to_log: bool = False) -> None:
-        """A file group of its own: a base file, or log files alone as some indexes have it."""
+        """Write a new file group: a base file, or only log files, as some indexes do."""
         writer, instant = self.writer, self.writer.tick()
         one = writer.new_slice(part, instant)
         writer.request(instant, "deltacommit")
@@ -40,7 +40,7 @@ class History:
         self._complete(instant, "deltacommit", stat)
 
     def upsert(self, one: Slice, rows: list[Row], deletes: Mapping[str, int], kind: int) -> None:
-        """Log files: a block of rows, then one of deletes."""
+        """Write log files with a block of rows, then a block of deletes."""
         instant = self.writer.tick()
         part = one.partition.partition("=")[2]
         rows = [dict(row) | {"part": part} for row in rows]
@@ -51,7 +51,7 @@ class History:
         self._complete(instant, "deltacommit", stat)
 
     def rewrite(self, one: Slice, rows: list[Row]) -> None:
-        """Copy on write: a new base file of the same group."""
+        """Write a new base file of the same group, as copy-on-write does."""
         if one.planned or one.changes:
             return
         instant = self.writer.tick()
@@ -63,7 +63,7 @@ class History:
         self._complete(instant, "commit", stat)
 
     def fail(self, one: Slice, rows: list[Row], take_back: bool) -> None:
-        """A write that never completes; perhaps taken back at once, as the next writer does it."""
+        """Start a write that never completes. With `take_back`, roll it back as the next writer does."""
         writer, instant = self.writer, self.writer.tick()
         writer.request(instant, "deltacommit")
         stat = writer.log_file(one, instant, [dict(row) | {"part": "failed"} for row in rows])
@@ -80,7 +80,7 @@ class History:
                 path.unlink()
 
     def plan_compaction(self, one: Slice) -> None:
-        """From now on log files go to the slice of the base file that is to come."""
+        """Plan a compaction. From now on, log files belong to the slice of the base file that it will write."""
         if one.planned is None:
             one.planned = (self.writer.tick(), len(one.changes))
             (self.writer.timeline / f"{one.planned[0]}.compaction.requested").write_bytes(b"")
@@ -88,7 +88,7 @@ class History:
                 one.base_instant, one.logs = one.planned[0], 0
 
     def compact(self, one: Slice) -> None:
-        """Carry out a plan: what there was when it was made becomes a base file."""
+        """Carry out a planned compaction: the rows at the time of the plan become a base file."""
         if one.planned is not None:
             instant, count = one.planned
             (self.writer.timeline / f"{instant}.compaction.inflight").write_bytes(b"")
@@ -96,7 +96,7 @@ class History:
             stat = self.writer.base_file(one, instant, one.base_rows.values(), "9-9-9")
             one.base_name, one.base_instant, one.planned = stat["path"].rpartition("/")[2], instant, None
             self.writer.complete(instant, "commit", [stat], operation="COMPACT")
-            # It forgets deletes: records with lower ordering values that came after its plan count from now on.
+            # A compaction drops deletes, so that later records with lower ordering values apply from now on.
             forgetful = [] if self.writer.by_commit else [later for later in self.states if later > instant]
             for later in forgetful:
                 del self.states[later]
@@ -118,11 +118,11 @@ class History:
         self.states[instant] = self.rows()
 
     def _merged(self, one: Slice, changes: list[tuple[str, Row | None, int]]) -> dict[str, Row]:
-        """Changes merge with each other first, and then with the base file."""
+        """Merge the changes with one another first, then with the base file."""
         latest: dict[str, tuple[Row | None, int]] = {}
         for key, row, ordering in changes:
             if row is None and not self.writer.by_commit and latest.get(key) == (None, 0):
-                continue  # What is gone whatever its ordering value stays so with another delete.
+                continue  # A record deleted without an ordering value stays deleted.
             if key not in latest or self._wins(row, ordering, *latest[key]):
                 latest[key] = (row, ordering)
         rows = dict(one.base_rows)
@@ -136,6 +136,6 @@ class History:
         return rows
 
     def _wins(self, row: Row | None, ordering: int, before: Row | None, before_ordering: int) -> bool:
-        # A delete without an ordering value, which is zero, always counts, and anything counts after it.
+        # A delete without an ordering value (zero) always applies, and so does any record after it.
         absolute = (row is None and ordering == 0) or (before is None and before_ordering == 0)
         return self.writer.by_commit or absolute or ordering >= before_ordering

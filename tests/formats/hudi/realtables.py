@@ -1,4 +1,4 @@
-"""The real Hudi tables, unpacked, and their rows computed by plain Python from commits, base files and log files."""
+"""The real Hudi tables, unpacked, and their rows computed in plain Python from commits, base files and log files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _folder() -> Path:
 
 @cache
 def unpacked(realtables: Path, name: str) -> Path:
-    """The folder of a table, unpacked once in a process; not to be written to."""
+    """Return the folder of a table, which is unpacked once per process and must not be changed."""
     with zipfile.ZipFile(realtables / "hudi" / f"{name}.zip") as archive:
         archive.extractall(_folder())
     return _folder() / name
@@ -39,7 +39,7 @@ def properties(table: Path) -> dict[str, str]:
 
 
 def completed(table: Path) -> dict[str, dict[str, Any]]:
-    """The metadata of completed writes by instant, in order."""
+    """Return the metadata of completed writes by instant, in ascending order."""
     folder = table / ".hoodie"
     if properties(table)["hoodie.table.version"] >= "8":
         folder /= "timeline"
@@ -51,9 +51,9 @@ def completed(table: Path) -> dict[str, dict[str, Any]]:
 
 
 def rows_by_replay(table: Path, until: str) -> list[dict[str, Any]] | None:
-    """Rows after an instant, without the columns that Hudi adds, from what commits say they wrote.
+    """Return the rows after an instant, without Hudi's meta columns, computed from the commits.
 
-    None when a base file is in Lance.
+    Returns None if a base file is in Lance format.
     """
     groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for instant, metadata in completed(table).items():
@@ -108,7 +108,7 @@ def _merged(table: Path, settings: dict[str, str], base: str, logs: list[str]) -
 
 
 def _key_text(keys: list[str], values: tuple[Any, ...]) -> str:
-    """As delete blocks have it."""
+    """Return the key as delete blocks store it."""
     if len(keys) == 1:
         return str(values[0])
     return ",".join(f"{key}:{value}" for key, value in zip(keys, values, strict=True))
@@ -147,7 +147,7 @@ def _records(kind: int, headers: dict[int, str], content: bytes) -> Iterator[dic
 
 
 def _deletes(content: bytes) -> Iterator[tuple[str, int]]:
-    """(key, ordering value) by hand: an array of records of two nullable strings and a union of wrapped values."""
+    """Decode (key, ordering value) pairs: an array of records of two nullable strings and a union of wrapped values."""
     stream = io.BytesIO(content[8:])
     while count := _varint(stream):
         if count < 0:
@@ -178,7 +178,7 @@ def _metadata(data: bytes) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value in a form that compares whichever way it was decoded."""
+    """Convert a value to a form that does not depend on the decoder."""
     if isinstance(value, datetime):
         moment = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -19,7 +19,7 @@ _ESCAPED = re.compile(r"[\x01-\x1f\"#%'*/:=?\\{\[\]^\x7f]")
 
 
 class HudiCopyOnWrite(Table):
-    """A Hudi table of the first timeline layout: deletes write base files anew."""
+    """A Hudi table with timeline layout 1, whose deletes rewrite base files."""
 
     kind = "hudi"
     version = 6
@@ -75,7 +75,7 @@ class HudiCopyOnWrite(Table):
 
 
 class HudiMergeOnRead(HudiCopyOnWrite):
-    """A Hudi table of the second timeline layout: deletes write log files."""
+    """A Hudi table with timeline layout 2, whose deletes write log files."""
 
     version = 9
 

@@ -1,4 +1,4 @@
-"""Differences of Hudi tables' states: applied to the older snapshot they give the newer one, and they read little."""
+"""Differences of Hudi snapshots turn the earlier snapshot into the later one, and read only what changed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _B = {"key": "b", "ts": 1, "value": 2.0}
 
 @dataclass(frozen=True)
 class Planned:
-    """A snapshot, and what its plan cached."""
+    """A snapshot, and the metadata that its plan cached."""
 
     snapshot: Snapshot
     cached: Mapping[bytes, bytes]
@@ -45,7 +45,7 @@ class Planned:
         return cls(open_table_format(config, cache).snapshot(), cache.entries)
 
     def changes(self, config: TableConfig) -> tuple[SnapshotDiff | NoDiff, Mapping[bytes, bytes]]:
-        """What changed since, and what that plan cached."""
+        """Return the difference to the current snapshot, and the metadata cached by it."""
         cache = MetadataCache(lambda: self.cached, ignore_process=True)
         return open_table_format(config, cache).changes(self.snapshot.reference), cache.entries
 
@@ -55,7 +55,7 @@ def _config(folder: Path, at: str | None = None, **options: Any) -> TableConfig:
 
 
 def assert_difference(previous: Planned, config: TableConfig) -> Planned:
-    """Check the difference since a snapshot, and return the newer one with what the difference's plan cached."""
+    """Check the difference since a snapshot. Return the later snapshot with the metadata that the difference cached."""
     snapshot = open_table_format(config, MetadataCache(ignore_process=True)).snapshot()
     diff, cached = previous.changes(config)
     assert isinstance(diff, SnapshotDiff), diff.reason
@@ -74,7 +74,7 @@ def assert_difference(previous: Planned, config: TableConfig) -> Planned:
 
 
 class CleanedHistory(History):
-    """A history with the services that remove files, from data and from the timeline."""
+    """A history with table services that remove data files and timeline files."""
 
     def clean(self) -> None:
         """Remove the files that no current slice has."""
@@ -94,7 +94,7 @@ class CleanedHistory(History):
         writer.clean(removed)
 
     def _is_older(self, log: str, base: str) -> bool:
-        """Whether a log file was compacted into the base file. Later ones may be removed with what they belong to."""
+        """Return whether a log file was compacted into the base file."""
         instant = log.partition(".log.")[0].rpartition("_")[2]
         return instant < base.rpartition("_")[2].removesuffix(".parquet")
 
@@ -117,12 +117,12 @@ def _take(history: History, name: str, arguments: list[Any]) -> None:
     _ROWS,
     st.lists(st.tuples(_MORE_STEPS, st.booleans()), min_size=1, max_size=14),
 )
-def test_differences_of_random_histories(
+def test_differences_of_random_histories_equal_comparisons(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[tuple[Any, ...], bool]]
 ) -> None:
-    """Since the state before, since one some steps ago, and since the first; from a snapshot or another difference.
+    """Differences are computed since the previous state, since one some steps ago, and since the first.
 
-    A clean may remove log files of the earlier state. Then which of their blocks applied is unknown.
+    A clean may remove log files of the earlier state. Which of their blocks applied is then unknown.
     """
     with tempfile.TemporaryDirectory() as folder:
         history = CleanedHistory(HudiWriter(Path(folder) / "t", version, by_commit=by_commit))
@@ -146,10 +146,10 @@ def _assert_difference_unless_cleaned(previous: Planned, config: TableConfig) ->
 
 @settings(max_examples=max(10, settings().max_examples // 4))
 @given(st.sampled_from([6, 9]), st.booleans(), _PARTS, _ROWS, st.lists(_STEPS, min_size=2, max_size=8), st.data())
-def test_differences_between_states_of_the_past(
+def test_differences_between_any_two_instants_equal_comparisons(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
-    """Of any two, in either order: `at` may be moved. A state that cannot be read is no state to compare with."""
+    """`at` may be moved in both directions. An instant that can no longer be read has no difference."""
     with tempfile.TemporaryDirectory() as folder:
         history = History(HudiWriter(Path(folder) / "t", version, by_commit=by_commit))
         history.insert(part, rows)
@@ -164,8 +164,8 @@ def test_differences_between_states_of_the_past(
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_consecutive_instants_of_real_tables(name: str, realtables: Path) -> None:
-    """Forwards one by one, and the whole way at once; and back."""
+def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
+    """From each instant to the next, from the first to the last, and back."""
     table = unpacked(realtables, name)
     instants = list(completed(table))
     planned = [Planned.of(_config(table, instant)) for instant in instants]
@@ -186,7 +186,7 @@ def assert_no_diff(previous: Planned, config: TableConfig, reason: str) -> None:
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> CleanedHistory:
-    """Three partitions: one with a base file and a log file, one with two base files, one that nobody touches."""
+    """Partitions with a base file and a log file, with two base files, and one that tests do not change."""
     result = CleanedHistory(HudiWriter(tmp_path / "t", request.param))
     for part in "xyyz":
         result.insert(part, [_A, _B])
@@ -199,7 +199,7 @@ def _of_partition(history: History, part: str) -> Any:
 
 
 def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The properties, the timeline, the new commits, and the partitions that they name; the table is not listed."""
+    """It reads the properties, the timeline, new commits and the partitions that they name. The table is not listed."""
     config = _config(history.writer.folder)
     previous = Planned.of(config)
     second = _of_partition(history, "y")
@@ -228,7 +228,7 @@ def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: p
     assert sorted(path.rpartition("/")[2][:17] for path in commits) == new_commits
     assert timeline.startswith(".hoodie")
     assert sorted(partitions) == ["part=new", "part=y"]
-    # A plan after the next one finds out the same, from what this one cached.
+    # The next plan computes the same from this one's cached metadata.
     read.clear()
     again, _ = Planned(snapshot, cached).changes(config)
     assert isinstance(again, SnapshotDiff)
@@ -237,8 +237,8 @@ def test_a_difference_reads_what_changed(history: CleanedHistory, monkeypatch: p
 
 
 @pytest.mark.parametrize("cleaned", [False, True])
-def test_restored_tables(history: CleanedHistory, cleaned: bool) -> None:
-    """The files and instants after the restored state are gone; commits that are cached show what they had written."""
+def test_a_restored_table_has_a_difference(history: CleanedHistory, cleaned: bool) -> None:
+    """Files and instants after the restored state are removed. Cached commits show what they wrote."""
     writer = history.writer
     config = _config(writer.folder)
     base = Planned.of(config)
@@ -271,7 +271,7 @@ def _new_files(writer: HudiWriter, files: set[Path]) -> list[Path]:
 
 
 def _state(previous: Planned, base: Planned) -> dict[bytes, bytes]:
-    """What the plan cached of the state itself."""
+    """Return what the plan cached about the snapshot itself."""
     reference = previous.snapshot.reference
     key = cache_key("hudi state", former_uri(previous), reference.id, str(reference.committed_at))
     return {key: previous.cached[key]}
@@ -281,8 +281,8 @@ def former_uri(previous: Planned) -> str:
     return previous.snapshot.fragments[0].path.partition("/part=")[0]
 
 
-def test_an_archived_timeline(history: CleanedHistory) -> None:
-    """Archived writes belong to both states; if those since the former state may be among them, nothing is certain."""
+def test_differences_with_archived_writes_are_correct_or_unknown(history: CleanedHistory) -> None:
+    """Archived writes belong to both states. If later writes may be archived, the difference is unknown."""
     config = _config(history.writer.folder)
     first = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
@@ -294,8 +294,8 @@ def test_an_archived_timeline(history: CleanedHistory) -> None:
     assert_no_diff(first, config, "no write of the earlier snapshot")
 
 
-def test_cleaned_files(history: CleanedHistory) -> None:
-    """The clean says which files there were, as long as it is on the timeline."""
+def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> None:
+    """A clean's metadata have the files that it removed."""
     config = _config(history.writer.folder)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
     history.clean()
@@ -310,8 +310,8 @@ def test_cleaned_files(history: CleanedHistory) -> None:
     assert_no_diff(previous, config, "no clean")
 
 
-def test_replaced_files_whose_clean_was_archived(history: CleanedHistory) -> None:
-    """Nothing names the files of the replaced group. They must not stay in the difference as if they were live."""
+def test_replaced_files_with_an_archived_clean_are_removed(history: CleanedHistory) -> None:
+    """No metadata name the files of the replaced group."""
     config = _config(history.writer.folder)
     history.insert("w", [_A])
     previous = Planned.of(config)
@@ -324,8 +324,8 @@ def test_replaced_files_whose_clean_was_archived(history: CleanedHistory) -> Non
     assert_no_diff(previous, config, "uncertain which files")
 
 
-def test_files_that_a_clean_removed_before_it_completed(history: CleanedHistory) -> None:
-    """Nothing names the former files: they must not stay beside the files that replace them."""
+def test_a_difference_is_uncertain_after_an_incomplete_clean(history: CleanedHistory) -> None:
+    """No metadata name the files that the clean removed."""
     config = _config(history.writer.folder)
     previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 4}])
@@ -336,8 +336,8 @@ def test_files_that_a_clean_removed_before_it_completed(history: CleanedHistory)
     assert_no_diff(previous, config, "uncertain")
 
 
-def test_a_failed_attempt_next_to_the_file_of_the_previous_state(history: CleanedHistory) -> None:
-    """The commit that wrote one of both is read, also in vain if it is not one that the difference is made of."""
+def test_files_of_failed_attempts_are_not_in_the_difference(history: CleanedHistory) -> None:
+    """The commit of the previous state's file is read to distinguish both files."""
     config = _config(history.writer.folder)
     one = _of_partition(history, "y")
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
@@ -346,8 +346,8 @@ def test_a_failed_attempt_next_to_the_file_of_the_previous_state(history: Cleane
     assert_difference(previous, config)
 
 
-def test_a_write_that_was_pending(history: CleanedHistory) -> None:
-    """Is part of the difference when it completes, and uncertain if it was archived since."""
+def test_a_pending_write_is_in_the_difference_once_completed(history: CleanedHistory) -> None:
+    """If it was archived since, the difference is unknown."""
     writer = history.writer
     config = _config(writer.folder)
     late = writer.tick()
@@ -366,8 +366,8 @@ def test_a_write_that_was_pending(history: CleanedHistory) -> None:
     assert_no_diff(previous, config, "incomplete")
 
 
-def test_changes_that_need_all_fragments(history: CleanedHistory) -> None:
-    """Another schema, other properties, other partitions, rewritten metadata, and nothing cached."""
+def test_some_changes_have_no_difference(history: CleanedHistory) -> None:
+    """These are another schema, other properties or partitions, rewritten metadata, and a missing cache."""
     writer = history.writer
     config = _config(writer.folder)
     previous = Planned.of(config)
@@ -392,8 +392,8 @@ def test_changes_that_need_all_fragments(history: CleanedHistory) -> None:
     assert_no_diff(previous, config, "metadata")
 
 
-def test_a_selection_of_partitions(history: CleanedHistory) -> None:
-    """Only these are listed and compared."""
+def test_differences_have_only_selected_partitions(history: CleanedHistory) -> None:
+    """Other partitions are not listed."""
     config = _config(history.writer.folder, partitions={"part": ("x", "w")})
     previous = Planned.of(config)
     history.rewrite(_of_partition(history, "y"), [_A | {"ts": 3}])
@@ -403,8 +403,8 @@ def test_a_selection_of_partitions(history: CleanedHistory) -> None:
     assert {fragment.partition_key for fragment in chained.snapshot.fragments} == {"part=w", "part=x"}
 
 
-def test_types_of_partition_columns(tmp_path: Path) -> None:
-    """A value that is no number makes texts of all; the last of these that goes may make them numbers again."""
+def test_types_of_partition_columns_follow_the_folders(tmp_path: Path) -> None:
+    """If one value is not a number, all values are texts. They are numbers again once it is removed."""
     part = {"name": "part", "type": ["null", "long"], "default": None}
     writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], part, *FIELDS[2:]])
     config = _config(writer.folder)
@@ -433,8 +433,8 @@ def test_types_of_partition_columns(tmp_path: Path) -> None:
     assert Planned.of(config).snapshot.partition_type("part") == pa.int64()
 
 
-def test_tables_that_do_not_record_partition_columns(tmp_path: Path) -> None:
-    """Their columns follow from all folders. Without folders there are none."""
+def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None:
+    """Without folders, there are none."""
     for folder, partition, reason in ((tmp_path / "a", "", ""), (tmp_path / "b", "d=1", "partition columns")):
         writer = HudiWriter(folder, 6, partition_field="")
         writer.set_properties(**{"hoodie.table.partition.fields": ""})
@@ -450,8 +450,8 @@ def test_tables_that_do_not_record_partition_columns(tmp_path: Path) -> None:
             assert_difference(previous, _config(folder))
 
 
-def test_writes_without_rows(history: CleanedHistory) -> None:
-    """Change no fragment: neither an empty log file, nor a failed write that appended to a log file of others."""
+def test_writes_without_rows_change_no_fragment(history: CleanedHistory) -> None:
+    """Examples are an empty log file, and a failed write that appended to an existing log file."""
     writer = history.writer
     config = _config(writer.folder)
     previous = Planned.of(config)

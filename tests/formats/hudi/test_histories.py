@@ -1,4 +1,4 @@
-"""Random histories of Hudi tables, written by the specification: every state is read as the steps up to it say."""
+"""Every state of randomly written Hudi tables has the rows that the steps produced."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def _sorted_rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=max(20, settings().max_examples // 2))
 @given(st.sampled_from([6, 9]), st.booleans(), _PARTS, _ROWS, st.lists(_STEPS, max_size=12))
-def test_every_state_is_read_as_the_steps_say(
+def test_every_state_has_the_rows_of_its_steps(
     version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[Any, ...]]
 ) -> None:
-    """After each step the newest state; in the end every state before. A fragment's id never stands for other rows.
+    """The newest state is read after each step, and every earlier state at the end. Equal fragment ids mean equal rows.
 
-    And what is kept of the states before changes no plan.
+    Cached metadata of earlier states do not change any plan.
     """
     with tempfile.TemporaryDirectory() as folder:
         writer = HudiWriter(Path(folder) / "t", version, by_commit=by_commit)

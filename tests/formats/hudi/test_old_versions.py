@@ -1,4 +1,4 @@
-"""Hudi tables that do not record their partition columns, as the first versions: folders named `column=value` do."""
+"""Hudi tables that do not record partition columns, as early versions write them, take them from folder names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _snapshot(folder: Path, **more: Any) -> Snapshot:
 def _table(
     folder: Path, partitions: Mapping[str, str], fields: list[dict[str, Any]] = _OWN, **properties: str
 ) -> HudiWriter:
-    """One row per partition, by key; the names of properties have underlines for dots."""
+    """Write one row per partition, with its key. Names of properties have underscores instead of dots."""
     writer = HudiWriter(folder, 6, fields=fields, partition_field="")
     lines = (folder / ".hoodie/hoodie.properties").read_text().splitlines()
     other_lines = [line for line in lines if "hive_style" not in line]
@@ -53,8 +53,8 @@ def _rows(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("version", ["", "0", "1", "6"])
-def test_columns_that_folders_name(tmp_path: Path, version: str) -> None:
-    """Are columns of the table, of texts as they stand there; what filters ask for, and what keys have."""
+def test_columns_named_by_folders_are_partition_columns(tmp_path: Path, version: str) -> None:
+    """Their values are texts. Filters and partition keys use them."""
     paths = {"a": "year=2015/month=03/day=17", "b": "year=2016/month=03/day=15"}
     writer = _table(tmp_path / "t", paths, **{"hoodie.table.version": version or "0"})
     if not version:
@@ -91,10 +91,10 @@ def test_columns_that_folders_name(tmp_path: Path, version: str) -> None:
         ),
     ],
 )
-def test_values_in_folders_names(
+def test_values_in_folder_names_are_decoded(
     tmp_path: Path, path: str, properties: dict[str, str], values: dict[str, str | None]
 ) -> None:
-    """Escaped as in Hive unless the table says otherwise; a date may make several folders."""
+    """They are escaped as in Hive, unless a property disables it. A date may have several folders."""
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
     assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, **values}}
 
@@ -112,24 +112,24 @@ def test_values_in_folders_names(
         {"a": "2020/d=1"},
     ],
 )
-def test_folders_that_do_not_name_the_same_columns(tmp_path: Path, paths: dict[str, str]) -> None:
-    """Tell nothing: keys have the whole path, and the table has no more columns."""
+def test_folders_with_different_columns_name_no_columns(tmp_path: Path, paths: dict[str, str]) -> None:
+    """Partition keys are the paths, and the table has no additional columns."""
     snapshot = _snapshot(_table(tmp_path / "t", paths).folder)
     assert snapshot.partition_columns == ("_hoodie_partition_path",)
     assert _rows(snapshot) == {key: {"key": key, "value": 1.0} for key in paths}
     assert len({one.partition_key for one in snapshot.fragments}) == len(paths)
 
 
-def test_a_table_without_hive_style_folders(tmp_path: Path) -> None:
-    """A value may look like one."""
+def test_folders_without_hive_style_name_no_columns(tmp_path: Path) -> None:
+    """A value may contain `=`."""
     style = {"hoodie.datasource.write.hive_style_partitioning": "false"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": "d=1"}, **style).folder)
     assert snapshot.partition_columns == ("_hoodie_partition_path",)
     assert snapshot.schema.names == ["key", "value"]
 
 
-def test_partition_columns_that_files_also_store(tmp_path: Path) -> None:
-    """Have the files' values and types: folders' names are made of them."""
+def test_partition_columns_stored_in_files_have_the_values_of_the_files(tmp_path: Path) -> None:
+    """Folder names are derived from these values."""
     year = {"name": "year", "type": ["null", "long"], "default": None}
     for struct_field, name in enumerate(("year", "YEAR")):
         folder = tmp_path / str(struct_field)
@@ -141,16 +141,15 @@ def test_partition_columns_that_files_also_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["hoodie.table.partition.fields", "hoodie.table.partition.columns"])
 @pytest.mark.parametrize("path", ["d=1/e=x%20y", "1/x%20y"])
-def test_recorded_columns_that_no_file_stores(tmp_path: Path, key: str, path: str) -> None:
-    """Are columns all the same; under the name that Hudi 0.8 had for the property as well."""
+def test_recorded_columns_that_no_file_stores_are_columns(tmp_path: Path, key: str, path: str) -> None:
+    """Hudi 0.8 has another name for the property."""
     properties = {key: "d,e", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     snapshot = _snapshot(_table(tmp_path / "t", {"a": path}, **properties).folder)
     assert snapshot.partition_columns == ("d", "e")
     assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, "d": "1", "e": "x y"}}
 
 
-def test_a_column_of_a_struct_that_makes_partitions(tmp_path: Path) -> None:
-    """Is there already."""
+def test_a_partition_column_inside_of_a_struct_is_not_added(tmp_path: Path) -> None:
     struct_field = {"name": "place", "type": {"type": "record", "name": "p", "fields": [FIELDS[1]]}}
     writer = _table(tmp_path / "t", {"a": "x"}, **{"hoodie.table.partition.fields": "place.part"})
     (commit,) = writer.timeline.glob("*.commit")
@@ -160,8 +159,8 @@ def test_a_column_of_a_struct_that_makes_partitions(tmp_path: Path) -> None:
     assert _snapshot(writer.folder).schema.names == ["key", "value", "place"]
 
 
-def test_states_of_the_past_have_the_columns(tmp_path: Path) -> None:
-    """And deletes and updates in log files leave them as they are."""
+def test_earlier_states_have_the_partition_columns(tmp_path: Path) -> None:
+    """Deletes and updates in log files do not change their values."""
     writer = _table(tmp_path / "t", {"a": "d=1", "b": "d=2"}, **{"hoodie.table.version": "6"})
     first = _snapshot(writer.folder)
     instant = writer.tick()
@@ -188,8 +187,8 @@ def _without_schema(writer: HudiWriter) -> None:
         commit.write_text(json.dumps(document))
 
 
-def test_commits_of_the_first_versions(tmp_path: Path) -> None:
-    """Call what else they say by another name."""
+def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
+    """Some of their metadata have other names."""
     writer = _table(tmp_path / "t", {"a": "d=1"})
     (commit,) = writer.timeline.glob("*.commit")
     document = json.loads(commit.read_text())
@@ -199,8 +198,8 @@ def test_commits_of_the_first_versions(tmp_path: Path) -> None:
     assert _snapshot(writer.folder).schema.names == ["value", "key", "d"]
 
 
-def test_a_schema_that_only_files_record(tmp_path: Path) -> None:
-    """As Parquet has it, where neither a commit nor a file has it in Avro: enough for all but log files."""
+def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
+    """The Parquet schema suffices, except for log files."""
     writer = _table(tmp_path / "t", {"a": "d=1"}, **{"hoodie.table.version": "6"})
     _without_schema(writer)
     snapshot = _snapshot(writer.folder)
@@ -217,7 +216,7 @@ def test_a_schema_that_only_files_record(tmp_path: Path) -> None:
 
 
 def _log_file(writer: HudiWriter, one: Slice, content: bytes, version: int, kind: int = 3) -> None:
-    """A log file with one block, of rows or of deletes, in a version of its content."""
+    """Write a log file with one block of rows or deletes, in a version of its content."""
     instant = writer.tick()
     data = version.to_bytes(4, "big") + content[4:]
     stat = writer.raw_log_file(one, instant, block(kind, {0: instant, 2: json.dumps(writer.stored_schema)}, data))
@@ -225,8 +224,8 @@ def _log_file(writer: HudiWriter, one: Slice, content: bytes, version: int, kind
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_rows_in_log_blocks_of_old_versions(tmp_path: Path, version: int) -> None:
-    """Blocks of rows in Avro are the same in all versions, the number aside."""
+def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> None:
+    """Avro blocks of rows differ only in the version number."""
     history = History(HudiWriter(tmp_path / "t", 6))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
     (one,) = history.slices()
@@ -246,10 +245,10 @@ def test_rows_in_log_blocks_of_old_versions(tmp_path: Path, version: int) -> Non
     ],
 )
 @pytest.mark.parametrize("table_version", [6, 8])
-def test_log_blocks_that_are_not_supported(
+def test_the_error_names_a_log_file_with_unsupported_blocks(
     tmp_path: Path, version: int, kind: int, said: str, table_version: int
 ) -> None:
-    """The log file is named, and nobody is advised to remove anything."""
+    """The message does not advise removing the file."""
     history = History(HudiWriter(tmp_path / "t", table_version))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}])
     (one,) = history.slices()

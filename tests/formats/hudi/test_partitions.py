@@ -1,4 +1,4 @@
-"""Paths of Hudi's partitions as values, for every key generator."""
+"""Partition paths of Hudi are decoded to values, for every key generator."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
         ({_FIELDS: "a:SIMPLE,ts:TIMESTAMP", _GENERATOR: "CUSTOM"}, "x/2024/01", (("a", "x"), ("ts", "2024/01"))),
     ],
 )
-def test_a_path_as_values(properties: dict[str, str], path: str, items: tuple[tuple[str, str | None], ...]) -> None:
-    """By the columns, the style and the folders that a formatted date makes."""
+def test_a_path_is_decoded_to_values(
+    properties: dict[str, str], path: str, items: tuple[tuple[str, str | None], ...]
+) -> None:
+    """Decoding depends on the columns, the style, and the folders of a formatted date."""
     assert PartitionPaths.of("t", properties).items(path) == items
 
 
 @pytest.mark.parametrize(("columns", "path"), [("a,b", "1"), ("a,b", "1/2/3"), ("a,b", "a=1/c=2/3")])
-def test_a_path_that_does_not_fit(columns: str, path: str) -> None:
-    """Is an error rather than a guess."""
+def test_a_path_that_does_not_match_is_an_error(columns: str, path: str) -> None:
     with pytest.raises(TableFormatError, match=rf"'{path}'.*\ba, b$"):
         PartitionPaths.of("t", {_FIELDS: columns}).items(path)
 
@@ -62,7 +63,7 @@ _TEXT = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs"
 
 @given(st.lists(_TEXT, min_size=2, max_size=2, unique=True), st.booleans(), st.booleans())
 def test_different_partitions_have_different_keys(texts: list[str], hive_style: bool, encoded: bool) -> None:
-    """Also where texts look like encodings or like other columns; a value that Hudi encodes is had back."""
+    """Texts may look encoded or like other columns. Encoded values are decoded again."""
     properties = {_FIELDS: "a", _HIVE: str(hive_style), _ENCODED: str(encoded)}
     paths = PartitionPaths.of("t", properties)
     if encoded:

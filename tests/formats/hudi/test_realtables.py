@@ -1,4 +1,4 @@
-"""Every instant of every real Hudi table: rows as known, fragments immutable and disjoint."""
+"""Every instant of every real Hudi table has its recorded rows, in immutable and disjoint fragments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _rows(snapshot: Snapshot) -> list[str]:
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
-    """Row counts as truth has them, rows as plain Python finds them; an id never stands for other rows."""
+    """Row counts equal the truth files, and rows equal a replay in Python. Equal fragment ids mean equal rows."""
     table = unpacked(realtables, name)
     truth = json.loads((realtables / "truth" / f"hudi__{name}.json").read_text())
     row_counts = {version.split()[0]: entry["rows"] for version, entry in (truth.get("versions") or {}).items()}
@@ -45,7 +45,7 @@ def test_every_instant_has_its_rows(name: str, realtables: Path) -> None:
         if replayed is not None:
             for row in replayed:
                 if "ts_epoch" in row:
-                    # An update wrote this column of integers as texts.
+                    # An update wrote the integers of this column as texts.
                     row["ts_epoch"] = int(row["ts_epoch"])
             assert rows == sorted(repr([plain(row[key]) for key in sorted(row)]) for row in replayed)
         for fragment in snapshot.fragments:

@@ -1,4 +1,4 @@
-"""Hudi tables in an object store."""
+"""Hudi tables in an object store are read as on disk."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ for source in sources:
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_table_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
-    """The same states and ids as on disk, log files merged by another process, pending writes seen on the timeline."""
+def test_a_table_in_a_bucket_has_the_states_of_the_folder(
+    tmp_path: Path, s3_options: dict[str, str], version: int
+) -> None:
+    """Ids are equal, another process merges the log files, and pending writes are detected."""
     history = History(HudiWriter(tmp_path / "t", version))
     history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
     history.upsert(history.slices()[0], [{"key": "a", "ts": 2, "value": 7.0}], {"b": 3}, 3)
@@ -56,7 +58,7 @@ def test_a_table_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], version
     for path in objects:
         key = f"{prefix}/t/{path.relative_to(tmp_path / 't')}"
         client.put_object(Bucket="metastore", Key=key, Body=path.read_bytes())
-    # What object stores hold beside the timeline: folders' markers and temporary files.
+    # Object stores also have folder markers and temporary files beside the timeline.
     for key in (".hoodie/", ".hoodie/.aux/", ".hoodie/.temp/20240101000001007/x.marker", "part=x/"):
         client.put_object(Bucket="metastore", Key=f"{prefix}/t/{key}", Body=b"")
 
@@ -85,8 +87,8 @@ def test_a_table_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], version
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_a_difference_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
-    """File groups are listed by name, where a commit touched few of a partition, else with their partition."""
+def test_a_difference_lists_only_changed_file_groups(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
+    """If a commit changed few file groups of a partition, only these are listed, otherwise the partition."""
     history = History(HudiWriter(tmp_path / "t", version))
     for part in "xxxxyz":
         history.insert(part, [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])

@@ -1,4 +1,4 @@
-"""Hudi tables in the conditions that writers, crashes, cleaners and clocks leave them in."""
+"""Hudi tables are read correctly in states that writers, crashes, cleaners and clocks may leave."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def copied(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.mark.parametrize("name", ["cow_v6_nonpartitioned", "mor_v9_txns_nonpart_meta", "mor_v6_nonpartitioned_parquet"])
 def test_uncommitted_files_are_not_read(copied: Callable[[str], Path], name: str) -> None:
-    """A newer base file and a pending write, compaction and clustering change nothing of a real table."""
+    """The real table has a newer base file and a pending write, compaction and clustering."""
     table = copied(name)
     before = _open(table)
     newest = max(table.glob("*.parquet"), key=lambda path: path.name.rpartition("_")[2])
@@ -83,8 +83,8 @@ def test_uncommitted_files_are_not_read(copied: Callable[[str], Path], name: str
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstandard", "xz"])
-def test_commits_in_every_codec_of_avro(copied: Callable[[str], Path], codec: str) -> None:
-    """Their metadata are Avro files since table version 8."""
+def test_commits_in_every_avro_codec_are_read(copied: Callable[[str], Path], codec: str) -> None:
+    """Commit metadata are Avro files since table version 8."""
     table = copied("mor_v9_txns_nonpart_meta")
     before = _open(table)
     changed = [path for path in (table / ".hoodie/timeline").iterdir() if _done(path)]
@@ -94,8 +94,7 @@ def test_commits_in_every_codec_of_avro(copied: Callable[[str], Path], codec: st
     assert [one.id for one in _open(table).fragments] == [one.id for one in before.fragments]
 
 
-def test_a_commit_without_a_record_is_named(copied: Callable[[str], Path]) -> None:
-    """An Avro file may hold nothing."""
+def test_the_error_names_a_commit_without_a_record(copied: Callable[[str], Path]) -> None:
     table = copied("mor_v9_txns_nonpart_meta")
     path = next(path for path in (table / ".hoodie/timeline").iterdir() if _done(path))
     path.write_bytes(container(b'"string"', [], "null", {}))
@@ -104,7 +103,7 @@ def test_a_commit_without_a_record_is_named(copied: Callable[[str], Path]) -> No
 
 
 def test_a_relocated_table_is_the_same(copied: Callable[[str], Path], tmp_path: Path) -> None:
-    """Paths are relative: whatever lies below another folder has the same ids and rows."""
+    """Paths are relative, so rows and ids do not change."""
     table = copied("mor_v6_trips_8i1u_avro")
     before = _open(table)
     rows = _rows(before)
@@ -115,7 +114,7 @@ def test_a_relocated_table_is_the_same(copied: Callable[[str], Path], tmp_path: 
 
 
 def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None:
-    """The commit says which of two base files of one instant is its own."""
+    """The commit names one of the two base files of the instant."""
     one = _group(history)
     history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
     assert _rows(_open(history.writer.folder)) == history.rows()
@@ -123,7 +122,7 @@ def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None
 
 @pytest.mark.parametrize("suffix", [".parquet", ".log.*"])
 def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
-    """What a commit on the timeline wrote must be there: an older file of the group is no substitute."""
+    """An older file of the group is not read instead."""
     one = _group(history)
     history.rewrite(one, [_A | {"ts": 2, "value": 7.0}])
     history.upsert(one, [_B | {"ts": 3}], {}, 3)
@@ -143,7 +142,7 @@ def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten", "garbage"])
 def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
-    """Never the rows without it."""
+    """The base file is not read alone."""
     history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
     log = next(path for path in (history.writer.folder / "part=x").iterdir() if ".log." in path.name)
     data = log.read_bytes()
@@ -161,10 +160,8 @@ def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
         ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "payload.delete.field"),
     ],
 )
-def test_rules_of_merging_without_reader_are_refused(
-    history: History, properties: dict[str, str], feature: str
-) -> None:
-    """Only where log files make it matter."""
+def test_unsupported_merge_rules_are_refused(history: History, properties: dict[str, str], feature: str) -> None:
+    """They are refused only if the table has log files."""
     history.writer.set_properties(**properties)
     assert _rows(_open(history.writer.folder)) == history.rows()
     history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
@@ -182,10 +179,8 @@ def test_rules_of_merging_without_reader_are_refused(
         (0, {3: "7"}, "commands"),
     ],
 )
-def test_log_blocks_without_reader_are_refused(
-    history: History, kind: int, headers: dict[int, str], feature: str
-) -> None:
-    """By the headers of the blocks, before any rows."""
+def test_unsupported_log_blocks_are_refused(history: History, kind: int, headers: dict[int, str], feature: str) -> None:
+    """The block headers show it before any rows are read."""
     writer, instant = history.writer, history.writer.tick()
     stat = writer.raw_log_file(_group(history), instant, block(kind, {0: instant} | headers, b""))
     writer.complete(instant, "deltacommit", [stat])
@@ -203,15 +198,15 @@ def test_log_blocks_without_reader_are_refused(
         ({"hoodie.table.format": "iceberg"}, "table format 'iceberg'"),
     ],
 )
-def test_tables_without_reader_are_refused(history: History, properties: dict[str, str], feature: str) -> None:
-    """With the feature's name."""
+def test_unsupported_table_features_are_refused(history: History, properties: dict[str, str], feature: str) -> None:
+    """The error has the feature's name."""
     history.writer.set_properties(**properties)
     with pytest.raises(TableFormatError, match=feature):
         _open(history.writer.folder)
 
 
-def test_files_that_are_not_hudis(history: History) -> None:
-    """A foreign data file in a partition, or data files in a folder that is no partition, are not guessed about."""
+def test_foreign_files_are_refused(history: History) -> None:
+    """These are a foreign file in a partition, and data files in a folder that is no partition."""
     folder = history.writer.folder
     one = _group(history)
     shutil.copytree(folder / "part=x", folder / "part=copy")
@@ -228,8 +223,8 @@ def test_files_that_are_not_hudis(history: History) -> None:
     assert _rows(_open(folder)) == history.rows()
 
 
-def test_files_that_another_tool_registered(history: History) -> None:
-    """Known from the commit alone, by a name of their own."""
+def test_files_registered_by_another_tool_are_read(history: History) -> None:
+    """Only the commit names them, and their names have another form."""
     writer, instant = history.writer, history.writer.tick()
     stat = {"fileId": "part-0", "path": f"part=x/part-0.parquet_{instant}_hudiext", "partitionPath": "part=x"}
     writer.complete(instant, "commit", [stat])
@@ -237,8 +232,8 @@ def test_files_that_another_tool_registered(history: History) -> None:
         _open(writer.folder)
 
 
-def test_rows_marked_as_deleted(history: History) -> None:
-    """The column `_hoodie_is_deleted` is the writer's own: a column of the table, as Hudi's readers show it."""
+def test_the_column_hoodie_is_deleted_is_shown(history: History) -> None:
+    """The writer defines `_hoodie_is_deleted`, and Hudi's readers show it as a column."""
     writer = history.writer
     writer.fields.append({"name": "_hoodie_is_deleted", "type": ["null", "boolean"], "default": None})
     instant = writer.tick()
@@ -250,8 +245,8 @@ def test_rows_marked_as_deleted(history: History) -> None:
     assert (columns["key"], columns["_hoodie_is_deleted"]) == (["b"], [None])
 
 
-def test_columns_whose_names_begin_as_hudis(tmp_path: Path) -> None:
-    """Are columns of the table, in base files and merged; only those that Hudi adds are left out."""
+def test_only_columns_that_hudi_adds_are_omitted(tmp_path: Path) -> None:
+    """Other columns may have names with Hudi's prefix, in base files and after merging."""
     added = [("_hoodie_is_deleted", "boolean"), ("_hoodie_source", "string"), ("_hoodie_operation", "string")]
     schema_fields = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added]
     history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, *schema_fields]))
@@ -274,8 +269,8 @@ def test_columns_whose_names_begin_as_hudis(tmp_path: Path) -> None:
         history.writer.complete(instant, "deltacommit", [stat])
 
 
-def test_operations_that_delete(tmp_path: Path) -> None:
-    """Rows in log files that a writer of changes marks as deleted."""
+def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
+    """A writer of change data marks rows in log files as deleted."""
     operation = {"name": "_hoodie_operation", "type": ["null", "string"], "default": None}
     history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, operation]))
     history.insert("x", [_A | {"_hoodie_operation": "I"}, _B | {"_hoodie_operation": "I"}])
@@ -285,8 +280,8 @@ def test_operations_that_delete(tmp_path: Path) -> None:
     assert read_columns(_open(history.writer.folder))["key"] == ["b"]
 
 
-def test_schema_evolution(history: History) -> None:
-    """A new column is null in older files, a widened one is widened, base file alone and with log files."""
+def test_added_and_widened_columns_are_read(history: History) -> None:
+    """Base files are read alone and with log files."""
     writer = history.writer
     history.insert("y", [{"key": "c", "ts": 1}])
     first, second = history.slices()
@@ -306,7 +301,7 @@ def test_schema_evolution(history: History) -> None:
 
 
 def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> None:
-    """A compaction was planned with the schema of its time; without other commits it has the best there is."""
+    """A compaction has the schema of the time of its plan. It is used only without other commits."""
     writer, one = history.writer, _group(history)
     history.plan_compaction(one)
     writer.fields.append({"name": "extra", "type": ["null", "string"], "default": None})
@@ -320,15 +315,14 @@ def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> Non
     assert _open(writer.folder).schema.names == ["key", "part", "ts", "value"]
 
 
-def test_properties_that_are_being_changed(history: History) -> None:
-    """For a moment there is only their backup."""
+def test_the_backup_of_properties_is_read_while_they_are_replaced(history: History) -> None:
     path = history.writer.folder / ".hoodie" / "hoodie.properties"
     path.rename(path.with_name("hoodie.properties.backup"))
     assert _rows(_open(history.writer.folder)) == history.rows()
 
 
 def test_renamed_columns_are_refused(history: History) -> None:
-    """Old files hold old names; without a rename, schemas by number do not matter."""
+    """Older files have the old names. Without a rename, schemas with ids are accepted."""
     writer = history.writer
     path = _timeline_file(history, next(iter(history.states)))
     metadata = json.loads(path.read_text())
@@ -345,8 +339,8 @@ def test_renamed_columns_are_refused(history: History) -> None:
         _open(writer.folder)
 
 
-def test_dropped_partition_columns(history: History) -> None:
-    """Their values are in the folders' names: typed as the schema says, texts where it does not know them."""
+def test_dropped_partition_columns_come_from_folder_names(history: History) -> None:
+    """Types are those of the schema, or text if it lacks the column."""
     writer = history.writer
     writer.set_properties(**{"hoodie.datasource.write.drop.partition.columns": "true"})
     base = writer.folder / "part=x" / _group(history).base_name
@@ -356,8 +350,7 @@ def test_dropped_partition_columns(history: History) -> None:
     assert _rows(_open(writer.folder)) == history.rows()
 
 
-def test_meta_columns_on_demand(history: History) -> None:
-    """Left out unless the option asks for them."""
+def test_meta_columns_are_read_with_an_option(history: History) -> None:
     assert _open(history.writer.folder).schema.names == ["key", "part", "ts", "value"]
     history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
     snapshot = _open(history.writer.folder, options={"meta_columns": True})
@@ -369,8 +362,8 @@ def test_meta_columns_on_demand(history: History) -> None:
             _open(history.writer.folder, options=options)
 
 
-def test_partition_filters(history: History) -> None:
-    """Asked of the partitions' values; a column that is none is an error."""
+def test_partition_filters_use_partition_values(history: History) -> None:
+    """A column that is not a partition column is an error."""
     history.insert("y", [{"key": "c", "ts": 1}])
     snapshot = _open(history.writer.folder, partitions={"part": ("x*",)})
     assert {fragment.partition_key for fragment in snapshot.fragments} == {"part=x"}
@@ -379,8 +372,8 @@ def test_partition_filters(history: History) -> None:
         _open(history.writer.folder, partitions={"key": ("a",)})
 
 
-def test_the_current_state_costs_a_listing(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No metadata of any commit is read for it."""
+def test_the_current_reference_needs_only_a_listing(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No metadata of a commit are read."""
     read = []
     monkeypatch.setattr(
         Location, "read", lambda self, path, original=Location.read: read.append(path) or original(self, path)
@@ -392,8 +385,7 @@ def test_the_current_state_costs_a_listing(history: History, monkeypatch: pytest
     assert set(read) == {".hoodie/hoodie.properties"}
 
 
-def test_no_table(tmp_path: Path) -> None:
-    """A folder without properties, and properties without commits."""
+def test_a_folder_without_properties_or_commits_is_no_table(tmp_path: Path) -> None:
     (tmp_path / ".hoodie").mkdir()
     with pytest.raises(TableNotFoundError, match=r"hoodie\.properties"):
         _open(tmp_path)

@@ -1,4 +1,4 @@
-"""File slices that are planned partition by partition are those of a plan of all files together."""
+"""File slices planned partition by partition equal those planned from all files at once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _DAYS = ["2024-01-01", "2024-01-02", "a", "a-b", "a/b"]
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", HUDI_TABLES, ids=lambda kind: kind.__name__)
-def test_the_slices_are_those_of_all_files(
+def test_slices_by_partition_equal_slices_of_all_files(
     kind: type[Table], seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In every state of a history, with files in a temporary file. Paths of partitions are prefixes of others."""
+    """Files are sorted in a temporary file. Some partition paths are prefixes of others."""
     monkeypatch.setattr(sorted_runs, "_BATCH_ROWS", 2)
     monkeypatch.setattr(sorted_runs, "_RUN_BYTES", 200)
     draw, table = random.Random(seed), kind(tmp_path / "t")

@@ -1,4 +1,4 @@
-"""States of the past of Hudi tables: by instant, by time, and those that cannot be had any more."""
+"""Earlier states of Hudi tables are read by instant and by time, and unavailable states are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _moment(instant: str) -> datetime:
 
 @pytest.fixture(params=[6, 9], ids=["v6", "v9"])
 def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
-    """Three writes: a group, log files for it, another group."""
+    """Three writes: a file group, log files of it, and another file group."""
     result = History(HudiWriter(tmp_path / "t", request.param))
     result.insert("x", [_A, _B])
     result.upsert(result.slices()[0], [_A | {"ts": 2, "value": 7.0}], {"b": 2}, 3)
@@ -45,11 +45,11 @@ def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
     return result
 
 
-def test_a_state_is_named_by_instant_or_time(history: History) -> None:
-    """Between two instants the earlier one's state; `current` and `snapshot_id` mean the same state."""
+def test_a_state_is_selected_by_instant_or_time(history: History) -> None:
+    """Between two instants the earlier state applies. `current` and `snapshot_id` identify the same state."""
     folder = history.writer.folder
     for instant, rows in history.states.items():
-        # The second layout knows when a write completed: a second after it began.
+        # Layout 2 records the completion time of a write, one second after its start.
         visible = _moment(instant) + timedelta(seconds=history.writer.version >= 8)
         moment = visible + timedelta(milliseconds=500)
         elsewhere = moment.astimezone(timezone(timedelta(hours=5)))
@@ -64,16 +64,16 @@ def test_a_state_is_named_by_instant_or_time(history: History) -> None:
 
 
 @pytest.mark.parametrize("at", ["20230101000000000", "2023-12-31", "yesterday", "0", "x~1"])
-def test_an_unknown_state(history: History, at: str) -> None:
-    """Before the first instant, or no instant at all."""
+def test_an_unknown_state_is_an_error(history: History, at: str) -> None:
+    """It is before the first instant, or is not an instant."""
     table = open_table_format(TableConfig(name="t", uri=str(history.writer.folder), at=at))
     for call in (table.snapshot, table.snapshot_id, table.current):
         with pytest.raises(SnapshotNotFoundError, match=next(iter(history.states))):
             call()
 
 
-def test_a_write_that_completes_late(history: History) -> None:
-    """While it is pending, the state has a name that tells; that state can be opened afterwards, too."""
+def test_a_state_with_a_pending_write_has_its_own_name(history: History) -> None:
+    """The state can be opened by this name after the write has completed."""
     writer = history.writer
     late = writer.tick()
     one = writer.new_slice("z", late)
@@ -92,7 +92,7 @@ def test_a_write_that_completes_late(history: History) -> None:
 
 
 def _archive(history: History, count: int) -> None:
-    """What the archiver does with the oldest writes: their files on the timeline go, their data files stay."""
+    """Archive the oldest writes: remove their timeline files, and leave their data files."""
     writer = history.writer
     oldest = sorted(history.states)[:count]
     completions = {}
@@ -110,8 +110,7 @@ def _archive(history: History, count: int) -> None:
         (folder / "_version_").write_text("3")
 
 
-def test_an_archived_timeline(history: History) -> None:
-    """Files of archived writes are read; their states cannot be opened any more."""
+def test_archived_states_cannot_be_opened_but_their_files_are_read(history: History) -> None:
     _archive(history, 2)
     folder = history.writer.folder
     assert _rows(_open(folder)) == history.rows()
@@ -119,8 +118,8 @@ def test_an_archived_timeline(history: History) -> None:
         _open(folder, sorted(history.states)[1])
 
 
-def test_archived_writes_that_completed_behind_a_compaction(tmp_path: Path) -> None:
-    """A log file begun before the compaction's plan and completed after it changes the compacted rows."""
+def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path) -> None:
+    """The log file was started before the compaction's plan and completed after it."""
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("x", [_A, _B])
     writer, one = history.writer, history.slices()[0]
@@ -139,8 +138,8 @@ def test_archived_writes_that_completed_behind_a_compaction(tmp_path: Path) -> N
     assert _rows(_open(writer.folder)) == history.rows()
 
 
-def test_cleaned_files(history: History) -> None:
-    """A state whose files the cleaner has removed is refused, not read without them; newer ones are read."""
+def test_states_with_cleaned_files_are_refused(history: History) -> None:
+    """Later states are read."""
     writer = history.writer
     one = history.slices()[0]
     history.plan_compaction(one)
@@ -155,15 +154,15 @@ def test_cleaned_files(history: History) -> None:
         with pytest.raises(SnapshotNotFoundError, match=instant):
             _open(writer.folder, instant)
     assert _rows(_open(writer.folder, fourth)) == _rows(_open(writer.folder)) == compacted
-    # Archived, too, the state is known to lack something by what later writes say they went on from.
+    # If the clean is archived, the previous commits named by later writes show that files are missing.
     _archive(history, 2)
     with pytest.raises(SnapshotNotFoundError, match=one.file_id):
         _open(writer.folder, third)
     assert _rows(_open(writer.folder)) == compacted
 
 
-def test_cleaned_files_of_a_replaced_group(history: History) -> None:
-    """The same for groups that an overwrite replaced."""
+def test_states_with_cleaned_files_of_a_replaced_group_are_refused(history: History) -> None:
+    """An overwrite replaced the file group."""
     writer = history.writer
     one = history.slices()[0]
     history.replace("x", [_B])
@@ -177,8 +176,8 @@ def test_cleaned_files_of_a_replaced_group(history: History) -> None:
     assert _rows(_open(writer.folder, fourth)) == history.rows()
 
 
-def test_log_files_of_concurrent_writes(tmp_path: Path) -> None:
-    """Ordering values decide; where the order of writes would, there is none."""
+def test_concurrent_log_files_are_merged_by_ordering_values(tmp_path: Path) -> None:
+    """Without ordering values, the result would depend on the order of writes, and reading is refused."""
     for by_commit in (False, True):
         history = History(HudiWriter(tmp_path / str(by_commit), 9, by_commit=by_commit))
         history.insert("x", [_A])
@@ -194,8 +193,8 @@ def test_log_files_of_concurrent_writes(tmp_path: Path) -> None:
             assert _rows(_open(writer.folder)) == [("a", "x", 6, 1.0)]
 
 
-def test_a_savepoint_behind_archived_writes(tmp_path: Path) -> None:
-    """Writes between a savepoint that is kept and the rest of the timeline are complete all the same."""
+def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
+    """The savepoint's instant remains on the timeline, and the writes after it are archived."""
     history = History(HudiWriter(tmp_path / "t", 6))
     for part in ("x", "y", "z"):
         history.insert(part, [_A])
@@ -207,7 +206,7 @@ def test_a_savepoint_behind_archived_writes(tmp_path: Path) -> None:
 
 
 def test_states_survive_a_copy(history: History, tmp_path: Path) -> None:
-    """Nothing hangs on the times of files."""
+    """States do not depend on modification times."""
     shutil.copytree(history.writer.folder, tmp_path / "copy", copy_function=shutil.copyfile)
     for instant, rows in history.states.items():
         copy = _open(tmp_path / "copy", instant)

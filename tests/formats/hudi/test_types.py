@@ -1,4 +1,4 @@
-"""Values of every type in base files and in the log files that change them."""
+"""Values of every type in base files and in log files that change them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _TYPES: list[tuple[Any, pa.DataType, Any, Any]] = [
 
 
 def _written(folder: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, old: Any, new: Any) -> Snapshot:
-    """Keys a and b in a base file, a changed by a log file that adds c."""
+    """Write the keys a and b to a base file, and a log file that changes a and adds c."""
     writer = HudiWriter(folder, version, fields=[*FIELDS[:3], {"name": "v", "type": ["null", avro], "default": None}])
     writer.types["v"] = arrow
     instant = writer.tick()
@@ -92,14 +92,16 @@ def _written(folder: Path, version: int, kind: int, avro: Any, arrow: pa.DataTyp
 
 @pytest.mark.parametrize(("version", "kind"), [(6, 3), (9, 3), (9, 5)], ids=["v6-avro", "v9-avro", "v9-parquet"])
 @pytest.mark.parametrize(("avro", "arrow", "old", "new"), _TYPES, ids=[str(one[1]) for one in _TYPES])
-def test_a_type(tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, old: Any, new: Any) -> None:
-    """Values and nulls come back as they were written, whichever kind of file holds them."""
+def test_values_of_every_type_are_read_as_written(
+    tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, old: Any, new: Any
+) -> None:
+    """Log blocks have every kind of content. Nulls are included."""
     columns = read_columns(_written(tmp_path / "t", version, kind, avro, arrow, old, new))
     assert dict(zip(columns["key"], columns["v"], strict=True)) == {"a": old, "b": old, "c": new, "n": None}
 
 
-def test_a_struct_of_timestamps_that_was_added_later(tmp_path: Path) -> None:
-    """A log file from before the column existed, and one from behind."""
+def test_an_added_struct_of_timestamps_is_read(tmp_path: Path) -> None:
+    """One log file is older than the column, and one is newer."""
     writer = HudiWriter(tmp_path / "t", 9, fields=FIELDS[:3])
     instant = writer.tick()
     one = writer.new_slice("x", instant)
@@ -118,8 +120,8 @@ def test_a_struct_of_timestamps_that_was_added_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [6, 9])
-def test_numbers_that_an_update_wrote_as_texts(tmp_path: Path, version: int) -> None:
-    """Of a column that makes partitions of dates: it stays the number that the table was created with."""
+def test_numbers_written_as_texts_stay_numbers(tmp_path: Path, version: int) -> None:
+    """An update writes the numbers of a date partition column as texts."""
     number = {"name": "at", "type": ["null", "long"], "default": None}
     text = {"name": "at", "type": ["null", "string"], "default": None}
     writer = HudiWriter(tmp_path / "t", version, fields=[*FIELDS[:3], number], partition_field="at")

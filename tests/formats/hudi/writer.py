@@ -1,4 +1,4 @@
-"""A Hudi writer after the specification, for table versions 6 and 9; it shares no code with the reader."""
+"""A writer of Hudi table versions 6 and 9 according to the specification. It shares no code with the reader."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _SERVICES: dict[str, Any] = {
 
 @dataclass
 class Slice:
-    """The newest files of a file group, as the writer keeps them in mind."""
+    """The newest files of a file group."""
 
     partition: str
     file_id: str
@@ -90,7 +90,7 @@ class Slice:
 
 
 class HudiWriter:
-    """One table. Every write is three steps, so that tests can leave some out: files, instant, completion."""
+    """A writer of one table. A write has three steps, which tests may omit: files, instant, completion."""
 
     def __init__(
         self,
@@ -140,12 +140,12 @@ class HudiWriter:
         return {"type": "record", "name": "t_record", "namespace": "hoodie.t", "fields": self.fields}
 
     def tick(self) -> str:
-        """The next instant."""
+        """Return the next instant."""
         self._clock += timedelta(seconds=1)
         return self._clock.strftime("%Y%m%d%H%M%S") + "007"
 
     def request(self, instant: str, action: str) -> None:
-        """What a writer that has begun leaves on the timeline."""
+        """Write the timeline files of a write that has started."""
         inflight = f"{instant}.inflight" if action == "commit" else f"{instant}.{action}.inflight"
         (self.timeline / f"{instant}.{action}.requested").write_bytes(b"")
         (self.timeline / inflight).write_bytes(b"")
@@ -158,7 +158,7 @@ class HudiWriter:
         replaced: Iterable[Slice] = (),
         operation: str = "UPSERT",
     ) -> str:
-        """The metadata of a completed write."""
+        """Write the metadata of a completed write."""
         partitions: dict[str, list[Any]] = {}
         for stat in stats:
             partitions.setdefault(stat["partitionPath"], []).append(stat)
@@ -179,7 +179,7 @@ class HudiWriter:
         return instant
 
     def clean(self, removed: Mapping[str, Iterable[str]]) -> str:
-        """Remove data files, named by partition, as the cleaner does it."""
+        """Remove data files, given by partition, as the cleaner does."""
         instant = self.tick()
         for partition, names in removed.items():
             for name in names:
@@ -191,11 +191,11 @@ class HudiWriter:
         return self._service(instant, "clean", "partitionMetadata", metadata)
 
     def record_rollback(self, targets: Iterable[str], action: str = "rollback") -> str:
-        """Record that writes were rolled back, or by a restore, whatever became of their files."""
+        """Record that writes were rolled back or restored, without changing their files."""
         return self._service(self.tick(), action, "commitsRollback", list(targets))
 
     def _service(self, instant: str, action: str, name: str, value: Any) -> str:
-        """Complete an instant of a table service, whose metadata are always in Avro."""
+        """Complete an instant of a table service, whose metadata are always Avro."""
         schema = {"type": "record", "name": "service", "fields": [{"name": name, "type": _SERVICES[name]}]}
         out = io.BytesIO()
         fastavro.writer(out, fastavro.parse_schema(schema), [{name: value}])
@@ -211,7 +211,7 @@ class HudiWriter:
         return Slice(partition, f"{self._groups:08}-1111-4222-8333-444444444444-0", instant)
 
     def base_file(self, one: Slice, instant: str, rows: Iterable[Row], token: str = "0-1-2") -> dict[str, Any]:
-        """Write a base file with these rows; the write stat that a commit tells of it."""
+        """Write a base file with these rows, and return its write stat for a commit."""
         name = f"{one.file_id}_{token}_{instant}.parquet"
         path = f"{one.partition}/{name}".lstrip("/")
         records = [self._stored(one, instant, number, row, name) for number, row in enumerate(rows)]
@@ -227,7 +227,7 @@ class HudiWriter:
         deletes: Mapping[str, int] | None = None,
         kind: int = 3,
     ) -> dict[str, Any]:
-        """Write a log file with a block of rows and one of deletes (ordering value by key)."""
+        """Write a log file with a block of rows and a block of deletes, which are ordering values by key."""
         content = b""
         records = list(rows)
         schema = json.dumps(self.stored_schema)
@@ -235,7 +235,7 @@ class HudiWriter:
             stored = [self._stored(one, instant, number, row, "") for number, row in enumerate(records)]
             data = self._avro_block(stored) if kind == 3 else self._parquet_block(stored)
             content += block(kind, {0: instant, 2: schema}, data)
-        # One block has ordering values of one type.
+        # All ordering values of a block have one type.
         for absolute in (True, False):
             if chosen := {key: value for key, value in (deletes or {}).items() if (value == 0) == absolute}:
                 content += block(1, {0: instant, 2: schema}, self._delete_block(one, chosen))
@@ -301,12 +301,12 @@ class HudiWriter:
 
 
 def _ordering(value: int) -> tuple[str, dict[str, int]]:
-    """Writers that know none write the integer zero."""
+    """Return the ordering value as stored. Zero stands for none and is an integer."""
     return ("LongWrapper" if value else "IntWrapper", {"value": value})
 
 
 def block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
-    """One block of a log file."""
+    """Return one block of a log file."""
     head = len(headers).to_bytes(4, "big")
     for key, text in headers.items():
         head += key.to_bytes(4, "big") + len(text.encode()).to_bytes(4, "big") + text.encode()
@@ -317,5 +317,5 @@ def block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
 
 
 def rollback(instant: str, target: str) -> bytes:
-    """The block that takes back the blocks of another instant."""
+    """Return the block that rolls back the blocks of another instant."""
     return block(0, {0: instant, 1: target, 3: "0"}, b"")

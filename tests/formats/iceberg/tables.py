@@ -19,7 +19,7 @@ from tests.formats.table_writers import Row, Table, arrow
 
 
 class IcebergCopyOnWrite(Table):
-    """An Iceberg table as pyiceberg writes it: deletes rewrite files."""
+    """An Iceberg table written by pyiceberg, whose deletes rewrite files."""
 
     kind = "iceberg"
 
@@ -53,7 +53,7 @@ class IcebergCopyOnWrite(Table):
 
 
 class IcebergPositionDeletes(Table):
-    """An Iceberg table of version 2 whose deletes write a file of positions for each data file."""
+    """An Iceberg table of version 2 whose deletes write one position delete file per data file."""
 
     kind = "iceberg"
     version = 2
@@ -90,7 +90,7 @@ class IcebergPositionDeletes(Table):
         return self._writer.position_deletes(rows, partition=data["partition"], referenced_data_file=path)
 
     def _of(self, data: Entry) -> list[Entry]:
-        """The delete files of a data file."""
+        """Return the delete files of a data file."""
         return [entry for entry in self._writer.live if entry.get("referenced_data_file") == data["file_path"]]
 
     def compact(self, day: str) -> None:
@@ -102,7 +102,7 @@ class IcebergPositionDeletes(Table):
 
 
 class IcebergDeletionVectors(IcebergPositionDeletes):
-    """An Iceberg table of version 3 with a deletion vector for each data file with deleted rows."""
+    """An Iceberg table of version 3 with one deletion vector per data file with deleted rows."""
 
     version = 3
 
@@ -111,7 +111,7 @@ class IcebergDeletionVectors(IcebergPositionDeletes):
 
 
 class IcebergEqualityDeletes(IcebergPositionDeletes):
-    """An Iceberg table whose deletes name ids, which is why they concern each older file of a partition."""
+    """An Iceberg table whose deletes are ids, which apply to all older files of a partition."""
 
     def _delete(self, ids: Collection[int]) -> None:
         rows = [self.rows[key] for key in sorted(ids) if key in self.rows]

@@ -1,4 +1,4 @@
-"""What Iceberg's manifests say of columns is never wrong, and exact where it is called so."""
+"""Bounds from Iceberg manifests are never wrong, and are exact where they are reported as exact."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _open(folder: str) -> TableFormat:
 )
 @settings(max_examples=max(8, settings().max_examples // 5))
 def test_bounds_contain_all_values(catalog: InMemoryCatalog, files: list[list[dict[str, Any]]]) -> None:
-    """Of any values, as pyiceberg writes them: counts are exact, no value is below a minimum or above a maximum."""
+    """pyiceberg writes arbitrary values. Counts are exact, and all values are within the bounds."""
     schema = pa.schema([(name, type_) for name, (type_, _) in _TYPES.items()])
     if catalog.table_exists("db.t"):
         catalog.drop_table("db.t")
@@ -90,8 +90,7 @@ def _check(row: dict[str, Any], values: list[Any]) -> None:
         assert bound is None or all(is_within(bound, key) for key in keys)
 
 
-def test_bounds_are_present(catalog: InMemoryCatalog) -> None:
-    """Not only never wrong: of short texts and numbers, they are the values themselves."""
+def test_bounds_of_short_values_are_exact(catalog: InMemoryCatalog) -> None:
     rows = pa.table({"n": [3, None, 5], "s": ["b", "a", None], "l": [[1], [2], None]})
     table = catalog.create_table("db.some", rows.schema)
     table.append(rows)
@@ -111,7 +110,7 @@ def test_bounds_are_present(catalog: InMemoryCatalog) -> None:
 
 
 def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
-    """Counts are then no more than upper bounds."""
+    """Counts are only upper bounds if rows are deleted."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     counts = {"value_counts": [{"key": 1, "value": 3}], "null_value_counts": [{"key": 1, "value": 1}]}
     data = writer.data(pa.table({"id": pa.array([1, None, 3], pa.int64())})) | counts
@@ -124,7 +123,7 @@ def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("type_", "lower", "expected"),
     [
-        ("long", b"\x05\x00\x00\x00", 5),  # Written when the column was an int.
+        ("long", b"\x05\x00\x00\x00", 5),  # Written before the column was widened from int.
         ("long", b"\x05\x00", None),
         ("double", b"\x00\x00\x00\x3f", 0.5),
         ("double", b"\x00\x00\x00\x00\x00\x00\xf8\x7f", None),  # NaN
@@ -138,7 +137,7 @@ def test_live_rows_are_within_the_bounds(tmp_path: Path) -> None:
     ],
 )
 def test_bounds_that_are_not_of_the_type_are_absent(tmp_path: Path, type_: str, lower: bytes, expected: Any) -> None:
-    """Shorter forms of narrower numbers are understood; all else is not guessed at. So are counts that cannot be."""
+    """Shorter encodings of narrower numbers are decoded, other lengths are not. Impossible counts are absent."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "x", type_)])
     statistics = {
         "lower_bounds": [{"key": 1, "value": lower}],

@@ -1,4 +1,4 @@
-"""Iceberg tables by their name in a catalog: SQL, REST and Glue, asked through pyiceberg; and in an object store."""
+"""Iceberg tables opened by name in SQL, REST and Glue catalogs through pyiceberg, and in an object store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _fill(catalog: Catalog, location: str | None = None) -> str:
 
 
 def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
-    """Nothing but the table's name is configured; what is committed is seen without opening the table anew."""
+    """The configuration has only the table's name. An open table sees later commits."""
     table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, table: db.sales}]}")
     assert table.uri == "catalog://default/db.sales"
     table_format = open_table_format(table)
@@ -68,8 +68,8 @@ def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
         open_table_format(missing).snapshot()
 
 
-def test_a_named_catalog_by_pyicebergs_properties(tmp_path: Path) -> None:
-    """A relative database lies beside the configuration; the catalog's name is the key of its tables."""
+def test_a_named_catalog_has_the_properties_of_pyiceberg(tmp_path: Path) -> None:
+    """A relative database path is relative to the configuration."""
     with _sql(tmp_path / "lake.db", "lake") as catalog:
         _fill(catalog)
         catalog.load_table("db.sales").append(_ROWS)
@@ -83,8 +83,8 @@ def test_a_named_catalog_by_pyicebergs_properties(tmp_path: Path) -> None:
     assert (snapshot.id, len(read_rows(snapshot))) == (str(first), 2)
 
 
-def test_a_table_that_was_relocated_after_registration(tmp_path: Path) -> None:
-    """The recorded metadata file is relocated like all others; pyiceberg itself could not open it."""
+def test_a_table_relocated_after_registration_is_read(tmp_path: Path) -> None:
+    """The path mapping applies to the registered metadata file. pyiceberg cannot open the table."""
     with _sql(tmp_path / "lake.db", "lake") as catalog:
         _fill(catalog, location=str(tmp_path / "old" / "sales"))
     (tmp_path / "old").rename(tmp_path / "new")
@@ -116,7 +116,7 @@ def test_a_table_has_exactly_one_location(tmp_path: Path, text: str, message: st
 
 
 def test_invalid_catalogs_are_reported(tmp_path: Path) -> None:
-    """Of an unknown kind, or embedded in a root without files."""
+    """The type is unknown, or the catalog is embedded in a root that is not a folder."""
     with pytest.raises(ConfigError, match=r"catalogs\.lake\.type.*'jdbc'.*'sql'.*'rest'.*'glue'.*'hive'"):
         _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
     with pytest.raises(ConfigError, match=r"'default'.*`catalogs`"):
@@ -124,7 +124,7 @@ def test_invalid_catalogs_are_reported(tmp_path: Path) -> None:
 
 
 class _Rest(BaseHTTPRequestHandler):
-    """As much of the REST catalog's interface as reading a table takes."""
+    """The part of the REST catalog protocol that reading a table needs."""
 
     location = ""
 
@@ -165,8 +165,8 @@ def rest(tmp_path: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
-    """With credentials that the catalog gives out for this table; the table's own settings win."""
+def test_a_rest_catalog_provides_credentials(tmp_path: Path, rest: str) -> None:
+    """The table's options take precedence over the credentials."""
     text = (
         f"{{root: r, catalogs: {{lake: {{type: rest, uri: '{rest}'}}}}, "
         "tables: [{name: t, catalog: lake, table: db.NAME, storage_options: {aws_endpoint: http://mine}}]}"
@@ -183,7 +183,7 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
 
 
 @pytest.mark.parametrize("properties", ["type: rest, uri: 'http://127.0.0.1:1'", "type: sql, uri: 'nonsense://x'"])
-def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path, properties: str) -> None:
+def test_the_error_names_a_catalog_that_does_not_respond(tmp_path: Path, properties: str) -> None:
     text = f"{{root: r, catalogs: {{lake: {{{properties}}}}}, tables: [{{name: t, catalog: lake, table: db.t}}]}}"
     with pytest.raises(TableFormatError, match=r"'lake'.*'db\.t'"):
         open_table_format(_configured(tmp_path, text)).snapshot()
@@ -198,7 +198,7 @@ def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path, properties: str
     ],
 )
 def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str]) -> None:
-    """Though they stand in the configuration as they are; nor are they shown with it."""
+    """They are literal values in the configuration."""
     catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
     table = TableConfig(name="t", catalog=catalog, table="db.t")
     with pytest.raises(TableFormatError, match="'lake'") as raised:
@@ -210,8 +210,8 @@ def test_secrets_of_a_catalog_are_redacted(properties: dict[str, str]) -> None:
 
 
 @pytest.mark.s3
-def test_a_glue_catalog(tmp_path: Path, s3_endpoint: str) -> None:
-    """By pyiceberg's properties, here for a server of the test's own."""
+def test_a_table_in_a_glue_catalog_is_read(tmp_path: Path, s3_endpoint: str) -> None:
+    """The properties are those of pyiceberg, with the endpoint of a test server."""
     properties = {
         "glue.endpoint": s3_endpoint,
         "glue.region": "us-east-1",
@@ -228,8 +228,8 @@ def test_a_glue_catalog(tmp_path: Path, s3_endpoint: str) -> None:
 
 
 @pytest.mark.s3
-def test_a_table_in_a_bucket(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """Under Hadoop's name of the scheme, by folder and by metadata file, with deletes, and copied to another bucket."""
+def test_a_table_in_a_bucket_is_read(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    """The table has deletes, is opened by folder and by metadata file, and is copied to another bucket."""
     prefix = f"tables/{uuid.uuid4().hex}"
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3, location=f"s3a://metastore/{prefix}/t")
     data = writer.data(_ROWS)

@@ -1,4 +1,4 @@
-"""Differences of Iceberg snapshots: equal to what comparing both shows, from the manifests that may have changed."""
+"""Differences of Iceberg snapshots equal a comparison of both, and open only manifests that may have changed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _config(folder: Path, **more: Any) -> TableConfig:
 
 
 def _snapshot(config: TableConfig) -> tuple[Snapshot, Mapping[bytes, bytes]]:
-    """A snapshot, and what is cached for later."""
+    """Return a snapshot and the metadata cached by its plan."""
     cache = MetadataCache(ignore_process=True)
     return open_table_format(config, cache).snapshot(), cache.entries
 
@@ -84,13 +84,13 @@ def _with_texts(snapshot: Snapshot) -> Snapshot:
 
 
 def _comparable(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
-    """Sources as texts without addresses of objects, because constants may be NaN."""
+    """Convert sources to texts without object addresses, because constants may be NaN."""
     texts = (re.sub(r" object at 0x\w+", "", repr(fragment.source)) for fragment in fragments)
     return tuple(replace(fragment, source=text) for fragment, text in zip(fragments, texts, strict=True))  # type: ignore[arg-type]
 
 
 class _History:
-    """Random commits of files that are only in metadata."""
+    """Random commits of files that exist only in metadata."""
 
     def __init__(self, folder: Path, version: int, seed: int) -> None:
         self.random = random.Random(seed)
@@ -126,7 +126,7 @@ class _History:
             self._added.append(self._file("data", 0, self.random.choice(_PARTITIONS)))
 
     def _drop(self) -> None:
-        """Remove some data files, and perhaps the delete files that name them."""
+        """Remove some data files, and perhaps the delete files that reference them."""
         live = self._live(0)
         dropped = self.random.sample(live, min(len(live), self.random.choice([1, 2, 4])))
         self._removed += dropped
@@ -135,7 +135,7 @@ class _History:
         self._removed += [entry for entry in named if entry["file_format"] == "PUFFIN" or self.random.random() < 0.5]
 
     def _compact(self) -> None:
-        """Replace the files of a partition by one with the sequence number of the oldest, or of the commit."""
+        """Replace the files of a partition by one, with the sequence number of the oldest file or of the commit."""
         live = self._live(0)
         if live:
             one = self.random.choice(live)
@@ -153,7 +153,7 @@ class _History:
             self._added.append(self._file("compacted", 0, partition, **more))
 
     def _positions(self) -> None:
-        """Delete files, each of one data file by its reference or bounds (which may be cut), or of several."""
+        """Add position delete files of one data file, by reference or possibly truncated bounds, or of several."""
         live = self._live(0, can_be_new=True)
         vectors = {entry.get("referenced_data_file") for entry in self.writer.live if entry["file_format"] == "PUFFIN"}
         for data in self.random.sample(live, min(len(live), self.random.choice([1, 1, 3]))):
@@ -170,7 +170,7 @@ class _History:
             self._added.append(self._file("positions", 1, partition, **more))
 
     def _vectors(self) -> None:
-        """A deletion vector for some data files, instead of the earlier one."""
+        """Add deletion vectors for some data files, which replace earlier ones."""
         if self.writer.version < 3:
             return
         live = self._live(0, can_be_new=True)
@@ -191,7 +191,7 @@ class _History:
         self._removed += self.random.sample(live, min(len(live), self.random.choice([1, 3])))
 
     def names_missing_file(self, old: Collection[Entry], new: Collection[Entry]) -> bool:
-        """Whether a delete file was added that names a file of neither state, and perhaps one of another partition."""
+        """Return whether an added delete file names a file that neither state has, or one in another partition."""
         files = [entry for entry in (*old, *new) if entry["content"] == 0]
         earlier = set(map(id, old))
         for entry in new:
@@ -222,7 +222,7 @@ _COMMITS = st.lists(
 def test_changes_are_the_difference_of_snapshots(
     version: int, commits: list[Any], seed: int, pairs: set[tuple[int, int]]
 ) -> None:
-    """Between any two snapshots, in either direction, from commit to commit, and over several commits."""
+    """Any two snapshots are compared in both directions, over one commit and over several."""
     with tempfile.TemporaryDirectory() as folder:
         history = _History(Path(folder) / "t", version, seed)
         for steps, retain_manifests in commits:
@@ -246,7 +246,7 @@ def test_changes_are_the_difference_of_snapshots(
 
 @pytest.fixture
 def writer(tmp_path: Path) -> IcebergWriter:
-    """A table of three partitions with two files each, of which each was added by its own commit."""
+    """A table of three partitions with two files each. Each file was added by a separate commit."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS, specs=_SPECS, partition_types=_TYPES, version=3)
     for _ in range(2):
         for day in ("a", "b", "c"):
@@ -270,9 +270,9 @@ def _live(writer: IcebergWriter, day: str, content: int = 0) -> list[Entry]:
 
 
 def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[SnapshotDiff, int]:
-    """The difference that a change makes, and how many manifests are opened for it, of those that were there before.
+    """Return the difference that a change makes, and the number of existing manifests opened for it.
 
-    It fails without one of these.
+    Fails if there is no difference.
     """
     config = _config(writer.folder)
     before, cached = _snapshot(config)
@@ -298,7 +298,7 @@ def _opened(writer: IcebergWriter, change: Callable[[], object]) -> tuple[Snapsh
 
 
 def test_an_append_opens_no_earlier_manifest(writer: IcebergWriter) -> None:
-    """Even if delete files are there, and of a new partition."""
+    """The table has delete files, and the new file may be in a new partition."""
     writer.commit(_file(writer, 2, "a", equality_ids=[1]), _file(writer, 1, "b"), retain_manifests=True)
     diff, opened = _opened(writer, lambda: [_append(writer, day) for day in ("a", "b", "new")])
     assert (len(diff.added), len(diff.removed), opened) == (3, 0, 0)
@@ -310,8 +310,8 @@ def test_a_removed_file_opens_its_manifest(writer: IcebergWriter) -> None:
     assert (diff.added, diff.removed, opened) == ((), {("day=b", file["file_path"])}, 1)
 
 
-def test_manifests_that_are_merged_change_nothing(writer: IcebergWriter) -> None:
-    """All are opened, because all were replaced."""
+def test_merged_manifests_change_no_fragment(writer: IcebergWriter) -> None:
+    """All manifests are opened, because all were replaced."""
     diff, opened = _opened(writer, lambda: writer.commit(retain_manifests=False))
     assert (diff.added, diff.removed, opened) == ((), frozenset(), 6)
 
@@ -323,7 +323,7 @@ def test_manifests_that_are_merged_change_nothing(writer: IcebergWriter) -> None
 def test_deletes_open_the_manifests_of_their_partition(
     writer: IcebergWriter, content: int, day: str | None, touched: int
 ) -> None:
-    """By the bounds in the manifest list. Equality deletes without a partition touch all files."""
+    """The manifest list has partition bounds. Equality deletes of an unpartitioned spec apply to all files."""
     deletes = _file(writer, content, day, equality_ids=[1] if content == 2 else None)
     diff, opened = _opened(writer, lambda: writer.commit(deletes, retain_manifests=True))
     assert (len(diff.added), opened) == (touched, touched)
@@ -335,7 +335,7 @@ def test_deletes_open_the_manifests_of_their_partition(
 
 @pytest.mark.parametrize("kind", ["vector", "reference", "bounds"])
 def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, kind: str) -> None:
-    """The manifests of its partition are opened, to find it."""
+    """The manifests of its partition are opened to find the data file."""
     file = _live(writer, "b")[0]
     path = file["file_path"]
     bounds = [{"key": _PATH, "value": path.encode()}]
@@ -350,8 +350,8 @@ def test_a_delete_file_of_one_data_file_touches_no_other(writer: IcebergWriter, 
     assert diff.added[0].source.position_deletes  # type: ignore[attr-defined]
 
 
-def test_only_older_files_are_looked_for(writer: IcebergWriter) -> None:
-    """Manifests whose files are all newer than a delete file are not opened."""
+def test_manifests_with_only_newer_files_are_not_opened(writer: IcebergWriter) -> None:
+    """A delete file applies only to older files."""
     deletes = _file(writer, 2, "b", equality_ids=[1])
     writer.commit(deletes, retain_manifests=True)
     for _ in range(3):
@@ -361,7 +361,7 @@ def test_only_older_files_are_looked_for(writer: IcebergWriter) -> None:
 
 
 def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter) -> None:
-    """A compaction that began before a delete was committed adds its file with the earlier sequence number."""
+    """A compaction started before the delete, so its file has the earlier sequence number."""
     for day in ("a", "b"):
         writer.commit(_file(writer, 2, day, equality_ids=[1]), retain_manifests=True)
     old = _live(writer, "b")
@@ -373,7 +373,7 @@ def test_deletes_that_apply_to_an_added_file_are_resolved(writer: IcebergWriter)
 
 @pytest.mark.parametrize("names_file", [False, True])
 def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_file: bool) -> None:
-    """Deletes of a rewritten manifest come last in the list, and those of unchanged manifests are read last."""
+    """Deletes in a rewritten manifest come last in the list, and those in unchanged manifests are read last."""
     path = _live(writer, "b")[0]["file_path"]
     first, second, third = (_file(writer, 1, "b", referenced_data_file=path if names_file else None) for _ in range(3))
     writer.commit(first, retain_manifests=True)
@@ -382,14 +382,14 @@ def test_the_order_of_manifests_does_not_matter(writer: IcebergWriter, names_fil
     assert {len(fragment.source.position_deletes) for fragment in diff.added} == {2}  # type: ignore[attr-defined]
 
 
-def test_changes_of_metadata_only(writer: IcebergWriter) -> None:
-    """Properties and an equal schema: no difference, and no manifest is opened."""
+def test_changes_of_properties_have_an_empty_difference(writer: IcebergWriter) -> None:
+    """The schema is equal, and no manifest is opened."""
     writer.properties["owner"] = "x"
     diff, opened = _opened(writer, writer.write_metadata)
     assert (diff.added, diff.removed, opened) == ((), frozenset(), 0)
 
 
-def test_a_rollback_and_a_branch_are_differences(writer: IcebergWriter) -> None:
+def test_rollbacks_and_branches_have_differences(writer: IcebergWriter) -> None:
     first = writer.snapshots[2]["snapshot-id"]
     diff, _ = _opened(writer, lambda: writer.write_metadata(**{"current-snapshot-id": first}))
     assert (len(diff.added), len(diff.removed)) == (0, 3)
@@ -399,8 +399,8 @@ def test_a_rollback_and_a_branch_are_differences(writer: IcebergWriter) -> None:
     assert (len(diff.added), len(diff.removed)) == (4, 0)
 
 
-def test_selected_partitions(writer: IcebergWriter) -> None:
-    """Other partitions are not in the difference, and their manifests are not opened if their bounds are equal."""
+def test_differences_have_only_selected_partitions(writer: IcebergWriter) -> None:
+    """Files and deletes of other partitions are not in them."""
     config = _config(writer.folder, partitions={"day": ["b", "x*"]})
     before, cached = _snapshot(config)
     for day in ("a", "b", "x1"):
@@ -429,7 +429,7 @@ def _expire(writer: IcebergWriter) -> None:
 
 
 def _remove_manifest(writer: IcebergWriter) -> None:
-    """Of a file that the next commit removes."""
+    """Remove the manifest of a file that the next commit removes."""
     (removed,) = [record for record, entries in writer.manifests if entries == _live(writer, "b")[:1]]
     writer.commit(removed=_live(writer, "b")[:1], retain_manifests=True)
     Path(removed["manifest_path"]).unlink()
@@ -468,7 +468,7 @@ def _recreate(writer: IcebergWriter) -> None:
         (_recreate, "recreated"),
     ],
 )
-def test_reasons_without_a_difference(
+def test_some_changes_have_a_reason_instead_of_a_difference(
     writer: IcebergWriter, change: Callable[[IcebergWriter], None], reason: str
 ) -> None:
     """The snapshot itself can be read."""
@@ -481,8 +481,8 @@ def test_reasons_without_a_difference(
     assert _snapshot(config)[0].fragments
 
 
-def test_other_configurations_have_no_difference(writer: IcebergWriter, tmp_path: Path) -> None:
-    """Another selection, another path mapping, or nothing cached."""
+def test_changed_configurations_have_no_difference(writer: IcebergWriter, tmp_path: Path) -> None:
+    """The selection or the path mapping changed, or nothing is cached."""
     before, cached = _snapshot(_config(writer.folder))
     for more, reason in (
         ({"partitions": {"day": ["a"]}}, "the selection of partitions changed"),
@@ -496,8 +496,8 @@ def test_other_configurations_have_no_difference(writer: IcebergWriter, tmp_path
     assert isinstance(_changes(_config(writer.folder), other, cached), NoDiff)
 
 
-def test_deletes_across_partitions_stay_without_a_difference(writer: IcebergWriter) -> None:
-    """They are applied, but looked for in their partition only."""
+def test_deletes_across_partitions_have_no_difference(writer: IcebergWriter) -> None:
+    """They apply, but a difference searches only their partition."""
     _cross_partitions(writer)
     config = _config(writer.folder)
     before, cached = _snapshot(config)
@@ -509,7 +509,7 @@ def test_deletes_across_partitions_stay_without_a_difference(writer: IcebergWrit
 
 
 def test_a_file_that_is_listed_twice_has_its_rows_twice(tmp_path: Path) -> None:
-    """In one fragment, each time with the deletes that apply to it."""
+    """Both are one fragment, each with the deletes that apply to it."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS[:1])
     data = writer.data(pa.table({"id": [1, 2, 3]}))
     writer.commit(data, retain_manifests=True)
@@ -531,8 +531,8 @@ _ROW_STEPS = st.one_of(
 @pytest.mark.parametrize("kind", ICEBERG_TABLES, ids=lambda kind: kind.__name__)
 @given(steps=st.lists(_ROW_STEPS, min_size=1, max_size=5))
 @settings(max_examples=max(5, settings().max_examples // 15))
-def test_changes_of_tables_with_rows(kind: type[Table], steps: list[tuple[str, Any]]) -> None:
-    """As pyiceberg and the contract suite's writers change them: from the first state, and from step to step."""
+def test_differences_of_written_tables_equal_comparisons(kind: type[Table], steps: list[tuple[str, Any]]) -> None:
+    """pyiceberg and the contract suite's writers change the tables. Differences start at any earlier state."""
     with tempfile.TemporaryDirectory() as folder:
         table = kind(Path(folder) / "t")
         table.append([(number, "x", DAYS[number % 3]) for number in range(12)])
@@ -557,8 +557,8 @@ _REAL = Path(__file__).parents[4] / "shared" / "realtables" / "iceberg"
     sorted(folder.name for folder in _REAL.glob("*") if folder.suffix != ".ext")
     or [pytest.param("", marks=pytest.mark.skip(reason="the real tables are not there: ../shared/realtables"))],
 )
-def test_changes_of_real_tables(name: str, realtables: Path) -> None:
-    """Between consecutive snapshots of each, in both directions, unless the schema changed."""
+def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Path) -> None:
+    """Consecutive snapshots are compared in both directions, unless the schema changed."""
     snapshots: dict[int, int] = {}
     for path in (realtables / "iceberg" / name / "metadata").glob("*.metadata.json"):
         for snapshot in json.loads(path.read_text()).get("snapshots") or []:
@@ -566,7 +566,7 @@ def test_changes_of_real_tables(name: str, realtables: Path) -> None:
     states = []
     for _, snapshot_id in sorted(snapshots.items()):
         config = real_config(f"iceberg/{name}", realtables, str(snapshot_id))
-        with suppress(SnapshotNotFoundError, TableFormatError):  # expired, or files that are not there
+        with suppress(SnapshotNotFoundError, TableFormatError):  # expired, or with missing files
             states.append((config, *_snapshot(config)))
     for older, newer in itertools.pairwise(states):
         for (_, before, cached), (one, now, _) in ((older, newer), (newer, older)):

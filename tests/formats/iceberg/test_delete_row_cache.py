@@ -1,4 +1,4 @@
-"""Files of deletes are read once by each process that reads fragments, whatever they apply to."""
+"""Each process reads a delete file once, for any number of data files that it applies to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UPSERTS = 12
 
 @pytest.mark.s3
 def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict[str, str]) -> None:
-    """As many requests as there are files, not as there are pairs of files; sources hold references only."""
+    """The number of requests is that of files, not of pairs of files. Sources have only references to delete files."""
     prefix = f"tables/{uuid.uuid4().hex}"
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "id", "long"), column(2, "x", "long")], location=f"s3://metastore/{prefix}"
@@ -57,7 +57,7 @@ def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict
 
 
 def test_recently_used_rows_stay_cached() -> None:
-    """Up to so many bytes; what is larger by itself is read each time."""
+    """The cache has a limit in bytes. A file larger than the limit is read each time."""
     read: list[str] = []
 
     def reader(name: str, rows: int) -> pa.Array:

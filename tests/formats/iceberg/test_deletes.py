@@ -1,4 +1,4 @@
-"""Delete files of Iceberg tables: random histories against a model, and each rule by an example of its own."""
+"""Delete files of Iceberg tables apply as in a model of random histories, and each rule as in an example."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Row:
 
 
 class _Model:
-    """What should be live, row by row."""
+    """The expected live rows of a table."""
 
     def __init__(self, folder: Path, version: int) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class _Model:
         self.vectors: dict[str, tuple[Entry, set[int]]] = {}
 
     def commit(self, steps: list[Any]) -> None:
-        """New files of one snapshot: what it adds is there for positions that it deletes, not for values."""
+        """Commit new files. Position deletes apply to files of the same commit, equality deletes do not."""
         sequence = self.writer.sequence + 1
         added: list[Entry] = []
         removed: list[Entry] = []
@@ -161,8 +161,8 @@ _STEP = st.one_of(
 @pytest.mark.parametrize("version", [2, 3])
 @given(commits=st.lists(st.lists(_STEP, min_size=1, max_size=3), min_size=1, max_size=5))
 @settings(max_examples=max(25, settings().max_examples // 2))
-def test_random_histories(version: int, commits: list[Any]) -> None:
-    """Any mixture of delete files, in all partitions and specs, leaves what the specification says, at each commit."""
+def test_random_histories_have_the_rows_of_the_model(version: int, commits: list[Any]) -> None:
+    """Delete files of any kind, in all partitions and specs, are combined. Each commit is checked."""
     with tempfile.TemporaryDirectory() as folder:
         model = _Model(Path(folder) / "t", version)
         states: dict[str, list[int]] = {}
@@ -180,7 +180,7 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 
 def test_a_delete_file_of_one_data_file_is_recognised_by_its_bounds(writer: IcebergWriter) -> None:
-    """Other data files keep their ids and row counts; bounds that are cut short are not believed."""
+    """Ids and row counts of other data files do not change. Truncated bounds are not used."""
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     writer.commit(first, second)
     before = {fragment.path: fragment for fragment in _snapshot(writer.folder).fragments}
@@ -196,7 +196,7 @@ def test_a_delete_file_of_one_data_file_is_recognised_by_its_bounds(writer: Iceb
 
 
 def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
-    """A writer that makes one takes over what delete files said; what they say beyond that does not count."""
+    """A writer of a vector includes the positions of earlier delete files, whose other positions are ignored."""
     data = writer.data(_table(id=[1, 2, 3]))
     writer.commit(data, writer.position_deletes([(data["file_path"], 0)]))
     assert _ids(writer.folder) == [2, 3]
@@ -206,8 +206,8 @@ def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
 
 
 @pytest.mark.parametrize("padding", [b"", b"PFA1", b"PFA1" + b"\x00" * 70_000])
-def test_vectors_with_and_without_a_puffin_frame(writer: IcebergWriter, padding: bytes) -> None:
-    """Where the blob lies, the manifest says."""
+def test_vectors_are_read_with_and_without_a_puffin_frame(writer: IcebergWriter, padding: bytes) -> None:
+    """The manifest has the offset of the blob."""
     data = writer.data(_table(id=list(range(70_000))))
     deleted = [0, 5, *range(65_000, 66_000), 69_999]
     writer.commit(data)
@@ -225,10 +225,7 @@ def test_vectors_with_and_without_a_puffin_frame(writer: IcebergWriter, padding:
         ({"content_size_in_bytes": 1000}, r"\b1000 bytes\b.*\b4\b.*\b54 bytes"),
     ],
 )
-def test_a_vector_that_contradicts_itself_is_an_error(
-    writer: IcebergWriter, broken: dict[str, Any], message: str
-) -> None:
-    """Rather than rows that are deleted or not by chance."""
+def test_an_inconsistent_vector_is_an_error(writer: IcebergWriter, broken: dict[str, Any], message: str) -> None:
     data = writer.data(_table(id=[1, 2, 3]))
     writer.commit(data, writer.deletion_vector(data["file_path"], [0, 1], **broken))
     (fragment,) = _snapshot(writer.folder).fragments
@@ -236,7 +233,7 @@ def test_a_vector_that_contradicts_itself_is_an_error(
         fragment.source.open()
 
 
-def test_a_flipped_bit_in_a_vector_is_noticed(writer: IcebergWriter) -> None:
+def test_a_flipped_bit_in_a_vector_is_an_error(writer: IcebergWriter) -> None:
     data = writer.data(_table(id=[1, 2, 3]))
     vector = writer.deletion_vector(data["file_path"], [0, 1])
     writer.commit(data, vector)
@@ -256,8 +253,7 @@ def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
         _snapshot(writer.folder)
 
 
-def test_a_missing_delete_file_is_named(writer: IcebergWriter) -> None:
-    """The rows of the data file cannot be told without it."""
+def test_the_error_names_a_missing_delete_file(writer: IcebergWriter) -> None:
     data = writer.data(_table(id=[1, 2, 3]))
     deletes = writer.position_deletes([(data["file_path"], 0)])
     writer.commit(data, deletes)
@@ -268,8 +264,8 @@ def test_a_missing_delete_file_is_named(writer: IcebergWriter) -> None:
     assert caught.value.missing
 
 
-def test_paths_that_differ_in_their_bucket_only(tmp_path: Path) -> None:
-    """Schemes do not count, authorities do."""
+def test_paths_with_different_buckets_are_different_files(tmp_path: Path) -> None:
+    """Schemes are ignored, and authorities are compared."""
     writer = IcebergWriter(tmp_path / "t", _COLUMNS)
     first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
     recorded_paths = {first["file_path"]: "s3://one/t/f.parquet", second["file_path"]: "s3://two/t/f.parquet"}

@@ -1,4 +1,4 @@
-"""Equality deletes of Iceberg tables by columns that changed since, of every type, and as null-safe as they are."""
+"""Equality deletes of Iceberg tables apply null-safely to columns of every type, also after schema changes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,10 @@ def _ids(writer: IcebergWriter) -> list[int]:
         ("binary", pa.binary(), [b"", b"\x00", None], [0]),
     ],
 )
-def test_every_type(tmp_path: Path, name: str, type_: pa.DataType, values: list[Any], deleted: list[int]) -> None:
-    """The first value is deleted and what equals it; then null is, and nothing else."""
+def test_equality_deletes_of_every_type_apply(
+    tmp_path: Path, name: str, type_: pa.DataType, values: list[Any], deleted: list[int]
+) -> None:
+    """The first delete removes the first value and equal ones. The second removes only nulls."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "key", name)], version=3)
     ids = list(range(len(values)))
     writer.commit(writer.data(pa.table({"id": ids, "key": pa.array(values, type_)})))
@@ -59,8 +61,8 @@ def test_every_type(tmp_path: Path, name: str, type_: pa.DataType, values: list[
     assert _ids(writer) == [id_ for id_ in ids if id_ not in deleted and values[id_] is not None]
 
 
-def test_columns_that_were_dropped_or_renamed_since(tmp_path: Path) -> None:
-    """Rows stay deleted by a column that the table has no more; ids find what names do not."""
+def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
+    """Field ids identify the columns."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "long"), column(3, "b", "string")])
     writer.commit(writer.data(pa.table({"id": [1, 2, 3, 4], "a": [1, 2, 3, 4], "b": ["w", "x", "y", "z"]})))
     writer.commit(
@@ -72,8 +74,8 @@ def test_columns_that_were_dropped_or_renamed_since(tmp_path: Path) -> None:
     assert read_columns(snapshot) == {"number": [3, 4], "a": ["y", "z"], "id": [None, None]}
 
 
-def test_a_column_that_became_wider(tmp_path: Path) -> None:
-    """Whichever of data file and delete file is older, their values are compared as the type of now."""
+def test_deletes_by_a_widened_column_apply(tmp_path: Path) -> None:
+    """Either file may be older. Values are compared in the current type."""
     writer = IcebergWriter(
         tmp_path / "t",
         [column(1, "id", "long"), column(2, "n", "int"), column(3, "f", "float"), column(4, "d", "decimal(5,2)")],
@@ -97,16 +99,15 @@ def test_a_column_that_became_wider(tmp_path: Path) -> None:
     assert _ids(writer) == [3]
 
 
-def test_more_columns_than_it_deletes_by(tmp_path: Path) -> None:
-    """What else a delete file has of the rows is no condition."""
+def test_other_columns_of_a_delete_file_are_ignored(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string")])
     writer.commit(writer.data(pa.table({"id": [1, 2], "a": ["x", "y"]})))
     writer.commit(writer.equality_deletes(pa.table({"a": ["other"], "id": [2]}), "id"))
     assert _ids(writer) == [1]
 
 
-def test_a_column_that_is_younger_than_the_data_file(tmp_path: Path) -> None:
-    """It is its default there, else null; under an identity transform, what the partition says."""
+def test_a_column_missing_in_the_data_file_has_its_default(tmp_path: Path) -> None:
+    """Without a default it is null, or the partition value if the transform is identity."""
     spec = {"name": "p", "field-id": 1000, "source-id": 4, "transform": "identity"}
     writer = IcebergWriter(
         tmp_path / "t", [column(1, "id", "long")], version=3, specs={0: [spec]}, partition_types={1000: "int"}
@@ -128,8 +129,7 @@ def test_a_column_that_is_younger_than_the_data_file(tmp_path: Path) -> None:
     assert _ids(writer) == [6, 7]
 
 
-def test_a_field_inside_of_structs(tmp_path: Path) -> None:
-    """Below a null struct it is null."""
+def test_a_field_below_a_null_struct_is_null(tmp_path: Path) -> None:
     inner = {"type": "struct", "fields": [column(3, "x", "string"), column(4, "y", "long")]}
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "s", inner)])
     x, y = (
@@ -144,8 +144,8 @@ def test_a_field_inside_of_structs(tmp_path: Path) -> None:
         assert _ids(writer) == live
 
 
-def test_many_rows_in_pieces_of_different_lengths(tmp_path: Path) -> None:
-    """Columns of one file come in pieces that are cut differently, and rows stay together."""
+def test_columns_with_different_chunks_are_aligned(tmp_path: Path) -> None:
+    """Columns of one file are read in chunks of different lengths."""
     count = 300_000
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string"), column(3, "b", "long")])
     table = pa.table(
@@ -164,7 +164,7 @@ def test_many_rows_in_pieces_of_different_lengths(tmp_path: Path) -> None:
 
 
 def test_incomplete_delete_files_are_errors(tmp_path: Path) -> None:
-    """By which columns, by a column that it lacks, or by one of which no schema is left: an error each."""
+    """The delete columns are not recorded, missing in the file, or in no remaining schema."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string")])
     data = writer.data(pa.table({"id": [1], "a": ["x"]}))
     writer.commit(data)
@@ -178,8 +178,8 @@ def test_incomplete_delete_files_are_errors(tmp_path: Path) -> None:
             _ids(writer)
 
 
-def test_a_delete_file_without_field_ids_has_its_columns_by_the_name_mapping(tmp_path: Path) -> None:
-    """By position nothing could be told: it need not have all columns."""
+def test_delete_files_without_field_ids_use_the_name_mapping(tmp_path: Path) -> None:
+    """Positions cannot be used, because the file need not have all columns."""
     columns = [column(1, "id", "long"), column(2, "a", "string")]
     for mapping in ('[{"field-id": 2, "names": ["a"]}]', None):
         properties = {"schema.name-mapping.default": mapping} if mapping else {}
@@ -195,8 +195,8 @@ def test_a_delete_file_without_field_ids_has_its_columns_by_the_name_mapping(tmp
                 _ids(writer)
 
 
-def test_partitions_that_manifests_spell_otherwise(tmp_path: Path) -> None:
-    """NaN is the same partition as NaN, and a decimal stays one when its column gets more digits."""
+def test_equal_partition_values_may_have_different_encodings(tmp_path: Path) -> None:
+    """NaN equals NaN, and a decimal equals itself after its column got more digits."""
     fields = [
         {"name": name, "field-id": 1000 + source, "source-id": source, "transform": "identity"}
         for name, source in (("f", 2), ("d", 3))
@@ -216,8 +216,8 @@ def test_partitions_that_manifests_spell_otherwise(tmp_path: Path) -> None:
     assert sorted(keys) == ["f=1.5/d=-0.01", "f=nan/d=-0.01", "f=nan/d=2.56"]
 
 
-def test_a_missing_or_corrupt_delete_file_is_named(tmp_path: Path) -> None:
-    """With the data file, whose rows cannot be told without it."""
+def test_the_error_names_a_missing_or_corrupt_delete_file(tmp_path: Path) -> None:
+    """It has the data file, too."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": [1, 2]}))
     writer.commit(data)

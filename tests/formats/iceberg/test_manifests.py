@@ -1,4 +1,4 @@
-"""Manifests and manifest lists as all kinds of writers leave them: codecs, unknown and missing fields, other orders."""
+"""Manifests and manifest lists of different writers are read: codecs, unknown and missing fields, field orders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _ids(folder: Path | str) -> list[int]:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> IcebergWriter:
-    """A table of two data files, the rows 1 to 4, of which the second is deleted by position."""
+    """A table of two data files with the rows 1 to 4. Position deletes delete the second row."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     data = writer.data(pa.table({"id": [1, 2, 3]}))
     writer.commit(data)
@@ -39,15 +39,15 @@ def writer(tmp_path: Path) -> IcebergWriter:
 
 
 @pytest.mark.parametrize("codec", [None, *CODECS, *OTHER_NAMES])
-def test_every_codec(writer: IcebergWriter, codec: str | None) -> None:
-    """Of Avro, of fastavro, and those that have the names of Iceberg's properties; also none at all."""
+def test_manifests_in_every_codec_are_read(writer: IcebergWriter, codec: str | None) -> None:
+    """Codecs are those of Avro and fastavro, with the names in Iceberg's properties, and none."""
     for path in (writer.folder / "metadata").glob("*.avro"):
         recode(path, codec)
     assert _ids(writer.folder) == [1, 3, 4]
 
 
 def test_an_unknown_codec_is_reported(writer: IcebergWriter) -> None:
-    """The error names the table, the file, the codec, and those that there are."""
+    """The error has the table, the file, the codec and the supported codecs."""
     (path,) = (writer.folder / "metadata").glob("snap-*2.avro")
     path.write_bytes(path.read_bytes().replace(b"\x0edeflate", b"\x0ebrotli!"))
     with pytest.raises(TableFormatError, match=f"{path.name}.*'brotli!'"):
@@ -56,8 +56,8 @@ def test_an_unknown_codec_is_reported(writer: IcebergWriter) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "bzip2", "null"])
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_the_codecs_that_pyiceberg_writes(tmp_path: Path, codec: str, version: str) -> None:
-    """By the table property of manifests."""
+def test_codecs_written_by_pyiceberg_are_read(tmp_path: Path, codec: str, version: str) -> None:
+    """A table property selects the codec."""
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
     catalog.create_namespace("db")
     properties = {"write.avro.compression-codec": codec, "format-version": version}
@@ -79,8 +79,9 @@ def test_the_codecs_that_pyiceberg_writes(tmp_path: Path, codec: str, version: s
         (lambda data: b"", "no Avro file"),
     ],
 )
-def test_a_broken_file_is_named(writer: IcebergWriter, kind: str, damage: Any, said: str) -> None:
-    """Whether a manifest or the list of them."""
+def test_the_error_names_a_broken_manifest_or_manifest_list(
+    writer: IcebergWriter, kind: str, damage: Any, said: str
+) -> None:
     pattern = "snap-*2.avro" if kind == "manifest list" else "*-m0.avro"
     for path in (writer.folder / "metadata").glob(pattern):
         path.write_bytes(damage(path.read_bytes()))
@@ -89,8 +90,8 @@ def test_a_broken_file_is_named(writer: IcebergWriter, kind: str, damage: Any, s
 
 
 @pytest.mark.parametrize("content", [None, 3])
-def test_a_delete_file_without_recorded_content(writer: IcebergWriter, content: int | None) -> None:
-    """Is no data file."""
+def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: IcebergWriter, content: int | None) -> None:
+    """Its files must not be read as data files."""
     deletes = writer.live[-1]
     writer.commit(deletes | {"content": 3, "sequence_number": None}, removed=[deletes])
     if content is None:
@@ -102,7 +103,7 @@ def test_a_delete_file_without_recorded_content(writer: IcebergWriter, content: 
 
 
 def _without(path: Path, name: str) -> None:
-    """Write a manifest anew without one of its fields."""
+    """Rewrite a manifest without one of its fields."""
     with path.open("rb") as file:
         reader: Any = fastavro.reader(file)
         records, schema = list(reader), json.loads(reader.metadata["avro.schema"])
@@ -128,7 +129,7 @@ _UNKNOWN: list[tuple[Any, Any]] = [
 
 
 class _Other:
-    """Another writer, of the same content: other names and orders of fields, more of them, and fewer."""
+    """Rewrites Avro files like another writer: other names and orders of fields, additional and missing fields."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -155,7 +156,7 @@ class _Other:
             if optional and self._random.random() < 0.2 and field["name"] not in ("key", "value"):
                 continue
             type_, change = self._type(field["type"])
-            # Where there is an id, any name will do.
+            # Fields with an id may have any name.
             name = self._name("n") if "field-id" in field and self._random.random() < 0.3 else field["name"]
             more = {"default": None} if isinstance(type_, list) and type_[0] == "null" else {}
             changed_field = {key: value for key, value in field.items() if key != "default"} | more
@@ -195,8 +196,8 @@ class _Other:
 
 @given(st.integers(0, 10**9))
 @settings(max_examples=max(20, settings().max_examples // 3))
-def test_other_writers_of_the_same(seed: int) -> None:
-    """Field ids tell: other names, orders, unions with null at the end, fields that nobody knows, and fewer of them."""
+def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
+    """They have other names and orders, unions with null last, unknown fields, and fewer fields."""
     with tempfile.TemporaryDirectory() as folder:
         schema = [column(1, "id", "long"), column(2, "part", "string")]
         spec = [{"name": "part", "field-id": 1000, "source-id": 2, "transform": "identity"}]

@@ -1,4 +1,4 @@
-"""Which metadata file of an Iceberg table counts, which state is meant, and where the files lie now."""
+"""The right metadata file, snapshot and file locations of an Iceberg table are used."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def writer(tmp_path: Path) -> IcebergWriter:
     return writer
 
 
-def test_by_folder_and_by_metadata_file(writer: IcebergWriter) -> None:
-    """A file is the table as it was then; compressed ones are named in either of two ways."""
+def test_a_table_is_opened_by_folder_or_by_metadata_file(writer: IcebergWriter) -> None:
+    """A metadata file has the table at its time. Compressed files have either of two names."""
     metadata = writer.folder / "metadata"
     assert _ids(writer.folder) == [1, 2, 3]
     assert _ids(metadata / "v2.metadata.json") == [1, 2]
@@ -47,8 +47,8 @@ def test_by_folder_and_by_metadata_file(writer: IcebergWriter) -> None:
 
 
 @pytest.mark.parametrize("name", ["{}.gz.metadata.json", "{}.metadata.json.gz", "{}.metadata.json"])
-def test_a_folder_of_compressed_metadata(writer: IcebergWriter, name: str) -> None:
-    """As `write.metadata.compression-codec` makes it: the content tells, whatever the name."""
+def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
+    """`write.metadata.compression-codec` compresses them. Compression is detected by content."""
     for path in (writer.folder / "metadata").glob("*.metadata.json"):
         content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
         path.unlink()
@@ -60,7 +60,7 @@ def test_a_folder_of_compressed_metadata(writer: IcebergWriter, name: str) -> No
     ("names", "hint", "expected"),
     [
         (("v1", "v2", "v3"), None, [1, 2, 3]),
-        (("v1", "v2", "v3"), "2", [1, 2, 3]),  # Written before the commit that was to follow.
+        (("v1", "v2", "v3"), "2", [1, 2, 3]),  # The hint is outdated.
         (("v1", "v10", "v9"), "", [1, 2]),
         (("00000-a", "00001-b", "00002-c"), None, [1, 2, 3]),
         (("00009-a", "00010-b", "00002-c"), None, [1, 2]),
@@ -70,10 +70,10 @@ def test_a_folder_of_compressed_metadata(writer: IcebergWriter, name: str) -> No
         (("final", "v1", "v2"), None, [1, 2, 3]),
     ],
 )
-def test_the_newest_metadata_file(
+def test_the_metadata_file_with_the_greatest_number_is_read(
     writer: IcebergWriter, names: tuple[str, ...], hint: str | None, expected: Any
 ) -> None:
-    """By the number in its name; a hint only decides between files of one number."""
+    """The version hint decides only between files with equal numbers."""
     metadata = writer.folder / "metadata"
     contents = [(metadata / f"v{number}.metadata.json").read_bytes() for number in (1, 2, 3)]
     for number in (1, 2, 3):
@@ -85,8 +85,8 @@ def test_the_newest_metadata_file(
     assert _ids(writer.folder) == expected
 
 
-def test_states_of_the_past(writer: IcebergWriter) -> None:
-    """By snapshot id, branch, tag, and time in the history of main."""
+def test_snapshots_are_selected_by_id_branch_tag_and_time(writer: IcebergWriter) -> None:
+    """Times are those in the history of the main branch."""
     ids = [one["snapshot-id"] for one in writer.snapshots]
     writer.refs["old"] = {"snapshot-id": ids[0], "type": "tag"}
     writer.commit(writer.data(pa.table({"id": [4]})), branch="side")
@@ -108,16 +108,16 @@ def test_states_of_the_past(writer: IcebergWriter) -> None:
             _open(writer.folder, at=at).current()
 
 
-def test_a_table_without_a_log_of_snapshots(writer: IcebergWriter) -> None:
-    """The log is optional: the ancestors of the current snapshot have times as well."""
+def test_times_need_no_snapshot_log(writer: IcebergWriter) -> None:
+    """The log is optional. Ancestors of the current snapshot have times, too."""
     for older, newer in zip(writer.snapshots, writer.snapshots[1:], strict=False):
         newer["parent-snapshot-id"] = older["snapshot-id"]
     writer.write_metadata(**{"snapshot-log": []})
     assert _ids(writer.folder, at="2023-11-14T22:15:30Z") == [1, 2]
 
 
-def test_a_table_that_never_had_rows(tmp_path: Path) -> None:
-    """It has a schema, no fragments, and an id that is no snapshot's."""
+def test_a_table_without_snapshots_is_empty(tmp_path: Path) -> None:
+    """It has a schema, no fragments, and an empty id."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
     writer.write_metadata()
     table = _open(writer.folder)
@@ -129,8 +129,8 @@ def test_a_table_that_never_had_rows(tmp_path: Path) -> None:
         _open(writer.folder, at="main").snapshot()
 
 
-def test_a_change_of_the_schema_alone_is_a_new_state(writer: IcebergWriter) -> None:
-    """It makes no snapshot, but nobody who looks for changes may miss it; the past keeps the schema of its time."""
+def test_a_schema_change_is_a_new_state(writer: IcebergWriter) -> None:
+    """It makes no Iceberg snapshot. Earlier snapshots have the schema of their time."""
     before = _open(writer.folder).snapshot()
     writer.schemas.append([column(1, "number", "long"), column(2, "more", "string")])
     writer.write_metadata()
@@ -152,18 +152,18 @@ def test_a_change_of_the_schema_alone_is_a_new_state(writer: IcebergWriter) -> N
         ({"last-updated-ms": None}, TableFormatError, "no valid metadata file|cannot be read"),
     ],
 )
-def test_metadata_that_cannot_be_read_are_named(
+def test_unsupported_metadata_are_refused(
     writer: IcebergWriter, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """With the table and what it needs."""
+    """The error has the table and the missing feature."""
     path = writer.write_metadata(**change)
     with pytest.raises(error, match=message) as caught:
         _open(writer.folder).snapshot()
     assert str(path.parent.parent) in str(caught.value)
 
 
-def test_damaged_and_missing_files_are_named(writer: IcebergWriter) -> None:
-    """A metadata file that is none, a manifest that is gone or cut off, an encrypted or unknown data file."""
+def test_errors_name_damaged_and_missing_files(writer: IcebergWriter) -> None:
+    """Cases are an invalid metadata file, a missing or truncated manifest, and an encrypted or unknown data file."""
     with pytest.raises(TableNotFoundError, match=r"v9\.metadata\.json"):
         _open(writer.folder / "metadata" / "v9.metadata.json").snapshot()
     entry = writer.data(pa.table({"id": [4]}))
@@ -187,8 +187,8 @@ def test_damaged_and_missing_files_are_named(writer: IcebergWriter) -> None:
 
 
 @pytest.mark.parametrize("location", ["{}", "file://{}", "hdfs://name:8020{}", "s3://bucket{}", "old/t", "./old/t"])
-def test_the_error_of_a_relocated_table_names_path_mapping(tmp_path: Path, location: str) -> None:
-    """Wherever it was written, what was below its location is below its folder; deletes apply as before."""
+def test_a_relocated_table_is_read_in_its_new_folder(tmp_path: Path, location: str) -> None:
+    """Recorded paths below the old location are read below the new folder. Deletes apply."""
     folder = tmp_path / "was" / "here"
     writer = IcebergWriter(folder, [column(1, "id", "long")], location=location.format(folder))
     data = writer.data(pa.table({"id": [1, 2]}))
@@ -201,7 +201,7 @@ def test_the_error_of_a_relocated_table_names_path_mapping(tmp_path: Path, locat
 
 
 def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """Fragments have the ids of the original's: the same rows; but the original may go."""
+    """Fragments have the same ids, and the original may be removed."""
     shutil.copytree(writer.folder, tmp_path / "copy")
     original, copy = _open(writer.folder).snapshot(), _open(tmp_path / "copy").snapshot()
     assert [fragment.id for fragment in copy.fragments] == [fragment.id for fragment in original.fragments]
@@ -210,8 +210,8 @@ def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Pa
     assert _ids(tmp_path / "copy") == [1, 2, 3]
 
 
-def test_copied_metadata_without_files_name_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
-    """A metadata file far from its table is no moved table."""
+def test_the_error_of_copied_metadata_names_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
+    """A metadata file elsewhere, without the table's files, is not a relocated table."""
     (tmp_path / "elsewhere" / "metadata").mkdir(parents=True)
     shutil.copy(writer.folder / "metadata" / "v3.metadata.json", tmp_path / "elsewhere" / "metadata")
     assert _ids(tmp_path / "elsewhere") == [1, 2, 3]
@@ -219,8 +219,8 @@ def test_copied_metadata_without_files_name_the_original(writer: IcebergWriter, 
     assert _ids(tmp_path / "v3.metadata.json") == [1, 2, 3]
 
 
-def test_files_outside_of_the_folder_are_relocated(writer: IcebergWriter, tmp_path: Path) -> None:
-    """Only who moved them knows where they are; a relative location without a folder is an error."""
+def test_files_outside_of_the_folder_are_relocated_by_path_mapping(writer: IcebergWriter, tmp_path: Path) -> None:
+    """A relative location without a folder is an error."""
     outside = writer.data(pa.table({"id": [9]}))
     outside_path = tmp_path / "outside" / "x.parquet"
     outside_path.parent.mkdir()
@@ -235,16 +235,15 @@ def test_files_outside_of_the_folder_are_relocated(writer: IcebergWriter, tmp_pa
         _open(writer.folder).snapshot()
 
 
-def test_a_relocation_wins_over_the_folder(writer: IcebergWriter, tmp_path: Path) -> None:
-    """What is given is never guessed at."""
+def test_path_mapping_takes_precedence_over_the_folder(writer: IcebergWriter, tmp_path: Path) -> None:
     shutil.copytree(writer.folder, tmp_path / "copy")
     shutil.move(writer.folder, tmp_path / "other")
     snapshot = _open(tmp_path / "copy", path_mapping={str(writer.folder): str(tmp_path / "other")}).snapshot()
     assert {fragment.path.startswith(str(tmp_path / "other")) for fragment in snapshot.fragments} == {True}
 
 
-def test_manifests_inside_of_the_metadata_file(writer: IcebergWriter) -> None:
-    """As format version 1 allows; then only manifests say which spec they are of, or nobody does."""
+def test_manifests_listed_in_the_metadata_file_are_read(writer: IcebergWriter) -> None:
+    """Format version 1 allows it. Only the manifests record their partition spec then, or none does."""
     manifests = [str(path) for path in (writer.folder / "metadata").glob("*-m0.avro")]
     newest = max(manifests, key=lambda path: Path(path).stat().st_mtime_ns)
     snapshot = {"snapshot-id": 5, "timestamp-ms": 1, "manifests": [newest]}
@@ -258,15 +257,14 @@ def test_manifests_inside_of_the_metadata_file(writer: IcebergWriter) -> None:
     assert _open(writer.folder).snapshot_id() == "5"
 
 
-def test_a_current_snapshot_that_only_the_main_branch_names(writer: IcebergWriter) -> None:
-    """It is the head of that branch."""
+def test_the_current_snapshot_may_be_recorded_only_as_the_main_branch(writer: IcebergWriter) -> None:
     for current in (None, -1):
         writer.write_metadata(**{"current-snapshot-id": current})
         assert _ids(writer.folder) == [1, 2, 3]
 
 
-def test_snapshots_of_numbers_without_a_sign(writer: IcebergWriter) -> None:
-    """As some writers draw them."""
+def test_unsigned_snapshot_ids_are_accepted(writer: IcebergWriter) -> None:
+    """Some writers draw ids of 64 bits without a sign."""
     number = 2**64 - 5
     last = writer.snapshots[-1] | {"snapshot-id": number}
     snapshots = [*writer.snapshots[:-1], last]
@@ -279,8 +277,8 @@ def test_snapshots_of_numbers_without_a_sign(writer: IcebergWriter) -> None:
         _open(writer.folder).snapshot()
 
 
-def test_a_snapshot_that_names_no_manifests(writer: IcebergWriter) -> None:
-    """Is no empty table; one that lists none is."""
+def test_a_snapshot_without_manifests_is_an_error(writer: IcebergWriter) -> None:
+    """A snapshot with an empty list of manifests is an empty table."""
     snapshots = [{key: value for key, value in one.items() if key != "manifest-list"} for one in writer.snapshots]
     writer.write_metadata(snapshots=snapshots)
     with pytest.raises(TableFormatError, match=r"v4\.metadata\.json.*\d{19}"):
@@ -293,15 +291,16 @@ def test_a_snapshot_that_names_no_manifests(writer: IcebergWriter) -> None:
     ("change", "said"),
     [({"location": None}, "no metadata file of an Iceberg table"), ({"snapshots": [7]}, "no valid metadata file")],
 )
-def test_values_of_another_kind_in_a_metadata_file(writer: IcebergWriter, change: Any, said: str) -> None:
-    """Are told, with the file."""
+def test_the_error_names_a_metadata_file_with_values_of_wrong_types(
+    writer: IcebergWriter, change: Any, said: str
+) -> None:
     path = writer.write_metadata(**change)
     with pytest.raises(TableFormatError, match=f"{path}.*{said}"):
         _open(writer.folder).snapshot()
 
 
-def test_views_are_named(tmp_path: Path) -> None:
-    """They look like tables, and have no rows."""
+def test_views_are_refused(tmp_path: Path) -> None:
+    """Their metadata resemble those of tables."""
     schema = {"schema-id": 1, "type": "struct", "fields": [{"id": 1, "name": "n", "required": False, "type": "int"}]}
     view = {
         "view-uuid": "fa6506c3-7681-40c8-86dc-e36561f83385",
@@ -320,8 +319,8 @@ def test_views_are_named(tmp_path: Path) -> None:
             _open(place).snapshot()
 
 
-def test_encrypted_metadata_are_named(writer: IcebergWriter) -> None:
-    """Of a snapshot it is told by a key."""
+def test_encrypted_metadata_are_refused(writer: IcebergWriter) -> None:
+    """A snapshot's key id shows the encryption."""
     writer.write_metadata(snapshots=[one | {"key-id": "k"} for one in writer.snapshots])
     with pytest.raises(TableFormatError, match=r"\bencrypted\b"):
         _open(writer.folder).snapshot()

@@ -1,4 +1,4 @@
-"""Schemas and partitions of Iceberg tables that change, and files that do not say which column is which."""
+"""Iceberg tables with changed schemas and partitions are read correctly, also from files without field ids."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _create(catalog: InMemoryCatalog, folder: Path, table: pa.Table) -> Table:
     return created
 
 
-def test_columns_that_were_added_dropped_renamed_moved_and_widened(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """At every depth, by field id: an old file shows the table as it is now, as pyiceberg itself reads it."""
+def test_changed_columns_are_read_as_by_pyiceberg(catalog: InMemoryCatalog, tmp_path: Path) -> None:
+    """Columns at every depth were added, dropped, renamed, moved and widened."""
     inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
     table = _create(
         catalog,
@@ -114,8 +114,10 @@ def test_columns_that_were_added_dropped_renamed_moved_and_widened(catalog: InMe
         ("binary", "", b""),
     ],
 )
-def test_defaults_of_fields_in_older_files(tmp_path: Path, type_: str, default: Any, expected: Any) -> None:
-    """Its initial default, in every row, as a column and inside of a struct that there is; null in a null one."""
+def test_columns_missing_in_older_files_have_their_initial_default(
+    tmp_path: Path, type_: str, default: Any, expected: Any
+) -> None:
+    """Fields of structs have it, too. Fields of a null struct are null."""
     inner = [column(3, "x", "long")]
     writer = IcebergWriter(
         tmp_path / "t",
@@ -136,15 +138,15 @@ def test_defaults_of_fields_in_older_files(tmp_path: Path, type_: str, default: 
     assert columns["s"] == [{"x": 5, "new": expected}, None]
 
 
-def test_a_default_of_another_type_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_default_of_another_type(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", [column(1, "d", "date", initial_default="soon")], version=3)
     writer.write_metadata()
     with pytest.raises(TableFormatError, match=r"'soon'.*'d'.*date32"):
         _snapshot(writer.folder)
 
 
-def test_types_that_others_do_not_have(tmp_path: Path) -> None:
-    """Unknown is null; geometries are their bytes; of a variant the two parts that it is stored as are there."""
+def test_unusual_iceberg_types_are_read(tmp_path: Path) -> None:
+    """Unknown is null, geometries are bytes, and a variant has its two stored parts."""
     schema = [
         column(1, "id", "long"),
         column(2, "u", "unknown"),
@@ -182,8 +184,8 @@ _NESTED_TYPE = {
 
 
 @pytest.mark.parametrize("format_", ["parquet", "orc"])
-def test_files_without_ids_by_the_name_mapping(tmp_path: Path, format_: str) -> None:
-    """Any of several names, at every depth; names that it does not have are of no column."""
+def test_files_without_ids_are_read_by_the_name_mapping(tmp_path: Path, format_: str) -> None:
+    """A column may have several names at every depth. Unmapped names belong to no column."""
     mapping = [
         {"field-id": 1, "names": ["old id", "ID"]},
         {"field-id": 3, "names": ["s"], "fields": [
@@ -199,8 +201,8 @@ def test_files_without_ids_by_the_name_mapping(tmp_path: Path, format_: str) -> 
     assert columns == {"id": [1, 2], "other": [None, None], "s": _NESTED.to_pylist()}
 
 
-def test_files_with_neither_ids_nor_mapping_by_position(tmp_path: Path) -> None:
-    """Of the oldest schema: columns that were dropped, renamed or moved since stay what they were."""
+def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> None:
+    """Positions are those of the oldest schema."""
     schema = [column(1, "a", "long"), column(2, "b", "string"), column(3, "s", _NESTED_TYPE)]
     for properties in ({}, {"schema.name-mapping.default": '[{"names": ["a"], "field-id": 7}]'}):
         writer = IcebergWriter(tmp_path / f"t{len(properties)}", schema, properties=properties)
@@ -215,8 +217,8 @@ def test_files_with_neither_ids_nor_mapping_by_position(tmp_path: Path) -> None:
         assert read_columns(after) == {"s": _NESTED.to_pylist(), "b": [None, None], "text": ["p", "q"]}
 
 
-def test_columns_of_migrated_partitions_are_not_in_the_files(tmp_path: Path) -> None:
-    """Hive kept them in the folders' names: their values are the manifest's, whatever the transform's name."""
+def test_migrated_partition_columns_have_the_values_of_the_manifest(tmp_path: Path) -> None:
+    """Hive stored them only in folder names. The partition field may have any name."""
     spec = [{"name": "day_of", "field-id": 1000, "source-id": 2, "transform": "identity"}]
     schema = [column(1, "id", "long"), column(2, "day", "date"), column(3, "x", "string")]
     writer = IcebergWriter(
@@ -231,7 +233,7 @@ def test_columns_of_migrated_partitions_are_not_in_the_files(tmp_path: Path) -> 
     assert keys == ["day_of=2024-01-01", "day_of=__HIVE_DEFAULT_PARTITION__"]
 
 
-def test_two_columns_of_one_name_in_a_file_without_ids(tmp_path: Path) -> None:
+def test_duplicate_names_in_a_file_without_ids_are_refused(tmp_path: Path) -> None:
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "long")])
     entry = writer.data(pa.table({"a": [1], "b": [2]}), ids=False)
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), entry["file_path"])
@@ -244,8 +246,8 @@ def _field(field_id: int, source_id: int, transform: str, name: str) -> dict[str
     return {"name": name, "field-id": field_id, "source-id": source_id, "transform": transform}
 
 
-def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
-    """Each file is in a partition of the spec that it was written under, in readable text; filters ask for any."""
+def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
+    """Partition values are readable texts. Filters may use the fields of any spec."""
     written: list[tuple[list[dict[str, Any]], tuple[Any, ...], str]] = [
         ([], (), "all"),
         ([_field(1000, 1, "year", "year")], (-1,), "year=1969"),
@@ -314,7 +316,7 @@ def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
 
 
 def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """A manifest list tells which: those that are left out may even be gone."""
+    """The manifest list has partition bounds. Excluded manifests may be missing."""
     rows = pa.table({"n": [1], "s": ["x"]})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
     with table.update_spec() as update:
@@ -330,8 +332,8 @@ def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tm
         _snapshot(tmp_path / "t", partitions={"n": ("1",)})
 
 
-def test_names_that_avro_cannot_have(catalog: InMemoryCatalog, tmp_path: Path) -> None:
-    """Writers spell them otherwise in manifests; ids tell."""
+def test_names_that_avro_cannot_represent_are_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
+    """Writers change them in manifests. Field ids identify them."""
     rows = pa.table({"a b/c": ["x"], "é": pa.array([1], pa.int32())})
     table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
     with table.update_spec() as update:

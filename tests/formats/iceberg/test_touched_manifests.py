@@ -1,4 +1,4 @@
-"""Partition bounds of manifest lists: no manifest with a value is missed, whatever the type of the partition field."""
+"""Partition bounds in manifest lists never exclude a manifest with a value, for any type of the partition field."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _encoded(type_: PrimitiveType, value: Any) -> bytes:
 @pytest.mark.parametrize("name", _TYPES)
 @given(data=st.data())
 def test_every_value_is_within_the_bounds(name: str, data: st.DataObject) -> None:
-    """As pyiceberg writes bounds. A value beyond them is excluded, unless its order is uncertain."""
+    """pyiceberg writes the bounds. Values outside of them are excluded, unless their order is uncertain."""
     type_, values_of_type = _TYPES[name]
     values = data.draw(st.lists(st.none() | values_of_type, min_size=1))
     numbers = sorted(value for value in values if value is not None and value == value)
@@ -85,7 +85,7 @@ def test_every_value_is_within_the_bounds(name: str, data: st.DataObject) -> Non
 
 
 def test_missing_and_corrupt_bounds_exclude_nothing() -> None:
-    """Bounds of other lengths, none at all, or for other fields than those of the spec."""
+    """Bounds are missing, have other lengths, or have other fields than the spec."""
     partitions = _partitions("long")
     for summaries in (None, (), ((b"abc", b"abc", False),), ((None, None, False),), ((b"\0" * 8, b"\0" * 9, False),)):
         manifest = Manifest("m", 0, 0, 1, summaries)

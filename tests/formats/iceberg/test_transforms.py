@@ -1,4 +1,4 @@
-"""Partition transforms of Iceberg: all that there are, on all types, as pyiceberg computes them; and unknown ones."""
+"""All partition transforms of Iceberg on all types give the values of pyiceberg, and unknown ones are accepted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _VALUES: dict[PrimitiveType, list[Any]] = {
 _WITHOUT_BUCKETS = (BooleanType(), FloatType(), DoubleType(), TimeType())
 _DATES = (DateType(), TimestampType(), TimestamptzType())
 _TRANSFORMS: list[tuple[Transform[Any, Any], list[PrimitiveType]]] = [
-    # What pyiceberg cannot write is left out: UUIDs as they are, buckets of times, beginnings of binary values.
+    # pyiceberg cannot write identity of UUIDs, buckets of times, and truncated binary values.
     (IdentityTransform(), [type_ for type_ in _VALUES if type_ != UUIDType()]),
     (VoidTransform(), [IntegerType(), StringType()]),
     (BucketTransform(4), [type_ for type_ in _VALUES if type_ not in _WITHOUT_BUCKETS]),
@@ -89,8 +89,10 @@ def _snapshot(folder: Path | str, **more: Any) -> Snapshot:
 
 
 @pytest.mark.parametrize(("transform", "type_"), _CASES, ids=[f"{a}-{b}" for a, b in _CASES])
-def test_every_transform_on_every_type(tmp_path: Path, transform: Transform[Any, Any], type_: PrimitiveType) -> None:
-    """A key for each of pyiceberg's partitions, with its text of the value where that is a number or a date."""
+def test_every_transform_gives_the_partitions_of_pyiceberg(
+    tmp_path: Path, transform: Transform[Any, Any], type_: PrimitiveType
+) -> None:
+    """Numbers and dates have pyiceberg's text."""
     catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
     catalog.create_namespace("db")
     schema = Schema(NestedField(1, "n", IntegerType()), NestedField(2, "x", type_))
@@ -145,13 +147,15 @@ _UNKNOWN: list[tuple[dict[str, Any], Any, list[Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("field", "avro", "raw", "texts"), _UNKNOWN, ids=[case[0]["transform"] for case in _UNKNOWN])
-def test_unknown_transforms(tmp_path: Path, field: dict[str, Any], avro: Any, raw: list[Any], texts: list[str]) -> None:
-    """Are no reason to refuse a table: a partition has the value of the manifest, and no column has it."""
+def test_unknown_transforms_are_accepted(
+    tmp_path: Path, field: dict[str, Any], avro: Any, raw: list[Any], texts: list[str]
+) -> None:
+    """A partition has the value in the manifest, and no column has it."""
     schema = [column(1, "n", "long"), column(2, "s", "string"), column(3, "d", "decimal(9,2)"), column(4, "t", "date")]
     writer = IcebergWriter(tmp_path / "t", schema, specs={0: [field]}, partition_types={1000: avro}, version=3)
     files = [writer.data(pa.table({"n": [index]}), partition=(value,)) for index, value in enumerate(raw)]
     writer.commit(*files)
-    # Deletes by position are of one partition, whatever its value.
+    # Position deletes belong to one partition with any value.
     writer.commit(writer.equality_deletes(pa.table({"n": [0, 1, 2]}), "n", partition=(raw[0],)))
     snapshot = _snapshot(writer.folder)
     assert sorted(fragment.partition_key for fragment in snapshot.fragments) == sorted(f"p={text}" for text in texts)
@@ -163,8 +167,8 @@ def test_unknown_transforms(tmp_path: Path, field: dict[str, Any], avro: Any, ra
     assert len(matching) == len(equal)
 
 
-def test_names_of_transforms_in_capitals(tmp_path: Path) -> None:
-    """As Java's reader takes them."""
+def test_names_of_transforms_ignore_case(tmp_path: Path) -> None:
+    """Java's reader accepts them, too."""
     spec = [_field("Identity", 1), {**_field("BUCKET[ 4 ]", 1), "field-id": 1001, "name": "b"}]
     spec += [{**_field("Day", 1), "field-id": 1002, "name": "d"}, {**_field("VOID", 1), "field-id": 1003, "name": "v"}]
     types: dict[int, Any] = {1000: {"type": "int", "logicalType": "date"}, 1001: "int", 1002: "int", 1003: "int"}
@@ -175,8 +179,8 @@ def test_names_of_transforms_in_capitals(tmp_path: Path) -> None:
     assert read_columns(snapshot) == {"t": [dt.date(2024, 1, 1)]}
 
 
-def test_a_partition_value_that_a_manifest_lacks(tmp_path: Path) -> None:
-    """Null would be a guess."""
+def test_a_partition_value_missing_in_a_manifest_is_an_error(tmp_path: Path) -> None:
+    """It is not assumed to be null."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "n", "long")])
     writer.commit(writer.data(pa.table({"n": [1]})))
     writer.specs = {0: [_field("identity", 1)]}

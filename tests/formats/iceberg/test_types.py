@@ -1,4 +1,4 @@
-"""Every type of Iceberg's specification in Parquet, ORC and Avro files: as a column, in a struct, a list and a map."""
+"""Every Iceberg type in Parquet, ORC and Avro files, as a column and in a struct, a list and a map."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _avro(type_: str, logical: str, **more: Any) -> dict[str, Any]:
 
 
 class _Type:
-    """One type: what it is called, how each format stores it by the specification, a value, and how that is stored."""
+    """A type: its name, its storage in each format by the specification, a value, and the stored value."""
 
     def __init__(
         self,
@@ -218,14 +218,14 @@ def _avro_schema(type_: Any) -> dict[str, Any]:
 
 
 def _write(path: Path, type_: _Type, format_: str, java: JavaOrc | None) -> None:
-    """Two rows: the value at every place there is, and nulls."""
+    """Write two rows: the value at every place, and nulls."""
     if format_ == "avro":
         rows = _rows(type_.stored) | {"m": [[{"key": type_.stored, "value": type_.stored}], None]}
         schema = _avro_schema(type_.avro)
         records = b""
         for row in zip(*rows.values(), strict=True):
             sink = io.BytesIO()
-            # Values as they are stored: not all that logical types may hold, libraries can write.
+            # Stored values are written, because libraries cannot write all values of logical types.
             plain = fastavro.parse_schema(_without_logical_types(schema))
             fastavro.schemaless_writer(sink, plain, dict(zip(rows, row, strict=True)))
             records += sink.getvalue()
@@ -268,8 +268,8 @@ def _written(folder: Path, type_: _Type, format_: str, java: JavaOrc | None = No
 
 @pytest.mark.parametrize("format_", ["parquet", "orc", "avro"])
 @pytest.mark.parametrize("type_", _TYPES, ids=repr)
-def test_every_type_at_every_depth(tmp_path: Path, type_: _Type, format_: str) -> None:
-    """By the specification's mapping of types to those of files, with the attributes that it names."""
+def test_every_type_is_read_at_every_depth(tmp_path: Path, type_: _Type, format_: str) -> None:
+    """Types of files and their attributes are those of the specification."""
     writer = _written(tmp_path / "t", type_, format_)
     snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
     assert snapshot.schema.field("a").type == type_.arrow
@@ -284,16 +284,16 @@ def java_orc() -> Iterator[JavaOrc]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("type_", _TYPES, ids=repr)
-def test_every_type_as_the_java_library_of_orc_writes_it(tmp_path: Path, java_orc: JavaOrc, type_: _Type) -> None:
-    """The one that Spark, Flink and Trino write Iceberg's ORC files with."""
+def test_every_type_in_orc_files_of_the_java_library_is_read(tmp_path: Path, java_orc: JavaOrc, type_: _Type) -> None:
+    """Spark, Flink and Trino use this library."""
     writer = _written(tmp_path / "t", type_, "orc", java_orc)
     snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
     assert read_columns(snapshot) == _rows(type_.value)
 
 
 @pytest.mark.parametrize("value", [-1, 86_400_000_000, 2**62])
-def test_a_long_that_is_no_time_of_a_day(tmp_path: Path, value: int) -> None:
-    """Is an error that names file, column and number."""
+def test_a_long_out_of_the_range_of_times_is_an_error(tmp_path: Path, value: int) -> None:
+    """The error has the file, the column and the number."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "at", "time")])
     writer.commit(writer.data(pa.table({"at": [0, None, value]}), format_="orc"))
     with pytest.raises(FragmentError, match=rf"\.orc.*'at'.*{value}"):
@@ -301,8 +301,8 @@ def test_a_long_that_is_no_time_of_a_day(tmp_path: Path, value: int) -> None:
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_times_in_files_without_ids_or_attributes(tmp_path: Path, mapped: bool) -> None:
-    """A long is a time where the table says so; equality deletes find it, too."""
+def test_longs_are_times_if_the_table_declares_it(tmp_path: Path, mapped: bool) -> None:
+    """Files have no ids or attributes. Equality deletes apply to them."""
     mapping = {"schema.name-mapping.default": '[{"field-id": 1, "names": ["at"]}]'} if mapped else {}
     writer = IcebergWriter(tmp_path / "t", [column(1, "at", "time")], properties=mapping)
     times = pa.table({"at": [_TIME_MICROS, 0, None]})
@@ -323,8 +323,10 @@ def test_times_in_files_without_ids_or_attributes(tmp_path: Path, mapped: bool) 
         ("date", "timestamp_ns", pa.timestamp("ns")),
     ],
 )
-def test_types_that_were_widened(tmp_path: Path, narrow: str, wide: str, arrow: pa.DataType, format_: str) -> None:
-    """At every place, keys of maps included."""
+def test_widened_types_are_read_at_every_depth(
+    tmp_path: Path, narrow: str, wide: str, arrow: pa.DataType, format_: str
+) -> None:
+    """This includes keys of maps."""
     type_ = next(one for one in _TYPES if one.name == narrow)
     writer = _written(tmp_path / "t", type_, format_)
     writer.schemas.append(_columns(wide))

@@ -1,6 +1,6 @@
-"""An Iceberg writer after the specification: delete files of every kind, any version, unusual paths.
+"""A writer of Iceberg tables according to the specification: delete files of every kind, any version, unusual paths.
 
-Shares no code with what reads them.
+It shares no code with the reader.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Entry = dict[str, Any]
 
 
 def column(field_id: int, name: str, type_: Any, **more: Any) -> dict[str, Any]:
-    """A field of a schema as JSON."""
+    """Return a field of a schema in Iceberg's JSON form."""
     return {"id": field_id, "name": name, "type": type_, "required": False} | {
         key.replace("_", "-"): value for key, value in more.items()
     }
 
 
 def with_ids(table: pa.Table, ids: Mapping[str, int], key: str = "PARQUET:field_id") -> pa.Table:
-    """The table with field ids by column name."""
+    """Return the table with field ids by column name."""
     fields = [field.with_metadata({key: str(ids[field.name])} if field.name in ids else {}) for field in table.schema]
     return table.cast(pa.schema(fields))
 
 
 class IcebergWriter:
-    """A table in a folder. `partition_types` are the Avro types of partition fields by field id."""
+    """A writer of a table in a folder. `partition_types` are the Avro types of partition fields by field id."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class IcebergWriter:
 
     @property
     def ids(self) -> dict[str, int]:
-        """Field ids by name, of the newest schema and of older ones."""
+        """Return field ids by name, of the newest and older schemas."""
         return {field["name"]: field["id"] for schema in self.schemas for field in schema}
 
     def data(self, table: pa.Table, *, format_: str = "parquet", ids: bool = True, **more: Any) -> Entry:
@@ -84,7 +84,7 @@ class IcebergWriter:
         return entry | {"content": 1} | more
 
     def equality_deletes(self, table: pa.Table, *names: str, format_: str = "parquet", **more: Any) -> Entry:
-        """Write a file of rows; what is equal to one in the columns of these names is deleted."""
+        """Write an equality delete file with these rows, which are compared in the columns `names`."""
         ids = [self.ids[name] for name in names]
         return self._file(table, format_, True, "eq") | {"content": 2, "equality_ids": ids} | more
 
@@ -104,10 +104,10 @@ class IcebergWriter:
     def commit(
         self, *added: Entry, removed: Collection[Entry] = (), branch: str = "main", retain_manifests: bool = False
     ) -> int:
-        """A new snapshot with these files added and removed; its id.
+        """Commit a new snapshot with these files added and removed, and return its id.
 
-        All files are in new manifests, or with `retain_manifests` only those that were added, or in a manifest with one
-        that was removed.
+        All files are in new manifests. With `retain_manifests`, only added files and those in a manifest with a removed
+        file are.
         """
         self.sequence += 1
         snapshot_id = 1_000_000_000_000_000_000 + self.sequence
@@ -147,7 +147,7 @@ class IcebergWriter:
         return snapshot_id
 
     def write_metadata(self, **changes: Any) -> Path:
-        """The next version of the metadata file."""
+        """Write the next version of the metadata file."""
         self.number += 1
         current = self.refs.get("main", {}).get("snapshot-id", -1)
         schemas = [
@@ -221,7 +221,7 @@ class IcebergWriter:
         records = []
         statuses = [(entry, 0 if "sequence_number" in entry else 1) for entry in entries]
         for entry, status in [*statuses, *((entry, 2) for entry in deleted)]:
-            # Of what was there before, the number is written; that of what is new is not known yet.
+            # Existing files have a recorded sequence number, and new files inherit it.
             values = dict(zip((f"p{field['field-id']}" for field in fields), entry["partition"], strict=True))
             data_file = {name: value for name, value in entry.items() if name != "sequence_number"}
             records.append(
@@ -256,7 +256,7 @@ class IcebergWriter:
 
 
 def _summary(values: Sequence[Any], type_: Any) -> dict[str, Any]:
-    """The summary of a partition field's values in a manifest list. The bounds of some types are left out."""
+    """Return the summary of a partition field's values in a manifest list, without bounds for some types."""
     numbers = [value for value in values if value is not None and value == value]
     bounds = {}
     if numbers and type_ == "string":

@@ -13,7 +13,7 @@ from tests.formats.table_writers import Row, Table, arrow
 
 
 class LanceTable(Table):
-    """A Lance table as pylance writes it. Lance has no partitions."""
+    """A Lance table written by pylance. Lance has no partitions."""
 
     kind = "lance"
     partition_columns: ClassVar[tuple[str, ...]] = ()
@@ -34,7 +34,7 @@ class LanceTable(Table):
             lance.dataset(self.folder).delete(f"id in ({', '.join(map(str, sorted(ids)))})")
 
     def column_range(self, path: Path, index: int) -> tuple[int, int]:
-        # A wrong length in an earlier buffer makes pylance allocate so much memory that the process ends.
+        # A wrong length in an earlier buffer makes pylance run out of memory and end the process.
         characters = LanceFileReader(str(path)).metadata().columns[index].pages[0].buffers[-1]
         return characters.position, characters.size
 
@@ -43,7 +43,7 @@ class LanceTable(Table):
 
 
 class LanceStableRowIds(LanceTable):
-    """A Lance table of the newest file version, whose rows keep their ids."""
+    """A Lance table of the newest file version with stable row ids."""
 
     file_version = "2.2"
     stable_row_ids = True

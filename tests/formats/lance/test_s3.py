@@ -1,4 +1,4 @@
-"""Lance tables in an object store."""
+"""Lance tables in an object store are read as on disk."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ for source in sources:
 """
 
 
-def test_a_table_in_a_bucket(s3_options: dict[str, str]) -> None:
-    """Versions, a tag, a branch, which names files by URI, and a removed file."""
+def test_a_table_in_a_bucket_is_read(s3_options: dict[str, str]) -> None:
+    """It has versions, a tag, a branch, which references files by URI, and a removed file."""
     prefix = f"lance/{uuid.uuid4().hex}/ta ble é"
     uri = f"s3://metastore/{prefix}"
     cache = MetadataCache(ignore_process=True)
@@ -82,8 +82,8 @@ def test_a_table_in_a_bucket(s3_options: dict[str, str]) -> None:
     assert caught.value.missing
 
 
-def test_a_sensor_lists_once(s3_options: dict[str, str]) -> None:
-    """If nothing changed, the commit time of the newest version is cached."""
+def test_looking_for_changes_lists_once(s3_options: dict[str, str]) -> None:
+    """If nothing changed, the newest version's commit time is cached."""
     uri = f"s3://metastore/lance/{uuid.uuid4().hex}"
     lance.write_dataset(_ROWS, uri, storage_options=s3_options)
     with counted(s3_options["aws_endpoint"]) as requests:

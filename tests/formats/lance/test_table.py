@@ -1,4 +1,4 @@
-"""Lance tables against pylance's own reader: every kind of commit, columns, branches, tags and times."""
+"""Lance tables have the rows of pylance's reader, for every kind of commit, column, branch, tag and time."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _COMMITS: dict[str, Callable[[Any, Path], object]] = {
 def test_every_commit_shows_the_rows_of_pylance_and_their_difference(
     tmp_path: Path, file_version: str, stable_row_ids: bool
 ) -> None:
-    """In random order; what `changes` reports is the difference of both snapshots, or there is a reason."""
+    """Commits are in random order. `changes` returns the difference of both snapshots, or a reason."""
     folder = tmp_path / "t"
     lance.write_dataset(
         _ROWS, folder, data_storage_version=file_version, enable_stable_row_ids=stable_row_ids, max_rows_per_file=4
@@ -134,7 +134,7 @@ def test_a_commit_without_rows_keeps_the_fragments(tmp_path: Path) -> None:
 
 
 def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
-    """A column is identified by its field id: a rename keeps it, a new type gets another one."""
+    """A column is identified by its field id. A rename keeps the id, and a cast changes it."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder, max_rows_per_file=4)
     first = _assert_equals_lance(folder, dataset)
@@ -157,7 +157,7 @@ def test_columns_are_added_renamed_cast_and_dropped(tmp_path: Path) -> None:
 
 
 def test_a_column_without_stored_values_is_null(tmp_path: Path) -> None:
-    """It is not among the stored columns, so that nothing is read for it; ids of the fragments stay."""
+    """It is not listed as stored, so that nothing is read for it. Fragment ids do not change."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     before = _open(folder).snapshot()
@@ -169,7 +169,7 @@ def test_a_column_without_stored_values_is_null(tmp_path: Path) -> None:
 
 
 def test_a_dropped_struct_counts_as_stored(tmp_path: Path) -> None:
-    """Data files have only the ids of leaf fields. A restored struct must not be taken for missing, which is null."""
+    """Data files have only ids of leaf fields. If a struct counted as missing, a restore would read it as null."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     struct = identity(_open(folder).snapshot().schema.field("point"))
@@ -226,7 +226,7 @@ def test_columns_of_every_type(tmp_path: Path, name: str) -> None:
 
 
 def test_columns_that_pylance_cannot_select_are_refused(tmp_path: Path) -> None:
-    """The others are read."""
+    """Other columns are read."""
     folder = tmp_path / "t"
     lance.write_dataset(pa.table({"back`tick": [1], "*": [2], "n": [3]}), folder, data_storage_version="2.0")
     snapshot = _open(folder).snapshot()
@@ -255,7 +255,7 @@ def test_blobs_are_read_as_bytes(tmp_path: Path, file_version: str) -> None:
 
 
 def test_external_blobs_are_refused(tmp_path: Path) -> None:
-    """Their content is at any address that a writer of the table named, such as a file of this machine."""
+    """Their content is at an arbitrary address from the table, for example a file of this machine."""
     (tmp_path / "secret").write_bytes(b"password")
     array = blob_array([Blob(uri=f"file://{tmp_path / 'secret'}")])
     lance.write_dataset(
@@ -278,7 +278,7 @@ def test_bfloat16_is_read_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_overlays_are_refused(tmp_path: Path) -> None:
-    """They replace cells of a fragment, and pylance 14 opens no table that has them."""
+    """They replace cells of a fragment. pylance 14 cannot open such tables."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(pa.table({"a": [1, 2, 3]}), folder, data_storage_version="2.1")
     (file,) = LanceFragment.create(folder, pa.table({"a": [20]}), fragment_id=0, data_storage_version="2.1").files
@@ -292,7 +292,7 @@ def test_overlays_are_refused(tmp_path: Path) -> None:
         native.fragment_metadata(dataset.get_fragments()[0], {})
 
 
-def test_states_are_named_by_tag_branch_version_and_time(tmp_path: Path) -> None:
+def test_states_are_selected_by_tag_branch_version_and_time(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     dataset.delete("id = 0")
@@ -318,7 +318,7 @@ def test_states_are_named_by_tag_branch_version_and_time(tmp_path: Path) -> None
             _open(folder, at=missing).snapshot_id()
 
 
-def test_a_branch_has_differences_of_its_own(tmp_path: Path) -> None:
+def test_a_branch_has_differences(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     branch = lance.write_dataset(_ROWS, folder).create_branch("b")
     on_main, before = _open(folder).snapshot(), _open(folder, at="b").snapshot()
@@ -330,7 +330,7 @@ def test_a_branch_has_differences_of_its_own(tmp_path: Path) -> None:
 
 
 def test_branches_whose_changes_have_equal_numbers_are_not_confused(tmp_path: Path) -> None:
-    """Ids of fragments omit the branch. They have the names of files, which Lance chooses at random."""
+    """Fragment ids do not have the branch, but file names, which Lance chooses at random."""
     folder = tmp_path / "t"
     dataset = lance.write_dataset(_ROWS, folder)
     ids: list[set[str]] = []
@@ -356,8 +356,8 @@ def test_there_is_no_difference_without_the_earlier_version(tmp_path: Path) -> N
     assert caught.value.missing
 
 
-def test_a_recreated_table_is_noticed(tmp_path: Path) -> None:
-    """Its versions have the same numbers. Nothing of the dropped table is mixed with it, also in one process."""
+def test_a_recreated_table_is_detected(tmp_path: Path) -> None:
+    """Its versions have the same numbers. Cached metadata of the dropped table are not used."""
     folder = tmp_path / "t"
     lance.write_dataset(_ROWS, folder)
     lance.dataset(folder).delete("id = 1")
@@ -394,7 +394,7 @@ def test_history_changes(tmp_path: Path) -> None:
 
 
 def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path: Path) -> None:
-    """Where the configuration allows them."""
+    """The configuration allows their location."""
     source = lance.write_dataset(_ROWS, tmp_path / "source")
     source.delete("id = 1")
     clone = source.shallow_clone(tmp_path / "clone", 2)
@@ -406,7 +406,7 @@ def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path: Path) -> None:
         _open(tmp_path / "clone", path_mapping={str(tmp_path / "source"): str(tmp_path / "moved")}).snapshot()
 
 
-def test_links_out_of_a_confined_table_are_refused(tmp_path: Path) -> None:
+def test_links_out_of_a_restricted_table_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "t"
     lance.write_dataset(_ROWS, folder)
     snapshot = _open(folder, restrict_to_table_root=True).snapshot()
@@ -426,7 +426,7 @@ def test_empty_tables(tmp_path: Path) -> None:
 
 
 def test_a_call_that_does_not_return_ends_the_process() -> None:
-    """For some corrupt data files pylance waits without end. The file is named like one that crashes its reader."""
+    """pylance never returns for some corrupt data files. The error names the file as for a crash."""
     with pytest.raises(TableFormatError, match=r"reading x\.lance ended the process"):
         run_isolated(wait_without_end, "x.lance")
     assert native.call_or_end(lambda: 7) == 7
@@ -455,7 +455,7 @@ def test_files_of_a_table_are_not_read_as_plain_files(tmp_path: Path) -> None:
 
 
 def test_a_cached_commit_time_needs_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sensor asks again and again: it then starts no child process."""
+    """Repeated calls of a sensor start no child process."""
     folder = tmp_path / "t"
     lance.write_dataset(_ROWS, folder)
     table = _open(folder)

@@ -1,4 +1,4 @@
-"""A task whose call of pylance does not return, in a module that a child process can import."""
+"""A task that never returns, in a module that a child process can import."""
 
 from __future__ import annotations
 

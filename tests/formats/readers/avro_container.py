@@ -26,7 +26,7 @@ def _deflate(data: bytes) -> bytes:
 
 
 def _streamed(data: bytes) -> bytes:
-    """As Java writes zstandard: its frames do not tell the length."""
+    """Compress as Java does with zstandard: frames do not record the length."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)
@@ -55,7 +55,9 @@ OTHER_NAMES: Mapping[str, Callable[[bytes], bytes]] = {
 def container(
     schema: bytes, blocks: list[tuple[int, bytes]], codec: str | None, metadata: Mapping[str, bytes]
 ) -> bytes:
-    """A file of (number of records, encoded records). Without a codec the header does not name one."""
+    """Return a file of blocks, given as (number of records, encoded records). With `codec=None` the header has no
+    codec.
+    """
     compress = (CODECS | OTHER_NAMES)[codec or ""]
     entries = {"avro.schema": schema, **metadata}
     if codec is not None:
@@ -71,7 +73,7 @@ def container(
 
 
 def recode(path: Path, codec: str | None) -> None:
-    """Write an Avro file anew under another codec, one block for each record, with a block without any at the end."""
+    """Rewrite an Avro file with another codec, one block per record and an empty block at the end."""
     with path.open("rb") as file:
         reader: Any = fastavro.reader(file, return_record_name=True)
         records, metadata, schema = list(reader), dict(reader.metadata), reader.writer_schema

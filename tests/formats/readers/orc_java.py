@@ -15,14 +15,14 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, get_field, launch_
 
 
 class JavaOrc:
-    """Writes files of two rows: a value as a column, in a struct, a list and a map; then nulls."""
+    """Writes files of two rows: a value as a column, in a struct, a list and a map, then nulls."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self._orc = jvm.org.apache.orc.OrcFile
 
     def write(self, path: Path, type_: str, value: Any, attributes: Mapping[str, str]) -> None:
-        """The columns `a`, `s.x`, `l` and `m`, with field ids in the order in which they are met."""
+        """Write the columns `a`, `s.x`, `l` and `m`, with field ids in depth-first order."""
         schema = self._jvm.org.apache.orc.TypeDescription.fromString(
             f"struct<a:{type_},s:struct<x:{type_}>,l:array<{type_}>,m:map<{type_},{type_}>>"
         )
@@ -66,7 +66,7 @@ class JavaOrc:
 
 @contextmanager
 def java_orc_writer() -> Iterator[JavaOrc]:
-    """In a Java process with Spark's libraries, which ends with this one."""
+    """Start a Java process with Spark's libraries, which ends with this process."""
     jars = Path(pyspark.__file__).parent / "jars" / "*"
     home = os.environ.get("JAVA_HOME")
     port = launch_gateway(
