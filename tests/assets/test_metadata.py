@@ -25,7 +25,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.publishing import publish
-from tests.report.test_markdown import HOSTILE, parse, shown
+from tests.report.test_markdown import HOSTILE, parse, visible_text
 
 ROWS = 1000
 _POSITION = {name: i for i, name in enumerate(["key", "flag", "price", "one", "empty", "text", "day", "code"])}
@@ -217,14 +217,14 @@ def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
     described = [column.description or "" for column in metadata["dagster/column_schema"].value.columns]
     assert len(described) == 3
     assert all(" distinct" in text and " to " in text for text in described)
-    assert all(" distinct" in shown(parse(text)) for text in described)
+    assert all(" distinct" in visible_text(parse(text)) for text in described)
     of_partition = partition_metadata(summary, HOSTILE[0])
     for markdown in (metadata["picture"].value, of_partition["picture"].value):
         inline = [token for token in parse(markdown) if token.type == "inline"]
         (image,) = inline[0].children or []
         assert (image.type, image.content) == ("image", "summary of statistics")
         assert str(image.attrs["src"]).startswith("data:image/svg+xml;base64,")
-        assert shown(inline[1:]).count("![n](http://127.0.0.1:9/n.png)") == 1
+        assert visible_text(inline[1:]).count("![n](http://127.0.0.1:9/n.png)") == 1
     drawn = [picture_markdown(kind, summary, HOSTILE[0]) for kind in ("frequencies", "histograms")]
     assert all(len([token for token in parse(one) if token.type == "inline"]) == 1 for one in drawn)
 
@@ -237,5 +237,5 @@ def test_user_defined_values_with_markup_are_shown_literally() -> None:
             "broken": UserResult(pa.nulls(1, pa.string()), "absent", text),
         }
         cells = parse(user_defined_markdown([row(text, "string", 3, user_defined=own)]))
-        assert shown(cells).startswith("columnstatisticvalue")
+        assert visible_text(cells).startswith("columnstatisticvalue")
         assert sum(token.type == "td_open" for token in cells) == 6

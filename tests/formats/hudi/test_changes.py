@@ -310,7 +310,7 @@ def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> No
     assert_no_diff(previous, config, "no clean")
 
 
-def test_replaced_files_with_an_archived_clean_are_removed(history: CleanedHistory) -> None:
+def test_a_difference_is_uncertain_without_the_clean_of_replaced_files(history: CleanedHistory) -> None:
     """No metadata name the files of the replaced group."""
     config = _config(history.writer.folder)
     history.insert("w", [_A])
