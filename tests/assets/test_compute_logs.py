@@ -12,17 +12,17 @@ from dagster_aws.s3 import S3ComputeLogManager
 
 from tests.conftest import REPOSITORY
 
-SECRET = "a-secret-that-is-told-to-nobody"
+SECRET = "a-secret-key"
 
 
 @op
-def talks() -> None:
+def print_a_line() -> None:
     print("read 7 files")  # noqa: T201
 
 
 @job
-def talking() -> None:
-    talks()
+def printing_job() -> None:
+    print_a_line()
 
 
 @pytest.mark.s3
@@ -43,13 +43,11 @@ def test_the_documented_settings_store_logs_on_s3(
     with DagsterInstance.local_temp(str(tmp_path / "home"), overrides=settings) as instance:
         manager = instance.compute_log_manager
         assert isinstance(manager, S3ComputeLogManager)
-        result = Definitions(jobs=[talking]).resolve_job_def("talking").execute_in_process(instance=instance)
+        result = Definitions(jobs=[printing_job]).resolve_job_def("printing_job").execute_in_process(instance=instance)
         (captured,) = [event for event in result.all_events if event.event_type_value == "LOGS_CAPTURED"]
         log_key = [result.run_id, "compute_logs", captured.logs_captured_data.file_key]
-        reported_row_counts = manager.get_log_data_for_type(log_key, ComputeIOType.STDOUT, 0, None)
-        assert b"read 7 files" in (
-            reported_row_counts[0] if isinstance(reported_row_counts, tuple) else reported_row_counts
-        )
+        output = manager.get_log_data_for_type(log_key, ComputeIOType.STDOUT, 0, None)
+        assert b"read 7 files" in (output[0] if isinstance(output, tuple) else output)
         keys = [entry["Key"] for entry in client.list_objects_v2(Bucket="logs")["Contents"]]
         assert all(key.startswith("dagster/storage/") for key in keys), keys
     stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

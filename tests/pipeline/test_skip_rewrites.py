@@ -36,7 +36,7 @@ def rewritten(lake: Lake, partition: int, table: pa.Table, parts: int = 1) -> No
         pq.write_table(own, folder / f"{lake.written}.parquet")
 
 
-def held(lake: Lake, partition: int) -> pa.Table:
+def read_partition(lake: Lake, partition: int) -> pa.Table:
     files = sorted((lake.uri / f"part={partition}").iterdir())
     return pa.concat_tables([pq.read_table(path, partitioning=None) for path in files])
 
@@ -62,7 +62,7 @@ def test_rewritten_files_with_the_same_rows_reuse_profiles(spark: SparkSession, 
 
     run()
     before = latest(lake.config())
-    rewritten(lake, 1, shuffled(held(lake, 1)), parts)
+    rewritten(lake, 1, shuffled(read_partition(lake, 1)), parts)
     result = run()
     after = latest(lake.config())
     assert (result.published, result.partitions_changed) == (True, ())
@@ -83,7 +83,7 @@ def test_rewritten_files_with_the_same_rows_reuse_profiles(spark: SparkSession, 
 def test_one_changed_value_is_detected(spark: SparkSession, lake: Lake) -> None:
     refresh(lake.config(), lake.table, lambda: spark)
     before = latest(lake.config())
-    table = held(lake, 1)
+    table = read_partition(lake, 1)
     texts = table["group"].to_pylist()
     at = texts.index("a")
     texts[at] = "zz"
@@ -98,7 +98,7 @@ def test_one_changed_value_is_detected(spark: SparkSession, lake: Lake) -> None:
 
 def test_changed_list_lengths_are_detected(spark: SparkSession, lake: Lake) -> None:
     """The elements alone do not determine lists: two of one element differ from one of two and an empty one."""
-    table = held(lake, 1).slice(0, 2)
+    table = read_partition(lake, 1).slice(0, 2)
     rewritten(lake, 1, table.set_column(5, "tags", pa.array([["x"], ["x"]], pa.list_(pa.string()))))
     refresh(lake.config(), lake.table, lambda: spark)
     rewritten(lake, 1, table.set_column(5, "tags", pa.array([["x", "x"], []], pa.list_(pa.string()))))
@@ -107,6 +107,6 @@ def test_changed_list_lengths_are_detected(spark: SparkSession, lake: Lake) -> N
 
 def test_requested_partitions_are_merged_even_if_only_rewritten(spark: SparkSession, lake: Lake) -> None:
     refresh(lake.config(), lake.table, lambda: spark)
-    rewritten(lake, 1, held(lake, 1))
+    rewritten(lake, 1, read_partition(lake, 1))
     result = refresh(lake.config(), lake.table, lambda: spark, RefreshRequest(partitions=("part=1",)))
     assert result.partitions_changed == ("part=1",)

@@ -53,7 +53,7 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
         requests.objects_written.clear()
         with nullcontext() if engine == "auto" else everything_on_spark():
             result = refresh(config, table, spark)
-        read, written = ([own[side] for own in _told(result).values()] for side in ("read", "written"))
+        read, written = ([own[side] for own in _reported_counts(result).values()] for side in ("read", "written"))
         assert sum(own["bytes"] for own in read) == sum(requests.objects_read.values())
         assert sum(own["bytes"] for own in written) == sum(requests.objects_written.values())
         # A file that two steps read counts in both.
@@ -81,13 +81,13 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
         client.put_object(Bucket="metastore", Key=key, Body=data)
         if number == 0:
             continue
-        reported = _told(refreshed())
+        reported = _reported_counts(refreshed())
         assert list(reported) == list(STEPS)
         assert reported["profile"]["read"]["files"] == (2 if number == 1 else 1)
         assert reported["profile"]["read"]["bytes"] >= sizes[-1] / 2
         assert reported["value_counts"]["written"]["files"] > 0
         assert reported["publish"]["written"]["bytes"] > 0
-    idle = _told(refreshed())
+    idle = _reported_counts(refreshed())
     assert idle["plan"]["read"]["bytes"] > 0
     assert all(own["written"] == {"files": 0, "bytes": 0} for own in idle.values())
 
@@ -98,7 +98,7 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
     for partition in (0, 0, 1):
         lake.append(partition)
     config = lake.config().model_copy(update={"engine": "auto"})
-    reported = _told(refresh(config, lake.table, no_spark))
+    reported = _reported_counts(refresh(config, lake.table, no_spark))
     left = [path.stat().st_size for path in (tmp_path / "root").rglob("*") if path.is_file()]
     assert sum(left) <= sum(own["written"]["bytes"] for own in reported.values()) <= 2 * sum(left)
     assert len(left) <= sum(own["written"]["files"] for own in reported.values())
@@ -133,5 +133,5 @@ def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
     assert inner.counts().written.to_json() == {"files": 1, "bytes": 1}
 
 
-def _told(result: RefreshResult) -> dict[str, dict[str, dict[str, int]]]:
+def _reported_counts(result: RefreshResult) -> dict[str, dict[str, dict[str, int]]]:
     return result.to_json()["steps"]  # type: ignore[return-value]
