@@ -408,7 +408,10 @@ class LargeSegment(FragmentSegment):
 
 
 class _RangeFile:
-    """One file of fragments or of flat columns in a large segment, opened on first use."""
+    """The file of one key range of a large segment, opened on first use.
+
+    It has the fragments of the range, or their flat columns: the bounds and counts of a table column as Parquet columns.
+    """
 
     def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
         self._store = store

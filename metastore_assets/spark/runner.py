@@ -272,9 +272,9 @@ def _is_interrupt(error: Exception) -> bool:
 
 
 def unpack_results(table: pa.Table) -> list[Any]:
-    """Unpickle the results in the column `result`. Raises the error of the first failed task.
+    """Return the unpickled results of tasks from the column `result`. Raises the error of the first failed task.
 
-    I/O counts are not in the result, but are added to those of this process.
+    The column also has I/O counts of tasks. They are added to the counts of this process, and are not returned.
     """
     values = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
     for value in values:

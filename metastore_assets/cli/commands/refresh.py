@@ -133,7 +133,8 @@ def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
     Args:
         page: The page to draw on.
         result: The result of a refresh, or a plan.
-        verbose: Whether to draw all partition keys of a plan, even if they are many, and the rules of its stages.
+        verbose: Whether to draw more of a plan: all partition keys, however many, and for each stage the rule by which
+            its work was chosen.
     """
     heading, snapshot = Styled(result["table"], "bold"), short_snapshot(result["snapshot"])
     time = text.format_seconds(result["seconds"]) if "seconds" in result else ""

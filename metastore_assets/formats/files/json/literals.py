@@ -73,9 +73,12 @@ def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return an Arrow type with the type string in place of the types at declared paths.
+    """Return a type in which each column with a declared type is a string, because its values are still text.
 
-    `path` is the dotted path of the type; empty for a row.
+    Args:
+        type_: The type of a row, or of a part of a row.
+        path: The dotted path of the part; empty for a row.
+        declared: The dotted paths of the columns with declared types.
     """
     if path in declared:
         return pa.string()
