@@ -263,7 +263,9 @@ def _format_part(done: int, total: int, noun: str) -> str:
 
 
 def _finished_share(event: Event | None, done: int, total: int) -> float:
-    """Return the finished share of a stage from 0 to 1; 0 if unknown.
+    """Return the finished share from 0 to 1; 0 if unknown.
+
+    It is the share of the current stage. In a backfill of several chunks, it is the share of the bytes of all chunks.
 
     Args:
         event: The last event; None before the first.

@@ -408,9 +408,10 @@ class LargeSegment(FragmentSegment):
 
 
 class _RangeFile:
-    """The file of one key range of a large segment, opened on first use.
+    """A file of one key range of a large segment, opened on first use.
 
-    It has the fragments of the range, or their flat columns: the bounds and counts of a table column as Parquet columns.
+    A range has two files: one of its fragments, and one of their counts and bounds in flat columns, that is, with a
+    Parquet column for each.
     """
 
     def __init__(self, store: ObjectStore, file: SegmentFile) -> None:

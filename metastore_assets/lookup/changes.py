@@ -189,7 +189,10 @@ def _rows_json(table: pa.Table) -> list[Json]:
 
 
 def _versions_between(before: Table, after: Table) -> list[Version] | None:
-    """Return the versions after `before` and before `after`; None if one of them expired, or if `before` is later."""
+    """Return the versions between two versions, without these two.
+
+    Return None if one of the versions between them expired, or if `before` is newer than `after`.
+    """
     first, last = before.version.number, after.version.number
     if first > last:
         return None

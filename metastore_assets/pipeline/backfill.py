@@ -122,10 +122,10 @@ def plan_backfill(
 def backfill(
     config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, process: ChunkProcessor, result: BackfillResult
 ) -> None:
-    """Process the chunks of a plan in order, and record which of them are finished.
+    """Process the chunks of a plan in order.
 
-    In the mode `all`, the partitions of a finished chunk are recorded, and later plans of the selection omit them. In
-    other modes, no record is needed: finished partitions are up to date, and only outdated partitions are selected.
+    If the selection of the plan has the mode `all`, the partitions of each finished chunk are recorded, and later plans
+    of the same selection omit them. Other modes need no record: they select only outdated partitions.
 
     Args:
         config: The configuration.
