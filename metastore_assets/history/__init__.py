@@ -1,4 +1,4 @@
-"""The history of a table: the statistics of its columns in every version, stored in a Delta table beyond expiry."""
+"""The history of a table: the statistics of its columns in every version, also after the version has expired."""
 
 from metastore_assets.history.delta_table import explain_unavailable
 from metastore_assets.history.points import HistoryPoint, distinct_versions, points, version_points

@@ -107,7 +107,7 @@ class HistoryTable:
         """Append the rows of versions in one commit.
 
         Args:
-            rows: The rows of the versions after `after`, up to and including `last`.
+            rows: The rows of the versions numbered `after` + 1 to `last`.
             after: The number of the last version that was appended before.
             last: The number of the last version in `rows`.
 

@@ -100,7 +100,7 @@ def remove_values_of(rows: pa.Table, mask: pa.Array) -> pa.Table:
 
 
 def _statistics(versions: VersionStore, version: Version) -> list[ColumnStatistics]:
-    """Return the statistics of a version's columns, with the names and the order of its schema."""
+    """Return the statistics of a version's columns, with paths and order as in the version's schema."""
     rows = {row.field_id: row for row in parse_statistics_rows(versions.objects.read_parquet(version.files.statistics))}
     numbered = enumerate(leaf for leaves in schema_leaves(version.schema) for leaf in leaves)
     return [apply_schema(rows[leaf.field_id], position, leaf) for position, leaf in numbered if leaf.field_id in rows]

@@ -3,7 +3,8 @@
 The results are new content and an update. A stage computes rows for target keys (the keys of its output) from rows of
 source keys (the keys of its input). An instruction is a row that replaces older rows of a target key, deletes them (a
 tombstone), or adds to its total. An update lists the changed target keys for the next stages. A task either rewrites
-its key range (`bulk`), or writes only the changes to a new sorted file (a run).
+its key range (`bulk`), or writes only the changes to a new sorted file (a run). It works in steps, each for the
+instructions of some target keys. A Preserve hook copies values such as ids from previous rows to new rows of a key.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterabl
         spool: Destination and sizes of the runs.
         run_schema: Columns of the runs.
         rows: Upper bound of the number of rows.
-        frames: Sorted frames without tombstones.
+        frames: Sorted frames without tombstones, which are rows that delete others.
     """
     settings = spool.settings
     size = rows if rows <= 2 * settings.target_rows else -(-rows // round(rows / settings.target_rows))
@@ -257,8 +257,8 @@ class _MergeTask:
 def _merge(task: _MergeTask) -> list[Run]:
     """Merge the rows of a key range from consecutive runs into one run.
 
-    Return a list with the run; an empty list if no row remains. Tombstones are omitted unless `retains_tombstones` is
-    set.
+    Return a list with the run; an empty list if no row remains. Tombstones (rows that delete others) are omitted
+    unless `retains_tombstones` is set.
     """
     run_schema = task.dataset.run_schema
     writer = RunWriter(task.spool.storage, task.spool.folder, run_schema, task.spool.settings.row_group_rows)

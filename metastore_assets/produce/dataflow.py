@@ -2,7 +2,8 @@
 
 A root is an external source of rows. A stage computes its rows from the rows of roots or other stages, which feed it.
 A state names the files of all roots and stages. A state becomes visible to readers when it is published, by the
-caller or by the dataflow (as a version).
+caller or by the dataflow (as a version). The rows of a root or stage are in sorted files, called runs. A compaction
+merges runs, so that reads stay fast.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def compact_state(self, state: FlowState, *, full: bool = False) -> FlowState:
-        """Return a state with the same content after all due merges; `full` leaves one run per key range.
+        """Return a state with the same content after all due merges of runs; `full` leaves one run per key range.
 
         The result equals `state` if no merge is due. Raises StageChangedError.
         """
@@ -224,7 +225,7 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def compact(self, *, full: bool = False) -> bool:
-        """Run all due merges, or with `full` merge every shard into one run; return whether anything changed.
+        """Run all due merges, or with `full` leave one run per key range; return whether anything changed.
 
         The version number and the content do not change. If another process publishes first, the compaction has no
         effect, and the result is False. Raises StageChangedError.

@@ -252,7 +252,7 @@ def _last_of(name: str) -> str:
 def _intersection(shard_keys: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
     """Return the intersection of two key ranges; None if it is certainly empty.
 
-    The first range must exclude its bound `after`.
+    `shard_keys.closed` must be false.
     """
     group = run_schema.group
     after, closed = shard_keys.after, False

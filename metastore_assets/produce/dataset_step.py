@@ -1,6 +1,7 @@
 """One step of one dataset of a node: instructions lead from its previous state to its new state and its update.
 
-A node is a root or a stage of a dataflow. Its dataset consists of sorted files (runs). Level 0 has the newest runs.
+A node is a root or a stage of a dataflow. Its dataset consists of sorted files (runs). A shard is a key range with its
+runs. Level 0 has the newest runs, which span all shards.
 Instructions are rows that replace or delete rows of the dataset, or add to its totals. An update lists the changed
 keys. The credit of a dataset is the number of rows that merges of its runs may write.
 """
@@ -160,8 +161,8 @@ class DatasetStep:
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
         """Return the key range of each task.
 
-        If everything is processed in memory, there is one task. In bulk, ranges have about equal sizes. Otherwise,
-        each task has one shard.
+        If everything is processed in memory, there is one task. If all rows are rewritten (`bulk`), ranges have about
+        equal sizes. Otherwise, each task has one shard.
         """
         state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
         if self.spool.in_memory:

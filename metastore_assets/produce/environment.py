@@ -108,7 +108,7 @@ class Environment:
     def new_attempt(self) -> Environment:
         """Return an environment to repeat the step.
 
-        The new environment has the same list of scratch files, and no data of the failed attempt.
+        The new environment has no data of the failed attempt, but the same list `scratch` of temporary files.
         """
         return replace(self, updates={}, replaced={}, contents={})
 

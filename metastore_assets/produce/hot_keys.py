@@ -1,7 +1,8 @@
 """Hot keys: target keys with more rows than fit in memory, which are processed a few source keys at a time.
 
 A stage computes rows of target keys (the keys of its output) from source keys (the keys of its input). An instruction
-is a row that replaces or deletes the rows that a source key contributes to a target key.
+is a row that replaces or deletes the rows that a source key contributes to a target key. A Preserve hook copies values
+such as ids from previous rows to new rows of a target key.
 """
 
 from __future__ import annotations

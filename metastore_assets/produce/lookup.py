@@ -106,8 +106,8 @@ class _Search:
         """Return the sorted values of one key column of the searched keys, as numbers; None if they are no numbers.
 
         Args:
-            lead: None for the first key column of all searched keys. Otherwise a value of the first key column, for the
-                second key column of the searched keys that begin with it.
+            lead: None to return the first key column. Otherwise a value of the first key column: the second key column
+                is returned, of the searched keys that begin with this value.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]

@@ -1,8 +1,8 @@
 """The step of one node of a dataflow graph, from one version to the next.
 
 A node is a root or a stage; its feeders are the nodes whose output it reads. Instructions are rows that replace or
-delete rows of a node's content, or add to its totals. A delta root is a root without content, which passes deltas to
-sum stages: rows that were added or removed.
+delete rows of a node's content, or add to its totals. Key-mappings are the stored pairs (source key, target key) of a
+stage. A delta root is a root without content, which passes deltas to sum stages: rows that were added or removed.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _NodeStep:
     """Destination of the node's instructions."""
 
     def ports(self, states: StepStates, *, is_full: bool) -> tuple[tuple[Feeder, ...], ...]:
-        """Return the feeders of each port, without delta roots, which have no content."""
+        """Return the feeders of each port (input of the stage), without delta roots, which have no content."""
         graph = states.graph
         feeders = {
             name: self._feeder(graph[name], states, is_full=is_full)

@@ -1,4 +1,7 @@
-"""Parts: sorted rows that one task passes to the next, in memory or in a temporary file."""
+"""Parts: sorted rows that one task passes to the next, in memory or in a temporary file.
+
+A spool is the destination of a task's rows, and decides whether they may stay in memory.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Adapters from Produce functions for one source key to Produce functions for a batch of source keys.
 
-A Produce function computes the output rows of a stage. Stages call it with batches.
+A Produce function computes the output rows of a stage. Stages call it with batches. A feeder is a node whose output the
+stage reads.
 """
 
 from __future__ import annotations

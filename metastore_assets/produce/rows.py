@@ -78,7 +78,7 @@ class Rows:
 
 
 def source_columns(names: list[str]) -> list[str]:
-    """Return the names that source key columns have in the content of a stage."""
+    """Return the names that source keys (keys of a stage's input) have as columns of the stage's content."""
     return [f"{SOURCE}_{name}" for name in names]
 
 

@@ -24,7 +24,8 @@ class RunSchema:
     """The columns of a dataset's runs, and how newer rows change older ones.
 
     A unit is a group of rows that are replaced together. All current rows of a unit come from the newest run that has
-    rows of this unit. With `amounts`, each run has at most one row per unit, and the amounts of all runs are added up.
+    rows of this unit. A tombstone is a row that deletes a unit. With `amounts`, each run has at most one row per unit,
+    and the amounts of all runs are added up.
     """
 
     schema: pa.Schema

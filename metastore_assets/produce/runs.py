@@ -1,7 +1,7 @@
 """Runs: sorted, immutable Parquet files. An index of the keys of their row groups allows partial reads.
 
 Runs of a sum stage have amounts: columns whose values are added up over all runs. The sums of int64 amounts
-(`RunSchema.counted`) are stored per row group.
+(`RunSchema.counted`) are stored per row group. In runs of other nodes, a tombstone is a row that deletes older rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FOOTERS = 256
 
 @dataclass(frozen=True)
 class Run:
-    """One file of a dataset, as a flow manifest records it."""
+    """One sorted file of a dataset, as the manifest of a version records it."""
 
     path: str
     level: int
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys after `after` (exclusive) up to `until` (inclusive).
+    """The keys after `after` (exclusive unless `closed`) up to `until` (inclusive).
 
     Bounds are frames with one row; None means no bound.
     """

@@ -45,11 +45,11 @@ class Preserve(Protocol):
 
         Args:
             rows: The new rows: target key and value columns.
-            previous: A table with one row per row of `rows`. If `has_previous` is true, it is a previous row of the
-                same target key. It comes from the last version if the key existed there, even if that row is being
+            previous: For each row of `rows`, an earlier row of the same target key; values are null where
+                `has_previous` is false. If the last version has the key, the row is from there, even if it is being
                 deleted. For the later rows of a new key, it is the key's first row, as this hook returned it.
             has_previous: Boolean array: whether `previous` has a row.
-            novel: Int64 array: an unused number for the first row of each new target key.
+            novel: Int64 array: an unused number for the first row of each new target key, null for other rows.
         """
 
 
@@ -180,7 +180,8 @@ class SumStage:
     count: str | None = None
     descending: tuple[str, ...] = ()
     least: tuple[str, int] | None = None
-    """An integer column of the feeders' rows and its minimum: rows below the minimum are ignored. None: no row is."""
+    """An integer column of the feeders' rows and its minimum: rows below the minimum are ignored. None: no row
+    is ignored."""
     revision: str = "1"
     signed: bool = False
     """Whether totals may be negative, as balances are. Otherwise a negative total is a corruption; a negative count

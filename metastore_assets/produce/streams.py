@@ -20,7 +20,7 @@ class Stream:
 
 
 def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
-    """Read sorted streams together. Yield lists with one frame per stream: its rows in the same range of keys.
+    """Read sorted streams together, one range of keys at a time. Yield a list with each stream's rows in the range.
 
     The ranges are consecutive, and a key is never split between two lists. One frame of each stream is in memory, or
     all rows of one key if that is more.
@@ -57,7 +57,7 @@ class Piece:
 def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int) -> Iterator[Piece]:
     """Regroup the lists that `align_streams` yields into pieces, such that only keys with many rows are split.
 
-    Keys are those of an order with fewer columns than that of `align_streams`, which may split them between lists.
+    `align_streams` ordered the rows by more columns than `order` has, so several lists may have rows of one key.
 
     Args:
         steps: Lists with one frame per stream.

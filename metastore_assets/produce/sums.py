@@ -173,7 +173,7 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     """Return the target key and the amounts of each row. Amounts are multiplied by the sign (1 or -1).
 
-    Rows below `SumStage.least` are omitted. Rows with equal keys are not added up.
+    Rows below the minimum in `SumStage.least` are omitted. Rows with equal keys are not added up.
     """
     node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)

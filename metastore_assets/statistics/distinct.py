@@ -48,7 +48,7 @@ def distinct_sketch(hashes: Words) -> bytes:
 
 
 def merge_distinct_sketches(sketches: Sequence[bytes]) -> bytes:
-    """Return the sketch of the union of the sets. Order, grouping and repeats do not change its bytes."""
+    """Return the sketch of the union of the sketched sets. Order, grouping and repeats do not change its bytes."""
     registers = np.zeros(_REGISTERS, np.uint8)
     for sketch in sketches:
         if sketch[:1] == _DENSE:
@@ -60,7 +60,7 @@ def merge_distinct_sketches(sketches: Sequence[bytes]) -> bytes:
 
 
 def estimate_distinct(sketch: bytes) -> int:
-    """Return the estimated number of distinct values."""
+    """Return the estimated number of distinct values in the sketched set."""
     registers = np.zeros(_REGISTERS, np.uint8)
     if sketch[:1] == _DENSE:
         registers[:] = _decode_dense(sketch)

@@ -91,8 +91,8 @@ class Extremes(BuiltinStatistic[ExtremesState]):
 class MergedBounds:
     """The merged minimum and maximum of several columns.
 
-    Each array has one element per column: a typed union, which is a struct with a field per type class. It is null if
-    the column has no value or the bound is unknown.
+    Each array has one element per column: a typed union, which is a struct with a field per type class. An element is
+    null if the column has no value or the bound is unknown.
     """
 
     minimum: pa.StructArray

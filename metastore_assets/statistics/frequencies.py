@@ -84,7 +84,7 @@ class FrequencySummary:
 
     @property
     def percentiles(self) -> Percentiles | None:
-        """(fraction, value) pairs. The value is the least one that at least this fraction of the values do not exceed.
+        """(fraction, value) pairs: for 0.9, the least value such that at least 90 % of all values are not greater.
 
         NaN is ignored. There are no pairs if all values are NaN. None means that percentiles are unknown.
         """

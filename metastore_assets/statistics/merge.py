@@ -42,7 +42,7 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     """Merge tables of states. Row i of every table belongs to the same column.
 
     A part without values of a column contributes only its null count and its multiset hash. If only one part has values
-    of a column, all other fields of its row are returned unchanged.
+    of a column, all other fields are copied from the row of that part.
 
     Args:
         parts: One table of states or more.
@@ -112,7 +112,7 @@ def _merge_columns(
 ) -> pa.Table:
     """Return the merged rows of columns that have values in several tables.
 
-    A merged column without a type class has only counts, the lengths of lists, and the reason.
+    A merged column without a type class has only counts, the lengths of lists, and the reason why it has no more.
 
     Args:
         tables: Tables of states that have rows only for these columns.
@@ -149,7 +149,7 @@ def _merge_columns(
 def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
     """Return (codes, names) of the type classes of all parts and columns.
 
-    Codes are a matrix of indices into the names. The code `_NO_CLASS` means a missing type class.
+    Codes are a matrix (part, column) of indices into the names. The code `_NO_CLASS` means a missing type class.
     """
     names = sorted({name for table in tables for name in table["type_class"].unique().to_pylist() if name is not None})
     return _to_codes(tables, "type_class", names), names
@@ -178,7 +178,9 @@ def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> I
 
 
 def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
-    """Return the alphabetically first reason of the parts for each untyped column, and null for typed columns."""
+    """Return for each column without a type class the reason why it is not profiled; null for other columns.
+
+    If the reasons of the parts differ, it is the alphabetically first one."""
     if not parts.untyped.any():
         return pa.nulls(len(parts), pa.string())
     reasons = parts.states_by_column("reason", has_reason)

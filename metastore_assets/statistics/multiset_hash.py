@@ -42,7 +42,7 @@ def multiset_hash_of_nulls(count: int) -> bytes:
 
 
 def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
-    """Return the hash of the union of the multisets."""
+    """Return the hash of the union of the hashed multisets."""
     halves = [struct.unpack("<2Q", each) for each in hashes]
     return struct.pack("<2Q", *(sum(column) % 2**64 for column in zip(*halves, strict=True)))
 

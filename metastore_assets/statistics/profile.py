@@ -165,7 +165,7 @@ class _LeafProfiler:
             self._lengths.append((int(lengths.min()), int(lengths.max()), int(lengths.sum())))
 
     def finish(self) -> ColumnProfile:
-        """Return the profile of all added values, with position 0."""
+        """Return the profile of all added values. The caller sets the `position` of its statistics."""
         leaf = self.leaf
         row = ColumnStatistics(
             position=0,

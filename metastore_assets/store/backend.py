@@ -100,4 +100,4 @@ class Backend(Protocol):
         """Open a file for writing. It appears under `path` only if the block ends without an error."""
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete unfinished files that killed writers left before a time, and return their number."""
+        """Delete the unfinished files of killed writers that are older than `before`. Return how many were deleted."""

@@ -39,7 +39,7 @@ class BackfillRecord:
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
         """Return the stored record of a request, or a new record if there is none.
 
-        A stored record is ignored if it names versions after `newest`, because these have been deleted.
+        A stored record is ignored if its backfill began at a version after `newest`: that version has been deleted.
 
         Args:
             objects: The table's folder.
@@ -61,7 +61,9 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of finished partitions that `newest` still contains, unchanged or recomputed since."""
+        """Return the keys of the finished partitions that the version `newest` still contains.
+
+        Partitions that a later refresh has computed again are included."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )

@@ -2,6 +2,7 @@
 
     <folder>/<n>.json    n = 1, 2, 3, …, without a gap above the oldest retained document
     <folder>/newest      hint: the number of a recent document, as text
+    <folder>/oldest      the number of the document that `store.garbage` deletes next
 
 The newest document is found in a few requests, however many there are. The hint is a lower bound of its number. The
 search checks that the hint's document exists, looks for a missing number in doubling steps upwards, then bisects. The
@@ -57,7 +58,7 @@ class Documents:
 
     @property
     def oldest_path(self) -> str:
-        """The path of the record `oldest`: the number of the document that `store.garbage` deletes next."""
+        """The path of the record `oldest`, which names the document that `store.garbage` deletes next."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:
@@ -68,7 +69,7 @@ class Documents:
     def newest(self, read_before: int = 0, hint: int | None = None) -> int:
         """Return the number of the newest document, or 0 if there is none.
 
-        A binary search finds it, because numbers have no gaps after the document that the hint names.
+        A binary search finds the number, because there are no gaps after the document that the hint names.
 
         Args:
             read_before: Number of a document that the caller has read, so that it is known to exist; 0 for none.

@@ -1,9 +1,10 @@
-"""The entries of a version: one row per fragment, partition, merge node, profile spec and cached piece of metadata.
+"""The entries of a version, such as one per fragment, partition, profile spec and cached piece of metadata.
 
     entries/<unique>.<kind>.parquet    segments (see `store.segments`) with the entries of one kind, sorted by key
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. A
-profile spec says which statistics of each column are wanted.
+profile spec says which statistics of each column are wanted. The metadata cache has pieces of the table's own metadata,
+so that the next refresh need not read them again. Segments consist of row groups, which are read one by one.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ KINDS: tuple[EntryKind[Any], ...] = (
 def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
     """Return entries as a table with one row per entry, in the given order.
 
-    If entries have the field `files`, the table has one column for each field of `ProfileFiles` instead.
+    A field `files` of the entries becomes several columns, one for each field of `ProfileFiles`.
     """
     columns = []
     for field in kind.schema:
@@ -368,7 +369,7 @@ class StoredEntries(Entries[Entry]):
             yield from self._decode(rows)
 
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
-        """Return a reader of each file. Readers of this version's files are reused, because they may be open."""
+        """Return a reader of each file. A file of this version gets its existing reader, which may be open already."""
         stored = dict(zip(self.files.paths(), self._reader.segments, strict=True))
         others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files))).segments
         return [stored.get(file.path, other) for file, other in zip(files, others, strict=True)]
@@ -504,9 +505,9 @@ def diff_entries(
 
 
 def partition_contents(version: Version) -> dict[str, str]:
-    """Return {partition key: content id} of the partitions of a version, sorted by key.
+    """Return {partition key: digest that changes with the statistics} of a version's partitions, sorted by key.
 
-    Fast for very many partitions: only these two columns are read, and no entry objects are created.
+    Fast for very many partitions: only two columns are read, and no entry objects are created.
     """
     return {key: values[0] for key, values in _partition_columns(version, "content_id")}
 

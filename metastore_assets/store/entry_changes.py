@@ -1,4 +1,8 @@
-"""The entries of a version that is being built: the changes of the entries of the version before."""
+"""The entries of a version that is being built: the changes of the entries of the version before.
+
+Entries are stored in segments, which are sorted files. A new version adds a segment with its changes, and merges some
+of the segments of the version before (see `store.segments`).
+"""
 
 from __future__ import annotations
 

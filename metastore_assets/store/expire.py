@@ -111,7 +111,7 @@ def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]]
     Args:
         published: The time at which each document was published, by number.
         first: Returns the number of the oldest document to retain, given all numbers.
-        deadline: The latest time, exclusive, at which the next document was published.
+        deadline: A document is retained if the next document was published at this time or later.
     """
     numbers = sorted(published)
     oldest_retained = first(numbers) if numbers else 0

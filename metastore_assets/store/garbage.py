@@ -131,11 +131,10 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Handle a gap: the version after the oldest one is missing. Return the progress after it.
+    """Delete the oldest version although the version after it is missing. Return the progress at the next existing one.
 
-    Delete the oldest version, and return the progress at the next existing one. If that one was published after
-    `before`, delete nothing. If the oldest version no longer exists, or is the only one, delete nothing, and return
-    the progress at the oldest existing version.
+    Nothing is deleted, and the progress is unchanged, if the next existing version was published after `before`. If
+    the oldest version is already deleted or is the only one, the progress is that at the oldest existing version.
     """
     oldest, *newer = documents.numbers()
     if oldest != state.oldest or not newer:

@@ -49,7 +49,7 @@ class KeySet:
 
 
 class SegmentKeyRange:
-    """A range of the keys of a segment."""
+    """All keys from a start (inclusive) to an end (exclusive)."""
 
     def __init__(self, start: Any, end: Any) -> None:
         """Create a range.

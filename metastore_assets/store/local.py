@@ -140,7 +140,7 @@ class LocalFiles:
                 raise StoreError(f"cannot write {full_path}: {link} is a symbolic link; remove it")
 
     def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
-        """Open a file for reads. Small files are read completely at once. The other arguments have no effect."""
+        """Open a file for reads. Small files are read completely at once. Only `path` has an effect."""
         full_path = self._full_path(path)
         with self._store_errors("read", full_path):
             file = pa.OSFile(full_path, "r")
@@ -161,7 +161,7 @@ class LocalFiles:
             record_write(full_path, size)
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete unfinished files that were last changed before a time, and return their number."""
+        """Delete the unfinished files that were last changed before `before`. Return how many were deleted."""
         removed = 0
         for entry in self._walk(self._root):
             if not _UNFINISHED.fullmatch(entry.name):

@@ -1,7 +1,8 @@
 """A version of a table's Metastore, with its entries and the paths of its files, as plain values.
 
-A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table; its
-states are their mergeable form. Value counts are the distinct values of a column with their frequencies.
+A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. States
+are statistics in mergeable form. Value counts are the distinct values of a column with their frequencies. The partition
+index has copies of the statistics of all partitions, so that a lookup need not open each partition's profile.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class ValueCountFiles:
 
 @dataclass(frozen=True)
 class UnindexedPartition:
-    """A partition whose statistics must be read from its profile, because the partition index lacks them."""
+    """A partition whose current statistics are not in the partition index, and must be read from its profile."""
 
     key: str
     path: str
@@ -102,7 +103,7 @@ class UnindexedPartition:
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """The files of the partition index that a version uses, and the partitions that changed after they were written."""
+    """The files of a version's partition index, and the partitions that changed after the files were written."""
 
     files: SegmentFiles
     """The files of the index, with the statistics of all partitions by column."""
@@ -455,7 +456,7 @@ class Version:
         return len(self.fragments)
 
     def auxiliary_files(self) -> tuple[str, ...]:
-        """Return the paths of the files of value counts, of indexes, and of the garbage manifest."""
+        """Return the paths of the files of value counts, of indexes, and of the list of files to delete later."""
         paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
         return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
 

@@ -131,7 +131,7 @@ class ObjectStore:
         self._backend.refuse_links(_validate_path(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete unfinished files that killed writers left before a time, and return their number."""
+        """Delete the unfinished files of killed writers that are older than `before`. Return how many were deleted."""
         return self._backend.remove_unfinished(before)
 
     def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None, footer_bytes: int = 0) -> ParquetObject:

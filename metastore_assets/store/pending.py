@@ -3,6 +3,8 @@
 An attempt is one run that profiles fragments. A pending file lists the profiles that an attempt saved. A pending file
 that is no longer needed is cleared: an empty marker file is written beside it. The file is deleted later. `expire`
 retains its profiles for a grace period, because another attempt may have read the pending file just before.
+
+A purge (`metastore purge`) deletes all pending profiles at once, and publishes a version without removed values.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class SectionWriter:
 
     @property
     def footer_bytes(self) -> int:
-        """Number of bytes after the row groups, once the block of the context has ended."""
+        """Number of bytes after the row groups. It can be read after the `with` block has ended."""
         return self._writer.footer_bytes
 
     def write_section(self, name: str, table: pa.Table) -> None:

@@ -87,7 +87,7 @@ def update_levels(
             allow it for few of them.
 
     Returns:
-        The files of the new set, the base first. `write` may have written more files, which are not in use.
+        The files of the new set, the oldest segment first. Other files that `write` has written are not in use.
     """
     row_count, changed = size
     segments = before.segments

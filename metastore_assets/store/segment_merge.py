@@ -1,4 +1,7 @@
-"""Merging of sorted segments in bounded memory, one range of keys after the other."""
+"""Merging of sorted segments in bounded memory, one range of keys after the other.
+
+A segment has rows with unique keys, and tombstones: keys that it removes from the older segments.
+"""
 
 from __future__ import annotations
 
@@ -292,7 +295,7 @@ def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> It
 
 
 def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> SegmentFile:
-    """Return a file with its first and last key, unless one of them is too long to be recorded.
+    """Return the file with its first and last key recorded; without them if one of the keys is too long.
 
     Args:
         file: The file.

@@ -273,7 +273,7 @@ class Segment:
         return self._file.continues
 
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
-        """Return (tombstones, rows) of the file with a selected key. The rows may not be live."""
+        """Return (tombstones, rows) of the file that have a selected key, including rows that are not live."""
         try:
             sections = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
         except KeyError as error:

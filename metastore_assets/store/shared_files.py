@@ -5,9 +5,9 @@ files of this fragment. Each shared file has an entry with the number of its ref
 partition, or the table (`*`). Every other file has one reference, and no such entry.
 
 The counts of a new version are computed from the entries that it puts and drops. One case needs a lookup: a new entry
-references a file that has no count and that no dropped entry references. Then the file is new, or one unchanged entry
-references it: the only fragment of a new partition entry, or the only partition of the table. These entries are looked
-up.
+references a file that has no count and that no dropped entry references. Then the file is new, or exactly one unchanged
+entry references it: the only fragment of a new partition entry, or the only partition of the table. These entries are
+looked up.
 """
 
 from __future__ import annotations

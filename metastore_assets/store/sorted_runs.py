@@ -64,7 +64,7 @@ class SortedRuns:
         return [MergeSource(run, ()) for run in self._read_runs()]
 
     def tombstone_sources(self) -> list[MergeSource]:
-        """Return the keys of the runs as tombstones: `merge_segments` removes them from the sources before them."""
+        """Return the keys of the runs as tombstones, by which `merge_segments` removes rows of earlier sources."""
         return [MergeSource((), run) for run in self._read_runs()]
 
     def stream(self) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""Staged versions: the finished parts of a table's first version, which is computed in lots of fragments.
+"""Staged versions: the finished parts of a table's first version, which is computed in batches of fragments (*lots*).
 
     <root>/<table>/staged/<n>.json    the document of a version with the first n lots
 

@@ -53,7 +53,7 @@ FORMAT_VERSION = 15
 
 
 class OlderFormatError(StoreError):
-    """Raised if an earlier release, whose files this release cannot read, wrote a version."""
+    """Raised for a version that an earlier release wrote in a format that this release cannot read."""
 
 
 def encode_version(
@@ -108,7 +108,7 @@ def load_version(documents: Documents, number: int) -> Version:
         VersionNotFoundError: There is no such version.
         CorruptionError: The document of the version is damaged.
         OlderFormatError: An earlier release wrote the document, and this one cannot read the version's files.
-        StoreError: Another release of metastore-assets wrote the document, or it cannot be read.
+        StoreError: Another release of metastore-assets wrote the document, or the document cannot be read.
     """
     return documents.load(number, lambda fields: _decode_version(fields, documents.objects), _ADVICE)
 

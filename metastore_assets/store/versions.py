@@ -120,8 +120,8 @@ class VersionStore:
     def purged(self) -> int:
         """Return the number of the version that the last purge published, or 0 before the first purge.
 
-        The purge deleted profiles that had been saved before. If the document of the newest version is corrupt,
-        return its number, because a purge may have published it.
+        A purge (`metastore purge`) deletes all pending profiles. If the document of the newest version is corrupt,
+        return that version's number, because a purge may have published it.
         """
         try:
             self.latest()

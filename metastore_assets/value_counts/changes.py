@@ -1,4 +1,7 @@
-"""Changes of value counts (the frequencies of all distinct values) between versions: the values, and their number."""
+"""Changes of value counts (the frequencies of all distinct values) between versions: the values, and their number.
+
+A type class is a group of column types whose values are stored as one type.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ def changes_between(
         store: The folder of the table.
         first: The value counts of the first version.
         last: The value counts of the last version.
-        steps: (value counts before, value counts after) each version between them that changed the content. The stored
-            updates of these versions are read. If `steps` is None, or if a version rebuilt its value counts, all
-            values of `first` and `last` are read.
+        steps: For each version after the first, up to the last, that changed the content: (value counts before it,
+            its value counts). The stored updates of these versions are read. If `steps` is None, or if a version
+            rebuilt its value counts, all values of `first` and `last` are read.
         columns: The name of the type class of each requested column, by field id.
 
     Returns:

@@ -139,7 +139,7 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield the stored values with their frequencies in parts of limited size; a fingerprinted column in one."""
+        """Yield the stored values with their frequencies: in parts of limited size, or in one part if fingerprinted."""
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
@@ -168,7 +168,7 @@ class ValueCountReader:
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
         """Return (partition key, frequency) of each partition that contains a value, sorted by key.
 
-        The column must be in `by_partition`. Of each file, one or two row groups are read.
+        The column must be counted by partition (a key of `by_partition`). Of each file, one or two row groups are read.
         """
         key = rows_of(self.by_partition[column], by_partition=True).key
         start = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
@@ -183,7 +183,7 @@ class ValueCountReader:
     def table_by_partition(self, column: str) -> pa.Table:
         """Return a table of `column`, `value`, `partition` and `frequency`, sorted by value, then partition key.
 
-        The column must be in `by_partition`.
+        The column must be counted by partition (a key of `by_partition`).
         """
         rows = rows_of(self.by_partition[column], by_partition=True)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
@@ -299,7 +299,7 @@ class ValueCountReader:
         return self._view if type_class in self._classes else None
 
     def _nans(self, column: str, type_class: str) -> int:
-        """Return the frequency of NaN, which has no rank."""
+        """Return the frequency of NaN in a column. NaN has no rank."""
         if type_class != "float64":
             return 0
         nan = pa.table({"column": pa.array([column]), "value": pa.array([float("nan")])})
@@ -328,7 +328,7 @@ class ValueCountReader:
             yield column, [table for _, table in group]
 
     def _column_rows(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of a column in the stage of a kind, beginning at the key `start`."""
+        """Yield the rows of a column in the stage `kind`, such as `values`, beginning at the key `start`."""
         view = self._view_of(column, type_class)
         if view is None:
             return

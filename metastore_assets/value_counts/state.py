@@ -57,7 +57,7 @@ class TopLimits:
 
 @dataclass(frozen=True)
 class Built:
-    """How the value counts of a column were built from scratch, and the numbers that determined this."""
+    """How a column's value counts were computed from scratch, and the numbers by which this way was chosen."""
 
     algorithm: Literal["counts", "ranges"]
     """`counts`: one task sums partial counts; `ranges`: one task for each range of values."""
@@ -160,7 +160,7 @@ def write_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> Va
 
 
 def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Write value counts to new files that contain no removed values, neither in deltas nor in bounds or updates.
+    """Write value counts to new files that contain no removed values, not even in bounds and stored updates.
 
     Args:
         store: The folder of the table.

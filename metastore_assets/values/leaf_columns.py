@@ -161,7 +161,7 @@ def _walk(
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
     """Yield (names on the path, leaf column) of a field and of all fields inside it, depth first.
 
-    Several leaf columns may have the same path or field id. They have no aliases yet.
+    The leaf columns have no `aliases` yet. Several of them may have the same path or field id.
 
     Args:
         field: The field.

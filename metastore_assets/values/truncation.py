@@ -16,7 +16,7 @@ _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar, bool]:
     """Return the greatest value of at most `max_bytes` bytes that is not greater than `value`.
 
-    No value of that length is between this bound and `value`, so bounds can be merged exactly.
+    No value of at most `max_bytes` bytes is between this bound and `value`, so bounds can be merged exactly.
 
     Args:
         value: The value, UTF-8 for strings.
@@ -47,7 +47,7 @@ def truncate_upper(value: bytes, cls: TypeClass, max_bytes: int | None = None) -
         max_bytes: The maximum length of the bound; `MAX_BOUND_BYTES` by default.
 
     Returns:
-        (bound, whether it equals `value`). The bound is None if every value of that length is less than `value`.
+        (bound, whether it equals `value`). The bound is None if all values of at most `max_bytes` bytes are less.
     """
     max_bytes = MAX_BOUND_BYTES if max_bytes is None else max_bytes
     if len(value) <= max_bytes:

@@ -94,7 +94,7 @@ def needs_frequencies(policy: ResolvedPolicy, cls: TypeClass) -> bool:
 
 
 def _finalize_state(statistic: MergeableStatistic, state: StoredUserState) -> UserResult:
-    """Return the result of a merged state. If it has no value or the user's code fails, it is absent with a reason."""
+    """Return the result of a merged state; absent with a reason if there is no state or the user's code fails."""
     if state.reason is not None:
         return _absent_result(statistic, state.reason)
     try:

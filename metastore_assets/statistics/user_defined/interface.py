@@ -49,7 +49,7 @@ class UserStatistic(ABC):
     @property
     @abstractmethod
     def route(self) -> Route:
-        """How the statistic is computed after a commit."""
+        """How the statistic is computed after a commit: `merge`, `subtract` (merge and retract) or `frequencies`."""
 
     def is_for(self, cls: TypeClass) -> bool:
         """Return whether the statistic applies to a type class."""

@@ -102,7 +102,7 @@ _Law = tuple[str, Any, Any, Sequence[pa.Array]]
 
 
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Test the laws of the statistic's kind on three sets of rows; yield each with its expected and actual value.
+    """Test the laws of the statistic's kind on three sets of rows; yield (law, expected, actual, tested sets).
 
     If the statistic's code raises an error, the last item is the law that it raises none.
     """
@@ -116,7 +116,7 @@ def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: S
 
 
 def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Test the laws of `update`, `merge` and `retract` on three sets of rows; yield each with both values."""
+    """Test the laws of `update`, `merge` and `retract` on three sets; yield (law, expected, actual, tested sets)."""
     rows, others, third = sets
 
     def call_for_state(what: str, call: Callable[[], Any]) -> Any:
@@ -167,7 +167,7 @@ def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequen
 
 
 def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
-    """Test the laws of `compute` on the frequencies of a set of rows; yield each with both values."""
+    """Test the laws of `compute` on the frequencies of a set of rows; yield (law, expected, actual, tested sets)."""
     run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)

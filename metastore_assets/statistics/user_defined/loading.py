@@ -88,7 +88,7 @@ def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[Loa
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """Return the current revision of the statistic with a key (`LoadedStatistic.key`). Raises ConfigError."""
+    """Return the statistic of a key such as `module:Class@1`; its revision may be another now. Raises ConfigError."""
     return load_statistic(key.rpartition("@")[0])
 
 
