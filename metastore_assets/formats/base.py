@@ -103,7 +103,7 @@ class ArrowFile:
 
 @runtime_checkable
 class ArrowReadable(FragmentSource, Protocol):
-    """The source of a fragment that Arrow may be able to read alone, without the format's reader."""
+    """The source of a fragment whose rows Arrow may be able to read without the format's reader."""
 
     def arrow_file(self) -> ArrowFile | str:
         """Return the data file, or the reason why Arrow alone cannot read its rows, as a text for messages."""
@@ -137,7 +137,7 @@ class SnapshotReference:
 
 
 HistoryChange = Literal["recreated", "rolled back", "metadata changed"] | None
-"""How a table got from one snapshot to another. None means by ordinary commits.
+"""How a table got from one snapshot to another. None: by ordinary commits only, or unknown.
 
 `recreated`: the table was dropped and created again. `rolled back`: it returned to an earlier snapshot or moved to
 another branch of its history. `metadata changed`: the rows are the same, but properties, the schema or the list of
@@ -158,11 +158,11 @@ def history_change_by_time(previous: SnapshotReference, current: SnapshotReferen
 def history_change_by_number(
     numbers: tuple[int, int], previous: SnapshotReference, current: SnapshotReference
 ) -> HistoryChange:
-    """Return "recreated" or "rolled back" if the version number of a table did not increase; otherwise None.
+    """Return "recreated" or "rolled back" from the version numbers of two snapshots; None if the number increased.
 
-    Version numbers only increase, and start again in a recreated table. If the current snapshot was committed after the
-    previous one, the result is "recreated", otherwise "rolled back". If a commit time is missing, a lower number means
-    "rolled back", and an equal number means None.
+    Commits increase the number; a recreated table starts again. If the number did not increase, the result is
+    "recreated" if the current snapshot was committed after the previous one, else "rolled back". If a commit time is
+    missing, the result is "rolled back" for a lower number, and None for an equal number.
 
     Args:
         numbers: the version numbers of both snapshots.
@@ -295,7 +295,10 @@ class SnapshotStream:
     """The same fragments as sorted rows, if the format sorts them."""
 
     def read_all(self) -> Snapshot:
-        """Return the snapshot with all of its fragments in memory. This exhausts `fragments` if `snapshot` is None."""
+        """Return the snapshot with all of its fragments in memory.
+
+        If they are not in memory yet, this consumes the iterator `fragments`.
+        """
         if self.snapshot is not None:
             return self.snapshot
         ordered = sorted(self.fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
@@ -381,7 +384,7 @@ class TableFormat(Protocol):
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Return how the table got from one snapshot to another: "recreated" or "rolled back", for example.
 
-        None means by ordinary commits, or that it is unknown.
+        The result is None if there were only ordinary commits, or if the kind of change is not known.
 
         Args:
             previous: a snapshot that was current before.
@@ -403,8 +406,8 @@ class TableFormat(Protocol):
     def stream(self) -> SnapshotStream:
         """Return the table's snapshot as a stream of fragments.
 
-        If the metadata of a format can be read piece by piece, few fragments are in memory. By default, the stream is
-        that of `snapshot()`.
+        By default, `snapshot()` first reads all fragments into memory. Formats whose metadata can be read piece by
+        piece have few fragments in memory at a time.
 
         Raises the errors of `snapshot`.
         """

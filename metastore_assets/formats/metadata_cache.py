@@ -2,7 +2,8 @@
 
 A key is a digest of everything that the cached value depends on: the file's location, size and version (ETag, or
 modification time in nanoseconds), and the settings with which it is read. A value is bytes. If a value cannot be
-decoded, the file is read again. A plan is therefore the same with and without the cache.
+decoded, the file is read again. A plan (the listing of a snapshot's fragments) is therefore the same with and without
+the cache.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ _process_bytes = 0
 
 
 def _share(key: bytes, value: bytes) -> None:
-    """Add a value to the shared values. If they would exceed _MAX_PROCESS_BYTES, remove all others first."""
+    """Add a value to the shared values.
+
+    If their total size would exceed _MAX_PROCESS_BYTES, remove all earlier values first.
+    """
     global _process_bytes
     if _process_bytes + len(value) > _MAX_PROCESS_BYTES:
         clear_process_cache()

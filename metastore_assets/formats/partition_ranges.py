@@ -2,8 +2,8 @@
 
 Partitions are ordered by their values, not by their texts. `hour=10` is later than `hour=9`, although its text sorts
 before. The values of a column have the type that the table's schema gives it. Values of columns without a type (folders
-of plain files, some transforms of Iceberg) are compared as integers if all are integers, else as texts. For dates and
-periods, the order of texts is that of the values.
+of plain files, some transforms of Iceberg) are compared as integers if all are integers, else as texts. The texts of
+dates and periods sort as their values do.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PartitionRanges:
 
         Args:
             table: the table's name, for messages.
-            snapshot: the types of the partition columns.
+            snapshot: the metadata of the snapshot, which have the types of the partition columns.
             keys: the keys of all partitions of the snapshot.
         """
         self._table = table
@@ -158,7 +158,7 @@ class PartitionRanges:
 def value_order(type_: pa.DataType) -> _Order:
     """Return the rules to parse and order the partition values of a type.
 
-    They parse the texts of `values.value_text`. The parsed values sort as the partition values do.
+    The rules parse the texts that `values.value_text` returns. The parsed values sort as the partition values do.
     """
     if t.is_integer(type_):
         return _Order("a whole number", _integer)

@@ -139,11 +139,11 @@ class RedactedReader:
 def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
     """Replace each error in the `with` block by an error without values of rows and without a cause.
 
-    An error of this package keeps its class. Any other error becomes a FragmentError, or a TableFormatError without
-    `path`.
+    An error of this package keeps its class. Any other error becomes a FragmentError if `path` is given, else a
+    TableFormatError.
 
     Args:
-        target: the table or file that is read, for the messages of replaced errors of other packages.
+        target: the table or file that is read, for messages that replace those of other packages.
         path: the data file, if one is read.
     """
     try:

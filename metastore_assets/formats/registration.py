@@ -74,8 +74,8 @@ class FormatRegistration:
     """Return True if a folder that the user configured without `format` has the metadata of this format. It sends one
     or two requests. Raises OSError. None if this format is never detected."""
     detector: FormatDetector | None = None
-    """Recognises tables of the format in listings of other folders. Without one, their files may be read as plain files
-    by mistake."""
+    """Recognises tables of the format in folders that are found by listing. Without a detector, the files of such
+    tables may be read as plain files by mistake."""
     extra: str | None = None
     """The extra of `metastore-assets` that installs the packages which the format needs."""
     has_schema: bool = True

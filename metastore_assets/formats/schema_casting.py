@@ -112,9 +112,9 @@ class FieldMatcher:
         """Create the rules.
 
         Args:
-            by_id: match fields by Parquet field id instead of name. Fields of the table without FIELD_ID still match by
-                name.
-            ignore_case: if no name is equal, match the only name that differs in case alone.
+            by_id: match fields by Parquet field id instead of name. A field of the table that has no FIELD_ID still
+                matches by name.
+            ignore_case: if no name is equal, match a name that is equal except for case, if there is exactly one.
             longs_are_times: `cast_to_schema` takes 64-bit integers in files as microseconds since midnight if the
                 table's type is a time.
             convert: casts arrays of leaf types; by default `cast_leaf`.
@@ -127,7 +127,7 @@ class FieldMatcher:
     def identity(self, stored: pa.Field) -> str | None:
         """Return the identity of a field of a data file: its name, or with `by_id` its Parquet field id.
 
-        Without a field id the result is None. For fields of the table see the function `identity`.
+        With `by_id`, the result is None if the field has no id. For fields of the table see the function `identity`.
         """
         if not self._by_id:
             return stored.name
@@ -315,7 +315,7 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast_timestamp(array: pa.Array, target: pa.TimestampType) -> pa.Array:
-    """Cast timestamps to the unit of the target, and to its time zone without a conversion of the values."""
+    """Cast timestamps to the unit of the target, and attach the target's time zone without shifting the times."""
     # The table's type says whether timestamps are in UTC; the flag in files is often missing (INT96).
     naive = array.view(pa.timestamp(array.type.unit))
     if array.type.unit == "ns" and target.unit == "us":

@@ -89,7 +89,7 @@ def open_catalog(config: CatalogConfig, action: str) -> Iterator[Catalog]:
 
 @contextmanager
 def open_pyiceberg_table(table: TableConfig) -> Iterator[Table]:
-    """Yield pyiceberg's object of an Iceberg table in a catalog, through which files and metadata can be written.
+    """Yield pyiceberg's object of an Iceberg table in a catalog. With it, the caller can write files and metadata.
 
     The object opens files where the catalog and the metadata record them, without path mappings of the configuration.
     Errors in the `with` block become errors that name the catalog.
@@ -144,7 +144,8 @@ def catalog_label(config: CatalogConfig) -> str:
 def _checked_client(config: CatalogConfig, what: str) -> Catalog:
     """Return the client of a catalog.
 
-    Raises TableNotFoundError if its SQLite file does not exist. `what` is the requested object, for the message.
+    Raises TableNotFoundError if the catalog is a SQLite file that does not exist. `what` is the requested object, for
+    the message.
     """
     database = config.properties.get("uri", "")
     if config.type == "sql" and database.startswith(_SQLITE):

@@ -86,7 +86,8 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
     Args:
         table: the declaration.
-        load_partitions: requests the declared partitions. It is called only for plain files in registered partitions.
+        load_partitions: requests the declared partitions. It is called only for a table of plain files whose rows are
+            in the declared partitions alone.
     """
     if "view" in table.kind.lower():
         raise TableFormatError(f"{table.name!r} is a view: name the tables that it reads")

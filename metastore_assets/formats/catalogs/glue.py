@@ -90,7 +90,7 @@ class GlueCatalogClient:
 
 
 def _link_reason(table: Mapping[str, Any]) -> str:
-    """Return why a resource link (a link to a table elsewhere) cannot be read; empty if the item is a table."""
+    """Return why a resource link (a link to a table elsewhere) cannot be read; empty if `table` is no link."""
     target = table.get("TargetTable")
     if not target:
         return ""

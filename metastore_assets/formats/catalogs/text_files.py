@@ -1,7 +1,8 @@
 """Translation of the settings of text files in Glue and Hive metastores to options of the format `files`.
 
-Each function takes the parameters of a declaration, and its columns without the partition columns. An unknown setting
-is refused if it may decide where a value ends, or which values are null.
+Each function takes the settings in a declaration, and the declared columns without the partition columns. It returns
+reader settings: options of the format `files`, and Hive types by column. An unknown setting of the declaration is
+refused if it may decide where a value ends, or which values are null.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _UNSUPPORTED_HIVE_KEYS = (
 
 
 def spark_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Spark's data source `csv`.
+    """Return the reader settings for files of Spark's data source `csv`.
 
     Raises ValueError for an unsupported setting.
     """
@@ -61,7 +62,7 @@ def spark_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def spark_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Spark's data source `json`.
+    """Return the reader settings for files of Spark's data source `json`.
 
     The types of columns are detected from their values, so `columns` is not used. Raises ValueError for an unsupported
     setting.
@@ -73,7 +74,7 @@ def spark_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Hive's JSON serdes.
+    """Return the reader settings for files of Hive's JSON serdes.
 
     The types of columns are detected from their values, so `columns` is not used. Raises ValueError for an unsupported
     setting.
@@ -85,7 +86,7 @@ def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def open_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Hive's OpenCSVSerde. Values may be quoted, with escapes.
+    """Return the reader settings for files of Hive's OpenCSVSerde. Values may be quoted, with escapes.
 
     Raises ValueError for an unsupported setting.
     """
@@ -100,7 +101,7 @@ def open_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 
 
 def hive_text(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
-    """Return the settings to read files of Hive's LazySimpleSerDe, whose values are never quoted.
+    """Return the reader settings for files of Hive's LazySimpleSerDe, whose values are never quoted.
 
     Raises ValueError for an unsupported setting.
     """
@@ -124,7 +125,8 @@ def hive_text(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
 def _hive_options(settings: Mapping[str, str], columns: Columns) -> dict[str, Any]:
     """Return the options that apply to all text files of Hive.
 
-    Raises ValueError for an unsupported setting. Empty texts are not null, and columns are matched by position.
+    With these options, empty texts are not null, and columns are matched by position. Raises ValueError for an
+    unsupported setting.
     """
     for key in _UNSUPPORTED_HIVE_KEYS:
         if settings.get(key, "0") not in ("", "0", "false"):
@@ -146,7 +148,7 @@ def _hive_options(settings: Mapping[str, str], columns: Columns) -> dict[str, An
 def _column_options(columns: Columns) -> dict[str, Any]:
     """Return the option that names the columns.
 
-    Raises ValueError without columns, or for a nested type.
+    Raises ValueError if there are no columns, or if one has a nested type.
     """
     if not columns:
         raise ValueError("no columns are declared, and the files have no column names")
@@ -161,9 +163,9 @@ def _column_types(columns: Columns) -> dict[str, str]:
 
 
 def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) -> dict[str, str]:
-    """Return Spark's options by name in lower case.
+    """Return the settings, which are options of Spark, by name in lower case.
 
-    Raises ValueError for an option that is neither allowed nor ignored.
+    Raises ValueError for a name that is neither in `allowed` nor in _IGNORED_OPTIONS.
     """
     values = {key.lower(): value for key, value in settings.items()}
     for key, value in values.items():
@@ -173,10 +175,10 @@ def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) ->
 
 
 def _single_character(character: str, key: str) -> str:
-    r"""Return a character setting as one character; an empty text if there is no character.
+    r"""Return the value of a setting that is one character or a code for it, such as `\u0001`, as the character.
 
-    Raises ValueError for longer texts. Hive writes some characters as codes, such as `\u0001`. The NUL character means
-    that there is none.
+    The result is empty if the value is empty or the NUL character, which means that there is no such character. Raises
+    ValueError for any other text. `key` is the name of the setting, for the message.
     """
     if character.startswith("\\u") and len(character) == 6:
         character = chr(int(character[2:], 16))

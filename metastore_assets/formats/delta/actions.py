@@ -127,7 +127,7 @@ class Replay:
                 raise TableFormatError(f"{self._location.uri}: the log has no action {kind!r}")
 
     def files(self, checkpoint: Sequence[str]) -> Iterator[AddedFile]:
-        """Yield the live files, in no order: those that the commits added, then those in the older checkpoint.
+        """Yield the live files: first those that the commits added, then those in the older checkpoint.
 
         The checkpoint is not held in memory. A file that it contains twice is yielded twice.
 

@@ -67,10 +67,10 @@ class CommitTimes:
         return recorded
 
     def log(self) -> Log | None:
-        """List the log, beginning at the newest of the cached versions.
+        """List the log, beginning at the newest version whose commit time is cached.
 
-        The result is None if no version is cached. It is also None if the commit file of that version was replaced or
-        removed, because the table may have been recreated.
+        The result is None if no commit time is cached. It is also None if the commit file of that version was replaced
+        or removed, because the table may have been recreated.
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:

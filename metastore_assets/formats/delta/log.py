@@ -83,7 +83,7 @@ class Log:
     def commits_between(self, since: int, version: int) -> list[str] | None:
         """Return the names of the commit files from version `since` + 1 to `version`, newest first.
 
-        Compacted files stand in for missing commits. The result is None if the log lacks a commit in both forms.
+        Compacted files stand in for missing commits. The result is None if a commit is in neither kind of file.
 
         Args:
             since: the older version, exclusive.
@@ -113,7 +113,8 @@ class Log:
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
         """Return the JSON files to replay for a version, newest first, and the older version to which they are applied.
 
-        The older version is `since`, one of `checkpoints`, or the newest version that is in no file.
+        The older version is `since` or one of `checkpoints`. If commits are missing, it is the newest version that is
+        in no JSON file.
         """
         names = []
         number = version

@@ -194,9 +194,9 @@ def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
 
 
 def _parse_text(text: str, type_: pa.DataType) -> Any:
-    """Return a text as a Python value for `constant`. A timestamp becomes an integer in the type's unit.
+    """Return a text as a Python value for `values.constant`. A timestamp becomes an integer in the type's unit.
 
-    An invalid text raises ValueError or ArithmeticError, or is returned unchanged. Then `constant` raises an error.
+    An invalid text raises ValueError or ArithmeticError, or is returned unchanged, so that `constant` raises an error.
     """
     if pa.types.is_string(type_):
         return text

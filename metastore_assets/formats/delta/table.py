@@ -1,4 +1,7 @@
-"""Delta tables. Snapshots come from the log; fragments are Parquet files with deletion vectors."""
+"""Delta tables. Snapshots come from the log; fragments are Parquet files with deletion vectors.
+
+The head of a version is everything except its files. It is cached, to compute differences from the version later.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,7 @@ class DeltaFormat(TableFormat):
     def current(self) -> SnapshotReference:
         """Return the newest or requested version with the time in its commit file.
 
-        If the newest version is cached, one listing of the log confirms it.
+        If the time of the newest version is cached, one listing of the log suffices.
         """
         with _delta_errors(self._location):
             version, identity = self._current_version()
@@ -219,7 +222,8 @@ class DeltaFormat(TableFormat):
             version: the current version.
 
         Raises:
-            NoDiffError: the head is not cached, or the log does not continue the older version.
+            NoDiffError: the head is not cached, other partitions or locations were configured when it was cached, the
+                table was recreated or rolled back, or the log no longer has the older version.
         """
         older = int(since.id)
         if version < older:

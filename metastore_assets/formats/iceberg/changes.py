@@ -69,7 +69,7 @@ def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
 
 @contextmanager
 def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
-    """Convert errors of missing and corrupt files of an earlier snapshot to NoDiffError.
+    """Convert errors in the `with` block, such as a missing file of the earlier snapshot, to NoDiffError.
 
     Only the difference needs the earlier snapshot. The current snapshot may be valid.
     """
@@ -120,9 +120,9 @@ class _FileChanges:
         Args:
             planner: plans the fragments of the current snapshot.
             shared_manifests: the manifests that both snapshots list.
-            removed: files in other manifests, which only the earlier snapshot has.
-            added: files in other manifests, which only the current snapshot has.
-            unchanged: files in other manifests, which both snapshots have.
+            removed: files that only the earlier snapshot has, from its manifests that are not shared.
+            added: files that only the current snapshot has, from its manifests that are not shared.
+            unchanged: files that both snapshots have, from manifests that are not shared.
         """
         self._planner = planner
         self._shared_manifests = shared_manifests

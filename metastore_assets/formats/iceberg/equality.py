@@ -127,7 +127,7 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> li
     Args:
         file: the delete file.
         fallback: assigns field ids to files without ids.
-        size: number of bytes of the rows of other delete files. The sum with the rows of this file has a limit.
+        size: bytes of the rows of other delete files. Their sum with the bytes of this file's rows has a limit.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
@@ -197,8 +197,8 @@ class _Rows:
     ) -> None:
         """Compute a code for each row, column by column, so that equal rows have equal codes.
 
-        A row becomes false in `present` if no deleted row has its value in one of the columns. After each column,
-        `compress` replaces the codes by small ones, so that they do not overflow.
+        `present` has one flag per row. It becomes false if, in any column, no row of the set has the row's value. After
+        each column, `compress` replaces the codes by smaller ones, so that they do not overflow.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
@@ -208,18 +208,18 @@ class _Rows:
             codes = compress(index, codes * max(1, len(values)) + column_codes, present)
 
     def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Number the distinct codes in ascending order, and store them for `_look_up_codes`.
+        """Number the distinct codes in ascending order, and return for each row the number of its code.
 
-        Return the number of each code.
+        The distinct codes are stored for `_look_up_codes`, which numbers the codes of other rows in the same way.
         """
         distinct_codes, numbers = np.unique(codes, return_inverse=True)
         self._distinct_codes.append(distinct_codes)
         return numbers.astype(np.int64)
 
     def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Return the number that `_number_codes` gave to each code.
+        """Return for each row the number that `_number_codes` gave to its code after the column `index`.
 
-        Rows with an unknown code become false in `present`.
+        If it gave no number to the code, the row's flag in `present` becomes false.
         """
         distinct_codes = self._distinct_codes[index]
         if not len(distinct_codes):

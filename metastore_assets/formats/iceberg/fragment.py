@@ -67,7 +67,7 @@ class IcebergFragmentSource:
     ) -> FileFragmentReader:
         """Return a reader of the data file.
 
-        If the file has field ids, its columns are used instead of constants.
+        If the file has field ids, a column that it stores takes precedence over a constant for that column.
         """
         constants = dict(self.constants)
         if has_ids(columns.fields):

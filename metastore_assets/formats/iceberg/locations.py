@@ -51,7 +51,7 @@ class TableFiles:
         return self.location_policy.name
 
     def locate(self, recorded: str) -> tuple[Location, str]:
-        """Return the current location of the file with a recorded path, and the path below that location.
+        """Return where the file with a recorded path is now: a location, and the path of the file below it.
 
         A path mapping in the configuration takes precedence over a detected move of the table.
 
@@ -70,9 +70,9 @@ def table_files(
 ) -> TableFiles:
     """Detect whether a table was moved, and return a resolver of the recorded paths of its files.
 
-    The whole table counts as moved or copied if the current folder has the snapshot's manifest list at the recorded
-    relative path. All its files are then read in the current folder. The original is not read, even if it still exists,
-    because it may change.
+    The whole table counts as moved or copied if its metadata record another folder, and the snapshot's manifest list
+    exists at the same relative path in the current folder. Then all files of the table are read in the current folder.
+    The original table is not read, even if it still exists, because it may change.
 
     Args:
         location_policy: decides which files the table may refer to.

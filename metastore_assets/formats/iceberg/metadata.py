@@ -166,7 +166,7 @@ def last_changed_ms(raw: Mapping[str, Any]) -> int:
 
 
 def _statistics_properties(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the properties of each blob of the statistics files. An invalid entry has none: statistics are optional."""
+    """Yield the properties of each blob in the statistics files. Invalid ones are skipped: statistics are optional."""
     files = raw.get("statistics")
     for file in files if isinstance(files, list) else ():
         blobs = file.get("blob-metadata") if isinstance(file, dict) else None
@@ -200,9 +200,10 @@ def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _transform_kind(name: str, source_count: int) -> str:
-    """Return the kind of a transform, which is `unknown` for one that this package does not know.
+    """Return the kind of a transform, as in `PartitionField.transform`; `unknown` if this package does not know it.
 
-    Unknown transforms are allowed, because later versions of the specification may add some.
+    Most transforms of several source columns are `unknown`, too. Unknown transforms are allowed, because later versions
+    of the specification may add some.
     """
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()

@@ -47,8 +47,8 @@ def is_iceberg_table(location: Location) -> bool:
 def has_iceberg_metadata(location: Location) -> bool:
     """Return True if a folder that was found by listing has Iceberg metadata.
 
-    Unlike `is_iceberg_table`, this function reads some of the files, because other JSON files may have such names. It
-    tries a limited number of names, so that large folders need few requests.
+    Unlike `is_iceberg_table`, this function reads some of the files that are named like metadata files, because other
+    JSON files may have such names. It reads few of them, so that large folders need few requests.
     """
     names = list(islice(location.names(METADATA), _PROBED))
     if len(names) == _PROBED:

@@ -63,7 +63,7 @@ class FallbackIds:
         return cls(_position_nodes(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
     def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
-        """Return the matcher of the table's fields with the fields of one file.
+        """Return a matcher that finds the table's fields among the fields of one file.
 
         Args:
             kind: the file format, such as `parquet`.

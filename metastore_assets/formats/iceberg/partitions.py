@@ -93,7 +93,7 @@ class Partitions:
         return tuple(dict.fromkeys(field.name for field in fields))
 
     def types(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Return each partition field with the type of its values, as partition keys spell them.
+        """Return each partition field with the type of its values in partition keys.
 
         Days are dates; years and buckets are integers. Months (`2024-01`) and hours (`2024-01-31-08`) are texts. A
         field is also text if specs disagree about its type, or its type is unknown.

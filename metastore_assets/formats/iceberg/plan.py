@@ -122,7 +122,7 @@ class IcebergFragmentPlanner:
         Delete files are in memory; data files are not.
 
         Args:
-            manifests: the manifests of the snapshot, with recorded specs.
+            manifests: the manifests of the snapshot. Each must have a spec id.
 
         Raises:
             UnstreamableError: the snapshot lists a data file several times, or a manifest has other files than the

@@ -36,7 +36,7 @@ class PlannedState:
 
     @classmethod
     def of(cls, table: TableConfig, planner: IcebergFragmentPlanner) -> PlannedState:
-        """Return the record of the state of a planner that has planned its fragments."""
+        """Return the record of the planner's state. Its fragments must have been planned before."""
         files, partitions, metadata = planner.files, planner.partitions, planner.metadata
         specs = [metadata.default_spec_id, *sorted(metadata.specs.items())]
         identities = {

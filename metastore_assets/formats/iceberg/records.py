@@ -59,7 +59,7 @@ class _Naming:
         return names
 
     def below(self, name: str) -> _Naming:
-        """Return the naming of the fields inside a field."""
+        """Return the naming of the fields inside the field `name`."""
         if name != "partition":
             return self
         return _PartitionNaming({}, self.spec)

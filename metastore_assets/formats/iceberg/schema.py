@@ -81,7 +81,7 @@ def _field(table: str, field: Mapping[str, Any], above: str) -> pa.Field:
 
 
 def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Field:
-    """Return an Arrow field with the field id and the initial default of a field in JSON."""
+    """Return the Arrow field `result` with the field id and the initial default of `field`, which is JSON."""
     result = result.with_metadata({FIELD_ID: str(field["id"])})
     default = field.get("initial-default")
     if default is None:

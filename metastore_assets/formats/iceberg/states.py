@@ -60,8 +60,8 @@ def history_change_since(metadata: TableMetadata, state: IcebergState, previous:
     """Return the kind of change from a previous state to the current one: rolled back, metadata changed, or None.
 
     The result is "metadata changed" if both states have the same snapshot. It is "rolled back" if the previous
-    snapshot is no recorded ancestor of the current one. If the previous snapshot has expired, it may have been an
-    ancestor: then the result is "rolled back" only if it is not older than the current one. None means that there were
+    snapshot is no recorded ancestor of the current one. A previous snapshot that has expired may have been an ancestor:
+    then the result is "rolled back" only if that snapshot is not older than the current one. None means that there were
     only ordinary commits, or that the kind is unknown.
     """
     if state.id == previous.id:

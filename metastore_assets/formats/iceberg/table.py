@@ -129,9 +129,10 @@ class IcebergFormat(TableFormat):
         return SnapshotStream(metadata, fragments())
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the changes since `since`, or a NoDiff if this is not the state that was planned last.
+        """Return the changes from the state `since` to the current one, or a NoDiff.
 
-        The cached record of that state must show that the two states differ only in their files. See `plan_changes`.
+        There is a difference only if `since` is the state that was planned last, and if the cached record of `since`
+        shows that the current state differs from it only in its files. See `plan_changes`.
         """
         with self._iceberg_errors():
             try:
@@ -226,7 +227,7 @@ class IcebergFormat(TableFormat):
         return IcebergFragmentPlanner(files, loaded.metadata, loaded.state, self._filter)
 
     def _metadata_fields(self, planner: IcebergFragmentPlanner) -> dict[str, Any]:
-        """Return the arguments of SnapshotMetadata for the state of a planner that has planned its fragments."""
+        """Return the arguments of SnapshotMetadata for the planner's state. `planner.specs_in_use` must be complete."""
         partitions, state = planner.partitions, planner.state
         return {
             "format": "iceberg",
@@ -243,7 +244,7 @@ class IcebergFormat(TableFormat):
     def _iceberg_errors(self) -> Iterator[None]:
         """Convert errors of missing or corrupt files to TableFormatError.
 
-        Other errors of this package are not converted.
+        Errors of this package are not converted.
         """
         uri = self._table.uri
         try:

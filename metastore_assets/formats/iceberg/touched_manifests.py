@@ -72,7 +72,7 @@ _Range = tuple[float, float]
 
 
 def _widen(range_: _Range | None, file: FileEntry) -> _Range:
-    """Extend a range so that it contains the sequence number of a file; to all numbers if that number is unknown."""
+    """Return a range extended by the sequence number of a file; the range of all numbers if that number is unknown."""
     if file.sequence_number is None:
         return -math.inf, math.inf
     lowest, highest = range_ or (math.inf, -math.inf)

@@ -29,7 +29,7 @@ _EXTERNAL_BLOB = 3
 
 @dataclass(frozen=True, slots=True)
 class LanceFragmentSource:
-    """A fragment of a version that any process can open."""
+    """A fragment of one version of a Lance table. Any process can open it."""
 
     version: LanceVersion
     number: int

@@ -114,7 +114,7 @@ def read_difference(earlier: LanceVersion, version: LanceVersion) -> LanceDiffer
 
 
 def open_dataset(version: LanceVersion) -> Any:
-    """Return pylance's dataset of a version. Some are cached, because workers open many fragments of one version."""
+    """Return pylance's dataset of a version. Recent ones are cached: workers open many fragments of one version."""
     version.location.check(version.manifest)
     return _open_dataset(version)
 
@@ -133,8 +133,8 @@ def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> F
 
     Args:
         fragment: pylance's fragment.
-        bases: the other folders that the manifest refers to, by their numbers: each as recorded, and whether it is the
-            folder of a Lance table.
+        bases: the other folders that the manifest refers to, by number. Each is a pair: the recorded folder, and
+            whether it is the folder of a Lance table.
 
     Raises:
         UnsupportedError: the fragment has overlay files, which replace values of data files.
@@ -193,7 +193,7 @@ def call_or_end(function: Callable[[], T]) -> T:
 
 @contextmanager
 def lance_errors() -> Iterator[None]:
-    """Turn a panic of pylance's Rust code, which is no Exception, into ArrowInvalid."""
+    """Turn a panic of pylance's Rust code into ArrowInvalid. The class of a panic is no subclass of Exception."""
     try:
         yield
     except BaseException as error:

@@ -207,7 +207,7 @@ class LanceFormat(TableFormat):
 
 
 def _branch_and_number(snapshot_id: str) -> tuple[str | None, int | None]:
-    """Return the branch and the version number in a snapshot id. The number is None for an id of another format."""
+    """Return the branch and the version number in a snapshot id. The number is None if the id does not end with one."""
     branch, _, number = snapshot_id.rpartition(":")
     return branch or None, int(number) if number.isascii() and number.isdecimal() else None
 

@@ -56,7 +56,7 @@ class LanceVersion:
 def is_manifest(name: str) -> bool:
     """Return True if a file in the folder `_versions` is the manifest of a version of the table.
 
-    Names of detached versions, which belong to no branch, begin with `d`.
+    The result is False for detached versions, which belong to no branch. Names of their manifests begin with `d`.
     """
     return _MANIFEST.fullmatch(name) is not None
 
@@ -72,7 +72,7 @@ def newest_version(location: Location) -> LanceVersion:
 
 
 def list_versions(location: Location, branch: str | None = None) -> dict[int, LanceVersion]:
-    """Return the stored versions of a branch by number, in ascending order; none without such a branch.
+    """Return the stored versions of a branch by number, in ascending order; empty if there is no such branch.
 
     Args:
         location: the folder of the table.

@@ -32,7 +32,7 @@ _LONGEST_VARINT = 10
 
 
 class AvroColumns:
-    """The top-level columns of an Avro file. All rows are decoded into a temporary Parquet file when it is opened."""
+    """The top-level columns of an Avro file. The constructor decodes all rows into a temporary Parquet file."""
 
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         """Decode all rows, and close the source.
@@ -235,7 +235,7 @@ class _Blocks:
         """Decompressed size in bytes of the block that was read last."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes of one piece; an empty result at the end.
+        """Return up to `size` bytes, all of one piece of `_decompressed_blocks`; an empty result at the end.
 
         Raises ArrowInvalid for a corrupt block.
         """
@@ -327,7 +327,7 @@ _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zsta
 
 @contextmanager
 def _decoder_errors() -> Iterator[None]:
-    """Convert errors in the `with` block that corrupt bytes cause in the decoder to ArrowInvalid."""
+    """In the `with` block, raise ArrowInvalid instead of the errors that corrupt bytes cause in the decoder."""
     try:
         yield
     except EOFError as error:

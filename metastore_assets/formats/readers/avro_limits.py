@@ -88,7 +88,7 @@ class AvroLimits:
 class _SchemaCompiler:
     """A converter of an Avro schema to encoded types.
 
-    Names without a namespace inside of a type are completed by the namespace of that type.
+    A name without a namespace gets the namespace of the type that contains it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,7 @@
-"""Conversion of Avro schemas to Arrow types: logical types, named types, unions and field ids."""
+"""Conversion of Avro schemas to Arrow types: logical types, named types, unions and field ids.
+
+To prepare a decoded value is to convert it to a Python value that `pa.array` accepts.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 @dataclass(frozen=True)
 class AvroType:
-    """One type of an Avro schema, with the conversions from encoded values to decoded ones and to Arrow values."""
+    """One type of an Avro schema: how its values are decoded, and how decoded values become Arrow values."""
 
     written: Any
     """The schema of this type for the decoder, without logical types, and with generated names."""
@@ -203,7 +206,10 @@ def _leaf(written: Any, raw: pa.DataType, schema: Mapping[str, Any]) -> AvroType
 
 
 def _logical(raw: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType | None:
-    """Return the Arrow type of a valid logical type; None without one, or if it does not fit the stored type."""
+    """Return the Arrow type of a schema's logical type.
+
+    None if the schema has no logical type, or one that is invalid or does not fit the stored type `raw`.
+    """
     name = schema.get("logicalType")
     if name == "decimal" and (pa.types.is_binary(raw) or pa.types.is_fixed_size_binary(raw)):
         return _decimal(schema)
@@ -256,9 +262,9 @@ def _is_named(written: Any) -> bool:
 
 
 def _prepare_named(prepare: Prepare | None) -> Prepare:
-    """Return a function that converts a pair (type name, value) to the prepared value.
+    """Return a function that takes a pair (type name, value) and returns the value, prepared by `prepare`.
 
-    The decoder returns such pairs for named types in a union.
+    The decoder returns such pairs for named types in a union. If `prepare` is None, the value is returned as it is.
     """
     if prepare is None:
         return lambda pair: pair[1]

@@ -95,9 +95,9 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """The file from which local timestamps are read, and the clock of each stripe.
+        """The file from which local timestamps are read, and the clock of each stripe, which converts them.
 
-        If all stripes are in UTC, there are no clocks (None), and the file is the original one.
+        If all stripes are in UTC, the file is the original one, and instead of clocks there is None.
         """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())
@@ -105,7 +105,7 @@ class OrcColumns:
 
 @contextmanager
 def _range_errors() -> Iterator[None]:
-    """Convert the errors of Arrow for timestamps that are out of range to UnsupportedError."""
+    """Raise UnsupportedError instead of Arrow's errors for timestamps that are out of range."""
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -122,7 +122,7 @@ def _to_local(clock: Clock, leaf: pa.Array) -> pa.Array:
 
 
 def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
-    """Return a field of an ORC file in the type in which the reader returns it, with its field id."""
+    """Return a field of an ORC file with its field id, and with the type of the values that the reader returns."""
     metadata = None
     attributes = stored.metadata or {}
     if _FIELD_ID in attributes:

@@ -102,7 +102,7 @@ class OrcTail:
 
     @property
     def is_java(self) -> bool:
-        """Whether Apache's Java library wrote the file, which Spark and Hive use."""
+        """Whether Apache's Java library, which Spark and Hive use, wrote the file."""
         return _number(self.footer, _FOOTER_WRITER) == 0
 
     @property

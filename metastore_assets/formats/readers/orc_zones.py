@@ -1,9 +1,9 @@
 """Timestamps without a zone in ORC files that were written in a time zone other than UTC.
 
 ORC stores seconds since 2015 in the local time of the writer, and truncates fractions towards 1970. Arrow corrects the
-truncation after the conversion to its zone instead of before, so that values near 1970 are wrong by a second. Before
-1900, Arrow uses offsets that Java does not use. Therefore Arrow reads a copy of the file with the zone GMT, which does
-not change the stored seconds. This module then converts these seconds as Java's reader does.
+truncation after the conversion of the time zone instead of before, so that values near 1970 are wrong by a second.
+Before 1900, Arrow uses offsets that Java does not use. Therefore Arrow reads a copy of the file with the zone GMT,
+which does not change the stored seconds. This module then converts these seconds as Java's reader does.
 """
 
 from __future__ import annotations

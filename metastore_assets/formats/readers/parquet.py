@@ -126,9 +126,10 @@ class ParquetColumns:
         self._source.close()
 
     def _read_empty(self, field: pa.Field) -> Iterator[pa.Array]:
-        """Yield the values of a column without leaf columns, if its values are structs without fields and never null.
+        """Yield the values of a column for which Parquet stores nothing, because all of its structs have no fields.
 
-        For any other column without leaf columns, raise UnsupportedError, unless the file has no rows.
+        Only a column of structs that cannot be null is read. Any other such column raises UnsupportedError if the file
+        has rows.
         """
         if pa.types.is_struct(field.type) and not field.type.num_fields and not field.nullable:
             for start in range(0, self.row_count, CHUNK_ROWS):
@@ -145,7 +146,10 @@ class ParquetColumns:
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the values of a top-level column in one row group. The first array has one row, as a check."""
+        """Yield the values of a top-level column in one row group.
+
+        The first array has one row: while Arrow reads it, it validates the metadata of the row group.
+        """
         # Arrow fetches all requested row groups at once, so each call requests one.
         batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
         first = next(batches, None)
@@ -185,7 +189,7 @@ class ParquetColumns:
 
     @property
     def _is_written_by_spark(self) -> bool:
-        """Whether Spark wrote the file. Its INT96 timestamps have no nanoseconds."""
+        """Whether Spark wrote the file. If so, its INT96 timestamps have whole microseconds."""
         return SPARK_VERSION.encode() in (self._file.metadata.metadata or {})
 
     def _has_short_dictionary(self, group: int, leaf: int) -> bool:
@@ -195,7 +199,7 @@ class ParquetColumns:
         return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
 
     def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
-        """Return the number of rows of a row group that are read at once: about CHUNK_BYTES bytes of them."""
+        """Return how many rows of a row group to read at once, so that they have at most about CHUNK_BYTES bytes."""
         metadata = self._file.metadata.row_group(group)
         max_rows = CHUNK_ROWS
         size = 0

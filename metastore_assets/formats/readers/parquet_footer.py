@@ -103,7 +103,7 @@ class _ThriftCursor:
         return (self._varint() if count == 15 else count), header & 15
 
     def skip(self, kind: int) -> None:
-        """Skip a value whose type has this code. Raises IndexError if it extends beyond the data."""
+        """Skip a value of the type with the code `kind`. Raises IndexError if it extends beyond the data."""
         if kind in _FIXED_BYTES:
             self.position += _FIXED_BYTES[kind]
         elif kind == _BINARY:
