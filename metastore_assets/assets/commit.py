@@ -55,10 +55,11 @@ _Row = tuple[str, str, str, str]
 
 
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
-    """Yield rows that compare the numbers of versions, rows, files, bytes, partitions, columns and value counts.
+    """Yield a row for each thing to compare: version, rows, files, bytes, partitions, columns and value counts.
 
-    Partitions are compared by key and content, columns by name. The row of columns is left out if they are equal, and
-    the row of value counts if other versions are between the two.
+    Partitions are compared by key and content, columns by name and type. The row of partitions is left out without
+    partition columns, the row of columns if no column differs, and the row of value counts if these changes are
+    unknown, for example because there are versions between the two.
     """
     yield "version", format_number(before.number), format_number(now.number), ""
     yield _count_change("rows", before.row_count, now.row_count)

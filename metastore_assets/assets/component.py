@@ -237,7 +237,9 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return None if self.tables is None or (self.tables and not names) else names
 
     def _configuration(self, path: Path) -> Configuration:
-        """Return the configuration from the file, or with `root` a new one, and add the tables under `tables`.
+        """Return the configuration of the file `config`, or a new one if `root` is set.
+
+        Tables that the component itself defines, under `tables`, are added.
 
         Args:
             path: The folder of the component, or its file `defs.yaml`.

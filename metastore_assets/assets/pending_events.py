@@ -91,7 +91,7 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Add an event for each partition and file that the run was launched for, even if it did not change.
+    """Add an event for each partition and kind of file that the run was launched for, changed or not.
 
     Args:
         events: The events for changes.
@@ -162,7 +162,7 @@ def changed_kinds(before: ProfileFiles | None, after: ProfileFiles) -> tuple[Kin
 
 
 def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
-    """Return the paths of the files of one kind; empty without files. Ranks are stored in the frequency files."""
+    """Return the paths of the files of one kind; none if `files` is None. Ranks are stored in the frequency files."""
     if files is None:
         return ()
     paths = files.frequencies if kind == "ranks" else getattr(files, kind)

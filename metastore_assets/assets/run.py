@@ -327,7 +327,7 @@ class _TableRun:
         return [kind for kind in self._kinds() if self.names.kind_assets[kind] in self.context.selected_asset_keys]
 
     def _has_partitions(self) -> bool:
-        """Return whether the asset for partitions is partitioned in the loaded definitions."""
+        """Return whether the loaded definitions have a partitioned asset for the profiles of partitions."""
         return any(
             spec.key == self.names.partitions and spec.partitions_def is not None
             for spec in self.context.assets_def.specs

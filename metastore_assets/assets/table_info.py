@@ -114,7 +114,7 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
             yield name
 
     def read() -> None:
-        """Read tables until none is left that no other thread has taken. Skip tables that cannot be read."""
+        """Take one table after the other, and read it. Several threads share the tables. Failures are skipped."""
         for name in pending_names():
             try:
                 version = versions_of(config, name).latest()

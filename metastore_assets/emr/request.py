@@ -23,7 +23,7 @@ _SEPARATE_FIELDS = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
 def package_version() -> str:
-    """Return a text with the versions of this package and of its profiles: `0.1.0, profiles 12`."""
+    """Return the version of this package, and that of the profiles which it writes: `0.1.0, profiles 12`."""
     return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
 
 
@@ -41,7 +41,7 @@ class JobRequest:
     """The partitions to read again: keys or patterns."""
     needs_key: bool = False
     """Whether the launching process has a configured key for hashes of hidden values. The job then needs the same key.
-    If not, the job uses the key in the root."""
+    If false, the job uses the key in the root."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """The name of each secret in AWS Secrets Manager, by the environment variable for which it is."""
     database: str | None = None
@@ -73,7 +73,7 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class JobAnswer:
-    """The result of a job: the newest version, or an error. The default means that no answer arrived."""
+    """The result of a job: the newest version, or an error. Default values mean that no answer arrived."""
 
     version: int | None = None
     """The number of the newest version after a successful refresh; None after an error or without an answer."""
@@ -95,7 +95,7 @@ class JobAnswer:
         return cls(**fields) if isinstance(fields, Mapping) else None
 
     def to_error(self, job: str) -> MetastoreError:
-        """Convert the error to an exception of its class.
+        """Return the error as an exception of the class that it had in the job.
 
         Args:
             job: The text that names the job in the message.

@@ -1,6 +1,7 @@
 """The segments of a fragment index. A segment reads its files; `Segments` determines which of their rows are live.
 
-Each row of a segment is one fragment. It is live if no newer segment removed or replaced it.
+Each row of a segment is one fragment. It is live if no newer segment removed or replaced it. A zone is a run of rows
+with bounds that cover all of them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _CACHED_ZONES = 16
 _DIRECT_ROWS = 1 << 14
 """Maximum number of rows whose keys are all read to find a key. Among more rows, only some row groups are read."""
 _SPARSE = 16
-"""Row counts are read from the file of fragments, which has small row groups, if at most one in 16 is selected."""
+"""If at most one fragment in 16 is selected, row counts are read from the file of fragments, whose row groups are small."""
 _READERS = 32
 _PARALLEL_ROWS = 100_000
 """Local files are read in parallel if at least this many rows are read. For fewer rows, threads take more time."""
@@ -64,7 +65,7 @@ class BoundedRows:
 
 @dataclass(frozen=True)
 class Zones:
-    """The zones of a segment, with bounds of columns. Consecutive zones form groups, which are evaluated first."""
+    """The zones of a segment, with bounds of columns. Conditions are evaluated on groups of zones first."""
 
     starts: Numbers
     """The position of the first fragment of each zone."""
@@ -94,7 +95,7 @@ class Segments:
     def removed(self) -> list[pa.Array]:
         """For each segment, the sorted keys that newer segments removed or replaced.
 
-        A row of the segment is live if its key is not among them. Some keys may not be in the segment.
+        All other rows of the segment are live. Some of the keys may not occur in the segment.
         """
         if len(self.all) < 2:
             return [NO_KEYS] * len(self.all)

@@ -1,4 +1,8 @@
-"""A writer of the fragment index. A commit adds one segment, or merges its rows with older segments into a new one."""
+"""A writer of the fragment index. A commit adds one segment, or merges its rows with older segments into a new one.
+
+A segment has rows of fragments, sorted by key, and tombstones: keys of fragments that it removes from older segments. A
+large segment also has zones: runs of fragments with common bounds. `index.fragments` describes the files.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +189,7 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
 
 
 class _LargeSegmentWriter:
-    """A writer of a large segment: one file of zones, and a file of fragments and one of columns per range of keys."""
+    """A writer of a large segment: a file of zones; for each range of keys, a file of fragments and one of columns."""
 
     def __init__(self, store: ObjectStore, schema: pa.Schema) -> None:
         """Prepare the files; `write` writes them.

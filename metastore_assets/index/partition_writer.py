@@ -1,4 +1,7 @@
-"""A writer of the partition index. A commit adds one segment, or merges its rows with a part of the older ones."""
+"""A writer of the partition index, which consists of segments: sorted files with statistics of partitions.
+
+A commit that changes more than a few partitions writes a segment. It may also merge rows of older segments into it.
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class PartitionRows:
 
     @lock_free_cached_property
     def columns(self) -> list[str]:
-        """The field ids of the columns that have statistics in a partition."""
+        """The field ids of the columns that have statistics in at least one of the partitions."""
         return list(self._slices)
 
     def count(self, field_id: str) -> int:
@@ -187,7 +187,7 @@ def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.
 
 
 def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
-    """Concatenate parts into one. Positions become those among the partitions of all parts."""
+    """Concatenate parts into one. Positions of partitions then count the partitions of all parts."""
     if len(parts) == 1:
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)

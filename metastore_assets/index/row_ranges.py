@@ -77,7 +77,7 @@ class RowRanges:
         return RowRanges(self.starts + rows, self.ends + rows)
 
     def overlaps(self, starts: Numbers, ends: Numbers) -> Mask:
-        """Return for each of other ranges whether it has a row in common with these ranges.
+        """Return, for each range of another sequence, whether it has a row in common with these ranges.
 
         Args:
             starts: The first row of each other range, ascending.

@@ -96,7 +96,7 @@ def summarize_zones(table: pa.Table, sizes: Numbers) -> pa.Table:
 
 
 def _bounds(table: pa.Table, name: str, row_counts: Numbers, sizes: Numbers) -> pa.Array:
-    """Return the minimum or maximum of each zone; null if it has a fragment with values but without a bound.
+    """Return the minimum or maximum of each zone; null if a fragment of the zone has values but no bound.
 
     Args:
         table: The fragments, with flat columns.

@@ -93,7 +93,7 @@ class Execution:
     executed: list[PlanStage] = field(default_factory=list)
     """The stages that are finished."""
     value_count_changes: ValueCountChanges | None = None
-    """See `RefreshResult.value_count_changes`. None also until the version is published."""
+    """Changes of the table's value counts; None if they are unknown, and before the version is published."""
     version: Version | None = None
     """The version, once it is built. It is published by the stage `Publish`."""
     exports: tuple[ExportResult, ...] = ()

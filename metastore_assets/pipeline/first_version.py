@@ -60,8 +60,8 @@ class FirstVersion:
     def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
         """Compute the lots that are not staged yet, and publish the version.
 
-        Return the result without its duration: `seconds` is 0. Return None if the version cannot be computed in lots.
-        Then finished profiles are saved for a plan of all fragments, and `attempt.makes_lots` becomes false.
+        Return the result without its duration: `seconds` is 0. If the version cannot be computed in lots, save the
+        finished profiles for a plan of all fragments, set `attempt.makes_lots` to false, and return None.
 
         Args:
             attempt: The profiles of this refresh.

@@ -139,7 +139,7 @@ class FragmentRuns:
 
 @contextmanager
 def sort_fragments(stream: SnapshotStream) -> Iterator[FragmentRuns | SortedFragments]:
-    """Provide the fragments of a snapshot, sorted by key: by its format, or else in a temporary file.
+    """Provide the fragments of a snapshot, sorted by key. The format sorts them, or else a temporary file is used.
 
     Raises UnstreamableError if the snapshot has to be read at once.
     """
@@ -163,7 +163,7 @@ def compare_stream(
         published: The entries of the published fragments.
         reason: Why all fragments are compared.
         requested: Returns the keys of some partitions, given the changes. The result also has the unchanged fragments
-            of these partitions. None: it has no unchanged fragments.
+            of these partitions. If None, the result has no unchanged fragments.
 
     Raises:
         UnstreamableError: The snapshot has to be read at once.

@@ -69,7 +69,7 @@ from metastore_assets.store.segments import SegmentFiles
 
 @dataclass(frozen=True)
 class _PartitionChildren:
-    """The partitions of the published version, as children of the table's group."""
+    """The published partitions as `StoredChildren`: the profiles that are merged into the table's profile."""
 
     entries: StoredEntries[PartitionEntry] | None
     child: Callable[[PartitionEntry], Child]
@@ -178,9 +178,9 @@ class VersionBuilder:
         """Update the value counts of the table by the changed fragments, and write their files."""
 
         def profiles() -> list[tuple[str, ProfileFiles]]:
-            """Return (key, files) of the profiles with value counts: those of the partitions.
+            """Return (key, files) of profiles whose value counts sum to those of the table: all partitions.
 
-            A single partition has none; then they are those of the fragments.
+            If there is only one partition, its profile stores no value counts. The result then has its fragments.
             """
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]

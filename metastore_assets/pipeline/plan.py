@@ -471,7 +471,7 @@ def _reuse_partitions(
     profiles: Mapping[str, FragmentEntry],
     merged_again: Collection[str],
 ) -> Target:
-    """Return the target in which `reused` is set for each partition that needs no merge: to its published entry.
+    """Return the target with `reused` set: to the published entry of a partition that needs no merge, else None.
 
     Args:
         target: The target.

@@ -295,8 +295,8 @@ class _Planner:
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
         """Return the plan made by a comparison of all fragments in bounded memory.
 
-        If the plan needs all fragments in memory, return no plan, but the complete snapshot; None if the snapshot has
-        not been read yet.
+        If planning needs all fragments in memory instead, return the complete snapshot for it, or None if the snapshot
+        has not been read yet.
 
         Args:
             reason: Why all fragments are compared.

@@ -30,8 +30,8 @@ _TASKS_PER_SLOT = 4
 """
 _MAX_BUNDLE_COST = 32 << 20
 _MIN_BUNDLE_COST = 4 << 20
-"""Bounds (minimum here, maximum above) of the read cost in bytes at which a bundle is full. Within these bounds,
-bundles are small enough for each slot to have work."""
+"""A bundle is full at a read cost in bytes between these two bounds. Within the bounds, bundles are small enough for
+each slot to have work."""
 _MAX_ROWS = 1 << 14
 """Maximum number of rows in the states file of a bundle, which has one row per fragment and column."""
 

@@ -72,7 +72,7 @@ class PurgeResult:
     bytes: int
     """Total size in bytes of the removed files, not counting version documents."""
     published: int
-    """Number of the published version. It is the newest version again, without profiles of removed fragments."""
+    """Number of the version that the purge published: the newest one again, without profiles of removed fragments."""
     unfinished: int
     """Number of removed files that no version referenced. Refreshes that did not publish left them behind."""
     outdated: int
@@ -291,6 +291,8 @@ class _Lot:
 
 def _lots(version: Version) -> Iterator[_Lot]:
     """Yield the entries of a version in lots of bounded size: fragments, then partitions, then nodes.
+
+    A node is a stored intermediate result of merging.
 
     If the table has only one partition, this partition is in the first lot. The table then uses the partition's files,
     and references to shared files are counted correctly only if both references are added in the same lot.

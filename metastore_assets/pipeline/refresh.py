@@ -77,7 +77,7 @@ def plan_version(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 
 
 def _export_stages(exports: Sequence[ExportResult]) -> tuple[PlanStage, ...]:
-    """Return a tuple with the stage that writes a published version to the targets without it; () if all have it."""
+    """Return (stage that exports a version to the targets that lack it,); () if all targets have the version."""
     targets = tuple(export.target for export in exports if export.state != "current")
     return (WriteExports(targets),) if targets else ()
 
@@ -199,7 +199,7 @@ class _Refresh:
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
-        """Build the first version in lots, publish it, and return the result; None if it cannot be built in lots.
+        """Build the first version in lots (groups of fragments), and publish it. Return None if that is impossible.
 
         Args:
             stream: The snapshot.
@@ -241,7 +241,7 @@ class _Refresh:
         return self._plan
 
     def check_outdated(self, error: MetastoreError) -> None:
-        """Return if another attempt may succeed, because the failed plan was outdated; otherwise raise the error.
+        """Raise the error, unless another attempt may succeed because the failed plan was outdated.
 
         A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because
         the table has changed. If the newest version is damaged, a full refresh makes another attempt without it.

@@ -25,7 +25,7 @@ def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment
 
 
 def expired_fragments(version: Version, last_expired: int) -> list[RetiredFragment]:
-    """Return the retired fragments in `version` that version number `last_expired`, or an earlier one, removed."""
+    """Return the retired fragments in `version` that were removed by the version `last_expired` or an earlier one."""
     prefixes = [retired_prefix(number) for number in _retiring_versions(version) if number <= last_expired]
     return entries_of(version, RETIRED).find_prefixes(prefixes)
 

@@ -50,7 +50,7 @@ def skip_rewrites(
 ) -> Target:
     """Return a target in which a partition keeps its published profile if its rows only moved between files.
 
-    For each partition, the profiles of added and removed fragments are read only if these have equally many rows.
+    Profiles are read only for partitions whose added fragments have together as many rows as the removed ones.
 
     Args:
         context: The table, its store and engine.

@@ -50,7 +50,7 @@ def is_remote(spark: SparkSession) -> bool:
 def connect_session(url: str, settings: Mapping[str, str]) -> SparkSession:
     """Return a session on a Spark Connect server.
 
-    All processes share one session on the local server. Its Python workers, which belong to a session, stay running.
+    On the server of this machine, all processes share one session. The Python workers of this session stay running.
 
     Args:
         url: `sc://host:port`, or `local[…]` for the server of this user on this machine, which is started if it does

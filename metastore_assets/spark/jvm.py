@@ -95,9 +95,9 @@ def _failed_long_ago(archive: Path) -> bool:
 
 
 def _build(archive: Path) -> None:
-    """Build the class-data archive at a path, by a small session in a child process that records its classes.
+    """Build the class-data archive at a path: a child process runs a small session, and records the loaded classes.
 
-    After a failure, for example on a busy machine, the archive is an empty file. It prevents attempts for one day.
+    After a failure, for example on a busy machine, an empty file is written, so that nobody tries again for one day.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name

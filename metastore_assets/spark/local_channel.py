@@ -1,4 +1,4 @@
-"""A gRPC channel to the Spark Connect server of this machine. It never sends the token to another process.
+"""A gRPC channel to the Spark Connect server of this machine. It sends the access token to no other process.
 
 A client sends pickled functions to the server and unpickles its answers. So another process at the same port could run
 code in the client. Therefore the channel checks before each call that the server's process has the listening socket.

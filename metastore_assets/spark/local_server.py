@@ -109,7 +109,7 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
 
 
 def _start(server: LocalConnectServer, folder: str, master: str, settings: Mapping[str, str]) -> bool:
-    """Start the server, and return True; False if another process took its port. Raises MetastoreError otherwise."""
+    """Start the server and return True; False if another process took its port. Raises MetastoreError if it fails."""
     from pyspark.errors import PySparkException
 
     options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()

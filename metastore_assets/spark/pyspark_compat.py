@@ -37,9 +37,9 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return the default number of partitions of a session, from the plan of a range; None if the plan lacks it.
+    """Return the default number of partitions of a session, or None if it is unknown.
 
-    No job runs.
+    The number is read from the query plan of `range(1)`. No job runs.
     """
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)

@@ -115,7 +115,7 @@ class SparkRunner(TaskRunner):
 
 
 class SizedRunner(TaskRunner):
-    """A runner of tasks that read files: on Spark if these have at least 32 MiB together, else in one child process.
+    """A runner of tasks that read files: on Spark if the files have at least 32 MiB together, else in a child process.
 
     The costs of a batch are the bytes to read. Without costs, the child process is used. Even a small Spark job takes
     some tenths of a second, in which a child process can read 32 MiB.
@@ -181,7 +181,7 @@ def _run_job(
 def _run_bins(
     packed_function: bytes, packed_bins: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the tasks of some bins in a Python worker. Yield one packed result per task.
+    """Run the tasks of some bins (groups of tasks) in a Python worker. Yield one packed result per task.
 
     A packed result is a pair (task number, result), or the MetastoreError of the task. With `counts_io`, the last row
     has the I/O counts of all these tasks.

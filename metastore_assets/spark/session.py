@@ -165,11 +165,11 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
 
 @contextmanager
 def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
-    """Make PySpark start JVMs in the block with settings from a file. They override spark-defaults.conf.
+    """During the block, let PySpark start JVMs with the given settings, which override spark-defaults.conf.
 
     Args:
         settings: The settings.
-        file: The path of the file, which is created so that only this user can read it.
+        file: The path of a file for the settings. It is created, and only this user can read it.
     """
     before = os.environ.get(_SUBMIT)
     arguments = shlex.split(before or "pyspark-shell")

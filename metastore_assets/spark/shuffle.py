@@ -92,8 +92,8 @@ def _read_tasks(
 ) -> Iterator[pa.RecordBatch]:
     """Read the tasks of a Spark partition. Yield each row as a batch of one row.
 
-    A MetastoreError of a task becomes a row of `_RESULT_GROUP`. With `counts_io`, the last row is of that group too,
-    and has the I/O counts.
+    A MetastoreError of a task becomes a row of `_RESULT_GROUP`, whose rows are not reduced. With `counts_io`, the last
+    row has the I/O counts, and is in this group as well.
     """
     prepare_task()
     read = pickle.loads(packed_read)
@@ -114,7 +114,8 @@ def _reduce_groups(
 ) -> Iterator[pa.RecordBatch]:
     """Reduce the sorted rows of a Spark partition. Yield one packed result, or MetastoreError, per group.
 
-    Rows of `_RESULT_GROUP` are passed on unchanged. With `counts_io`, the last row has the I/O counts.
+    Rows of `_RESULT_GROUP` (errors and I/O counts of the reading tasks) are passed on unchanged. With `counts_io`, the
+    last row has the I/O counts of this reduction.
     """
     prepare_task()
     reduce = pickle.loads(packed_reduce)

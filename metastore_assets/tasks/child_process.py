@@ -170,7 +170,7 @@ class ChildProcess:
         self._process.kill()
 
     def disown(self) -> None:
-        """Close this process's pipes without ending the child. A forked process calls it for its parent's children."""
+        """Close the pipes to the child in this process only, so that the child goes on. Called in a forked process."""
         self._process.returncode = 0
         self._close()
 
@@ -188,7 +188,7 @@ class ChildProcess:
 
 
 def _open_standard_streams() -> None:
-    """Open /dev/null for each standard stream that is closed. Otherwise, a pipe would get its descriptor."""
+    """Open /dev/null for each standard stream that is closed. Otherwise, a new pipe would get descriptor 0, 1 or 2."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

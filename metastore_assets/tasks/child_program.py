@@ -156,7 +156,7 @@ class _Worker:
         self.reset_slots()
 
     def reset_slots(self) -> None:
-        """Number the slots of new threads from 0 again."""
+        """Let `assign_slot` begin with slot 0 again, for new threads that replace the earlier ones."""
         self._slots = count()
 
     def assign_slot(self) -> None:
@@ -178,7 +178,7 @@ class _Worker:
             os._exit(1)
 
     def _outcome(self, number: int, function: Callable[[Any], Any], task: Any) -> Any:
-        """Run a task. Return its result, or a RaisedError. While it runs, it is in the in-flight record."""
+        """Run a task. Return its result, or a RaisedError. The in-flight record shows that it is running."""
         self._in_flight.begin(self._thread.slot, number)
         try:
             return function(task)

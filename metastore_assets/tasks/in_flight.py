@@ -1,6 +1,6 @@
 """The in-flight record: shared memory in which a child process notes the files that it is reading.
 
-The memory outlives a child that crashes. There the parent reads which file caused the crash.
+The memory outlives a child that crashes. The parent then reads in it which files the child was reading.
 """
 
 from __future__ import annotations

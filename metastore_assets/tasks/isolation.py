@@ -29,9 +29,10 @@ MAX_IDLE_CRASHES = 3
 class IsolatedRunner(TaskRunner):
     """A runner of tasks in a child process. A crash of the child fails only the task that caused it.
 
-    A task that ran alone when the child crashed is the cause. Its outcome is a FatalFileError, which names its file,
-    or its number if tasks have no files. If several tasks ran, each of them runs again alone. If another
-    process killed the child, perhaps the kernel for lack of memory, the task is run again alone before it is blamed.
+    If only one task was sent to the child that crashed, this task is the cause. Its outcome is a FatalFileError, which
+    names the file of the task, or `task 3` for example if the call has no `paths`. If there were several tasks, those
+    that were running are run again, each one alone. The same is done if another process killed the child, perhaps the
+    kernel for lack of memory: only a task that was run alone after that is blamed.
     """
 
     def __init__(self, threads: int = 1, chunk_size: int = 1) -> None:
@@ -51,7 +52,7 @@ class IsolatedRunner(TaskRunner):
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
         """Run the tasks in a child process.
 
-        After a crash, run each task that was in flight again, one at a time. Then run all other tasks without an
+        After a crash, first repeat the tasks that were running, each one alone. Then run all tasks that still have no
         outcome.
         """
         tasks = batch.tasks
@@ -118,7 +119,7 @@ def metadata_result(outcome: Any) -> Any:
 def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
     """Split ascending numbers into ranges (first inclusive, last exclusive) of at most `max_size` consecutive numbers.
 
-    There is at least one number.
+    `numbers` must not be empty.
     """
     first = last = numbers[0]
     for number in numbers:
@@ -130,7 +131,7 @@ def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
 
 
 def restore_error(value: Any) -> Any:
-    """Return a result of a child unchanged. Return the exception of a RaisedError, with the child's traceback."""
+    """Return `value`, which a child sent; for a RaisedError, the exception in it, with the child's traceback."""
     if not isinstance(value, RaisedError):
         return value
     # The standard library's process pools show a remote traceback in this way.

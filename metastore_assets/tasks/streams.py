@@ -1,4 +1,4 @@
-"""Streams of the items that tasks in child processes yield, for one task or for many in parallel.
+"""Streams of the items that tasks yield in child processes: from one task, or from many tasks in parallel.
 
 Memory is bounded: a child waits while its pipe is full, and only a few items are buffered for the caller.
 """
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PathTask(Generic[T]):
-    """A task, and the path of the file that it reads, which an error about a crash names."""
+    """A task, and the path of the file that it reads. If the file crashes the child, the error names this path."""
 
     path: str
     task: T
@@ -42,7 +42,8 @@ class PathTask(Generic[T]):
 def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *arguments: Any) -> Iterator[Any]:
     """Yield the items of `function(*arguments)`, which runs in a child process.
 
-    The child pauses while the caller requests no items. The arguments and errors are those of `run_isolated`.
+    The child pauses while the caller requests no items. If `function` crashes the child, TableFormatError is raised
+    and names `path`, the metadata file that the function reads. Errors of the function are raised unchanged.
     """
     try:
         yield from _stream_child(with_arguments(function), iter([PathTask(path, arguments)]), 1, _ActiveChildren())
@@ -162,7 +163,7 @@ class _ActiveChildren:
 
 
 class _SharedIterator(Generic[T]):
-    """An iterator that several threads can use. It ends early when the children are stopped."""
+    """An iterator that several threads can use. It ends early after `children.stop()`."""
 
     def __init__(self, items: Iterable[T], children: _ActiveChildren) -> None:
         self._items = iter(items)

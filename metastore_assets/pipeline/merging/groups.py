@@ -1,6 +1,7 @@
 """Groups of profiles that are merged: the fragments of a partition, or the partitions of the table.
 
-A group is given as its changes since the published version. Unchanged profiles are looked up when they are needed.
+The profiles to merge are the children of the group. A group is given as its changes since the published version.
+Unchanged children are looked up when they are needed.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class MergeGroup:
     their value counts are in the table's value count files."""
 
     def without_children(self) -> MergeGroup:
-        """Return the group without its changed and stored children. It is smaller to send to a task."""
+        """Return the group without its changed and stored children. The result is smaller, and is sent to a task."""
         return replace(self, children=GroupChildren({}, frozenset(), self.children.count), previous=None)
 
 

@@ -82,7 +82,7 @@ class _TaskResult:
 
 @dataclass(frozen=True)
 class _SectionCopy:
-    """A profile to copy out of a file with several profiles. It is the only child of its group."""
+    """A task for a group of one profile: copy this profile from a shared file (a section of it) to separate files."""
 
     group_key: str
     folder: str

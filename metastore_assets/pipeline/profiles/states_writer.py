@@ -102,7 +102,7 @@ class StatesContent:
 
     @property
     def is_states_only(self) -> bool:
-        """Whether the file stores fingerprints or value filters, which cannot be stored in separate files."""
+        """Whether profiles are only in the states file: others cannot have their fingerprints or value filters."""
         return self.fingerprints or self.value_filters
 
     def schema(self) -> pa.Schema:

@@ -188,7 +188,7 @@ def _subtract_removed(
 
     Args:
         values: The stored values with their frequencies.
-        positions: For each value, the index of its fingerprint in the two following arrays.
+        positions: For each value, the index of its fingerprint in `chosen` and in `removed_counts`.
         chosen: For each fingerprint, whether its values are returned.
         removed_counts: For each fingerprint, the number of removed occurrences. It must be 0 for a chosen fingerprint
             that several values share.

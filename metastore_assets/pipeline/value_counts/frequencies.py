@@ -97,7 +97,7 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether this process computes some sums: they are short, and no column is split into ranges."""
+    """Return whether this process computes the given sums: if all are short and none splits a column into ranges."""
     reads = sum(len(part.positions) * len(part.terms) for part in sums)
     has_ranges = any(part.splitters for part in sums)
     return not has_ranges and engine.sums_here(reads, sum(part.rows for part in sums))

@@ -80,7 +80,7 @@ def find_splitters(
 def _sample(store: ObjectStore, task: _SampleTask) -> dict[str, Frequencies]:
     """Return {field id: evenly spaced values of the column}.
 
-    A sampled value represents several values. Their number is its frequency.
+    A sampled value stands for several distinct values. Its frequency in the result is their number.
     """
     samples = {}
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, task.files) as reader:

@@ -203,8 +203,8 @@ class ValueCountUpdate:
     def _update(self, profiles: AllProfiles) -> FlowState:
         """Update the published value counts by the added and removed fragments.
 
-        Counts by partition are built again if at least half of the table changed, or if none of their columns had them
-        before.
+        Counts by partition are built again if at least half of the table changed, or if none of the columns to count by
+        partition had such counts before.
         """
         base = self._base
         reader = ValueCountReader(self._store, base)
@@ -317,7 +317,7 @@ def _columns_by_partition(spec: ProfileSpec, enumerated: Mapping[str, str]) -> d
 
 
 def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLimits]:
-    """Return {field id: limits on reported values} of the columns whose policy has such limits."""
+    """Return {field id: `max_values` and `min_frequency`} of the columns of which only some values are reported."""
     return {
         leaf.field_id: TopLimits(policy.max_values, policy.min_frequency)
         for leaf, policy in spec.leaves
