@@ -29,7 +29,7 @@ class Backfill:
 
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
-    """Return the backfill that a run belongs to; None without one, or if it covers no partitions of the table."""
+    """Return the backfill that launched a run; None without one, or if the backfill has no partitions of the table."""
     name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None
@@ -53,7 +53,8 @@ def find_version_since_launch(
 ) -> Version | None:
     """Return the newest version if the backfill needs no further refresh; otherwise None.
 
-    It needs none if the version, and the profiles of the backfill's partitions, were published after its launch.
+    No refresh is needed if the newest version, and its profiles of the backfill's partitions, were published after the
+    launch of the backfill.
 
     Args:
         versions: The versions of the table.

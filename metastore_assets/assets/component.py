@@ -269,7 +269,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
 def _translator_class(reference: str) -> Callable[..., Any]:
     """Import a subclass of MetastoreTranslator by a text such as `module:Class`.
 
-    Raises ConfigError if the import fails, or if it is no such class.
+    Raises ConfigError if the import fails, or if the class is no subclass of MetastoreTranslator.
     """
     module, _, name = reference.replace(":", ".").rpartition(".")
     try:

@@ -46,8 +46,9 @@ def table_assets(
     The selection of a run decides which partitions are read again, and which assets have a result. The run also
     reports changes of assets that were not selected.
 
-    Each table has a pool, which can limit its concurrent runs: two of them succeed, but the second does no useful
-    work. A limit by run tag would not apply to runs launched from an asset's page, because these have no tags.
+    Each table has a pool, which can limit its concurrent runs. Without a limit, two runs at once both succeed, but the
+    second does no useful work. A limit by run tag would not apply to runs launched from an asset's page, because these
+    have no tags.
 
     Args:
         configuration: The configuration of the Metastore. Each run reads it again.

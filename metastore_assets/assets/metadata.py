@@ -142,8 +142,8 @@ def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
     """Return the table's columns for Dagster, limited in size so that they fit into an event.
 
-    If they do not fit with descriptions, they have none. Columns are never left out, because they would look as if they
-    had been dropped.
+    If the columns do not fit with descriptions, all descriptions are left out. Single columns are never left out: they
+    would look as if they had been dropped.
 
     Args:
         schema: The columns.

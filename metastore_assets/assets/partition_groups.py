@@ -1,4 +1,7 @@
-"""Groups of a table's partitions that are one partition in Dagster: `day=2024-01-01` for all of its hours."""
+"""Groups of a table's partitions that are one partition in Dagster: `day=2024-01-01` for all of its hours.
+
+A content id is a digest: equal content ids of a partition or group mean equal statistics.
+"""
 
 import hashlib
 import re

@@ -114,7 +114,7 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
             yield name
 
     def read() -> None:
-        """Take one table after the other, and read it. Several threads share the tables. Failures are skipped."""
+        """Read tables that no other thread has taken, until none is left. Skip tables that cannot be read."""
         for name in pending_names():
             try:
                 version = versions_of(config, name).latest()
@@ -136,8 +136,8 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
 def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) -> None:
     """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written.
 
-    If two processes write at once, the facts of one may be lost. The next sensor tick or run of its table stores them
-    again.
+    If two processes write at once, the facts of one may be lost. The next sensor tick or run of that table stores the
+    lost facts again.
     """
     root = _root(config)
     try:

@@ -230,7 +230,7 @@ class VersionReport:
 
 
 def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
-    """Return the counts of a group of partitions, and its changed partitions, as metadata; empty for a partition."""
+    """Return the counts and the changed partitions of a group as metadata; empty if `entry` is a single partition."""
     if not isinstance(entry, PartitionGroup):
         return {}
     metadata: dict[str, MetadataValue] = {"partitions": MetadataValue.int(entry.partitions)}  # type: ignore[type-arg]

@@ -44,7 +44,7 @@ _CACHED_ZONES = 16
 _DIRECT_ROWS = 1 << 14
 """Maximum number of rows whose keys are all read to find a key. Among more rows, only some row groups are read."""
 _SPARSE = 16
-"""If at most one fragment in 16 is selected, row counts are read from the file of fragments, whose row groups are small."""
+"""For at most one in 16 fragments, row counts are read from the file of fragments, because its row groups are small."""
 _READERS = 32
 _PARALLEL_ROWS = 100_000
 """Local files are read in parallel if at least this many rows are read. For fewer rows, threads take more time."""

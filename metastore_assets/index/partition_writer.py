@@ -1,6 +1,6 @@
 """A writer of the partition index, which consists of segments: sorted files with statistics of partitions.
 
-A commit that changes more than a few partitions writes a segment. It may also merge rows of older segments into it.
+A commit that changes more than a few partitions writes a segment. Such a commit may also merge segments.
 """
 
 from __future__ import annotations

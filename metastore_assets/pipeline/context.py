@@ -40,9 +40,10 @@ class RefreshContext:
 
 
 def export_version(context: RefreshContext, version: Version) -> tuple[ExportResult, ...]:
-    """Write a published version, or the newest, to the table's export targets. Return one result for each target.
+    """Write a published version to the table's export targets. Return one result for each target.
 
-    A target that has the version already is not written. A target that fails has a result with the state `failed`.
+    If a newer version has been published since, that version is written instead. A target that already has the version
+    is not written. A target that fails has a result with the state `failed`.
     """
     if not context.table.exports:
         return ()

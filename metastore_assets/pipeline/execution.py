@@ -59,7 +59,7 @@ use."""
 class UnreadableFragmentsError(MetastoreError):
     """Raised if fragments cannot be read.
 
-    If the table has changed since it was planned, the refresh plans again. Otherwise the refresh raises `reported`.
+    If the table has changed since the plan was made, the refresh plans again. Otherwise it raises `reported`.
     """
 
     def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:

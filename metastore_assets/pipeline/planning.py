@@ -1,4 +1,8 @@
-"""Computation of a refresh plan from the newest version, the current snapshot and the configuration."""
+"""Computation of a refresh plan from the newest version, the current snapshot and the configuration.
+
+The first version of a table with very many fragments is made in lots. After each lot, the fragments processed so far
+are stored as a staged version, which no reader sees.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ FRAGMENTS_PER_LOT = 10_000
 class AttemptProfiles:
     """The profiles and files that one refresh has written so far.
 
-    If an attempt fails, the next one uses them.
+    A refresh may attempt to publish several times. Profiles of failed attempts are used by the next attempt.
     """
 
     name: str = ""

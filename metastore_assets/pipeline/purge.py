@@ -252,8 +252,8 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
 def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> tuple[Version, Version | None]:
     """Write the entries, the indexes and the value filters of a version to files that contain nothing else.
 
-    Many entries are written in lots, so that few of them are in memory. A lot is a staged version with the lots before
-    it, in a folder that is removed again.
+    Many entries are written in lots, so that few of them are in memory. Each lot is stored as a staged version, which
+    also has the entries of the lots before, in a folder that is removed at the end.
 
     Args:
         engine: The engine that copies and reads profiles.

@@ -192,14 +192,16 @@ class _Refresh:
         """Return the metadata cache of the next version.
 
         A plan that compares all fragments reads every cache entry that is still needed, so unused entries are
-        dropped. A plan from a difference reads few entries, so unused entries are retained.
+        dropped. A plan made from the changes of commits reads few entries, so unused entries are retained.
         """
         if plan.base is None or plan.target.changes.comparison:
             return self.cache.entries
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
-        """Build the first version in lots (groups of fragments), and publish it. Return None if that is impossible.
+        """Build the first version in lots (groups of fragments), publish it, and return the result.
+
+        Returns None if the version cannot be built in lots.
 
         Args:
             stream: The snapshot.

@@ -96,7 +96,7 @@ class DropValueCounts(PlanStage):
 
 @dataclass(frozen=True)
 class SaveProfiles(PlanStage):
-    """The stage that saves new fragment profiles. If this refresh publishes no version, the next one reuses them."""
+    """The stage that saves new fragment profiles. If this refresh publishes no version, the next refresh uses them."""
 
     name = "save_profiles"
     step = "decide"
@@ -159,7 +159,7 @@ class MergeTable(PlanStage):
 
 @dataclass(frozen=True)
 class UpdateValueCounts(PlanStage):
-    """The stage that adds the value counts of added fragments to the table's, and subtracts those of removed ones."""
+    """The stage that updates the table's value counts by those of the added and the removed fragments."""
 
     name = "update_value_counts"
     step = "reduce"

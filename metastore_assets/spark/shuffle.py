@@ -69,7 +69,7 @@ def shuffle(
         read: Called with each item of `tasks`. Yields rows.
         tasks: The items, each of which becomes a task of Spark.
         partitions: The number of partitions. `ShuffledRow.partition` is less than this.
-        reduce: Called for each group in each partition, with its number and its rows, sorted by position.
+        reduce: Called for each group in each partition, with the number of the group and its rows, sorted by position.
 
     Returns:
         The results of `reduce`, one for each group of each partition that has rows, in no particular order.

@@ -67,7 +67,7 @@ def acquire_child() -> Iterator[ChildProcess]:
     """Yield an idle or a new child for the exclusive use of the block.
 
     After any exception in the block, including an interrupt, the child is ended. Otherwise the next caller would
-    receive its pending answers.
+    receive answers to requests of this block.
     """
     with _lock:
         child = _idle.pop() if _idle else None

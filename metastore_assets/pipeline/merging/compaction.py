@@ -191,7 +191,7 @@ def compact_changes(
         context: The table, its store and engine.
         columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
-        counted: The reference counts of the version before; None if there is none.
+        counted: How many entries of the version before reference each shared file; None if there is no such version.
         windows: {key of a group of nodes: prefixes of the keys of the nodes that may be compacted now}. In groups that
             are missing here, all nodes may be compacted.
 
@@ -238,7 +238,7 @@ def plan_compaction(
     Args:
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
-        counted: The reference counts of the version before; None if there is none.
+        counted: How many entries of the version before reference each shared file; None if there is no such version.
         windows: {key of a group of nodes: prefixes of the keys of the nodes that may be compacted now}. In groups that
             are missing here, all nodes may be compacted.
     """

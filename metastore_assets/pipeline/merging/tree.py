@@ -6,7 +6,7 @@ The position of a child is a hash of its key. The tree is a trie over the digits
 more than `fan_in` children is split by the next digit into parts; their number is a power of two. A part with only
 one child is replaced by this child, and a branch with only one part by this part. Adding or removing a child changes
 about log(n) branches above it, and at most `fan_in` more if a branch splits or merges. All other branches stay the
-same. A width that depends on the number of children would rebuild the tree when the width changes.
+same. If `fan_in` depended on the number of children, the whole tree would have to be rebuilt when it changes.
 
 `TreeShape.update` computes the next tree from few stored branches: those above the changed children, with their other
 parts. The result equals the tree that `TreeShape.build` computes from all keys.
@@ -150,7 +150,7 @@ def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> 
     """Build the part of a tree with the given children.
 
     Args:
-        shape: The width of the tree.
+        shape: The shape, which has the maximum number of parts of a branch.
         name: Digits with which the positions of all children begin. A branch that does not split has this name.
         children: (digits, key) of each child, sorted.
 

@@ -1,4 +1,7 @@
-"""Compaction of value counts: files of each key range are merged, and plain files for other tools are written."""
+"""Compaction of value counts: files of each key range are merged, and plain files for other tools are written.
+
+The stages of value counts have the same counts in another order or grouping. Each stage consists of sorted files.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,9 @@ stored. Values are stored only for fingerprints that occur at least twice.
 A refresh usually updates the published counts by the changed fragments, as `fingerprint_changes` computes it. The
 first time, and when at least half of the table changed, the counts are rebuilt. The fingerprints of all fragments are
 then summed, and values are read for fingerprints that occur at least twice.
+
+The counts are stored as the state of a dataflow (see `produce.dataflow`): the files of its inputs, and of all tables
+that are computed from them.
 """
 
 from __future__ import annotations

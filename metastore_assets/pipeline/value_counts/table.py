@@ -6,6 +6,9 @@ removed ones. The first time, and when at least half of the table changed, it bu
 Value counts list each distinct value of a column with its frequency. Enumerated columns have value counts of all
 values. Fingerprinted columns store short hashes of their values instead, and value counts only for hashes that occur
 at least twice. The type class of a column names the physical type of its values.
+
+Value counts are stored as the state of a dataflow (see `produce.dataflow`). Its stages have the same counts in another
+order or grouping. It is updated by deltas: rows to add and rows to subtract.
 """
 
 from __future__ import annotations
