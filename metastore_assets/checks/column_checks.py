@@ -264,7 +264,7 @@ def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | No
 
 
 def _exact_numeric_bounds(row: ColumnStatistics) -> dict[str, int | float]:
-    """Return those of `minimum` and `maximum` of a numeric column that are exact, as floats."""
+    """Return minimum and maximum of a numeric column as floats, by name. Inexact ones are left out."""
     bounds: dict[str, int | float] = {}
     for name, value, is_exact in (
         ("minimum", row.minimum, row.minimum_exact),

@@ -148,7 +148,7 @@ def parse_check(entry: Any, level: Level) -> Check:
     """Parse an entry of the configuration.
 
     Args:
-        entry: The name of a check, a mapping (see above), or a check object.
+        entry: The name of a check, a mapping as in the module's docstring, or a check object.
         level: Whether the entry is among the checks of a table or of a column.
 
     Raises:

@@ -99,4 +99,4 @@ Limit: TypeAlias = Annotated[bool | int | float | str | date | datetime | None, 
 """A value of a column as YAML reads it, except NaN; None for no limit."""
 Baseline: TypeAlias = Annotated[Literal["previous"] | int | timedelta, BeforeValidator(_parse_baseline)]
 """The version to compare with. `previous`: the newest one of an earlier snapshot. A number: that version. A duration:
-the newest version that was published at least so long before."""
+the newest version that was published at least that long before the checked version."""

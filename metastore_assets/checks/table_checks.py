@@ -50,7 +50,7 @@ class Fresh(Check):
         """Compare the age of the commit with `within`.
 
         If the format records no commit time, the check fails if the version is older than `within`, because the commit
-        is then older too. Otherwise it is unknown.
+        is then older too. If the version is younger, the finding is unknown.
         """
         version, now = subject.table.version, subject.context.now
         if version.committed_at is not None:
@@ -220,7 +220,7 @@ class RowCountChange(BoundedCheck):
 
 
 def missing_table_reason(error: TableNotFoundError) -> str:
-    """Return the message that the table no longer exists, or else the snapshot that its option `at` selects."""
+    """Return a message that the table, or the snapshot that its option `at` selects, no longer exists."""
     what = "the snapshot that `at` selects" if isinstance(error, SnapshotNotFoundError) else "the table"
     return f"{what} no longer exists: {error}"
 

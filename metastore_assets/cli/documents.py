@@ -727,7 +727,7 @@ class StageDocument(Document):
     stage: str
     summary: str
     rule: str = Field(default="")
-    """The rule by which work is decided that is unknown before profiling."""
+    """The rule by which the refresh will decide about work that is unknown before profiling."""
     fragments: int = Field(default=0)
     bytes: int = Field(default=0)
     reused: int = Field(default=0)
@@ -764,7 +764,7 @@ class RefreshPlan(Document):
     removed_partitions: list[str]
     type_changes: list[TypeChangeDocument]
     read_again: dict[str, dict[str, int]]
-    """For each column, the number of fragments without a stored output, by the name of the output."""
+    """The number of fragments to read again, by column and what their profiles lack: `{"x": {"frequencies": 1}}`."""
     may_read_again: dict[str, int]
     """For each column, the number of fragments that may have to be read to find its repeated values."""
     bytes_to_read: Integer

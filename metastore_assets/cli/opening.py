@@ -110,7 +110,7 @@ def open_relation(
 ) -> Iterator[tuple[Table | FilteredView, str | None]]:
     """Open a version of a table, or with a predicate a view of its matching rows.
 
-    If the view had to read files of the table, a note on stderr says how many, after the block.
+    At the end of the block, a note on stderr says how many files of the table the view had to read, if any.
 
     Args:
         config: The configuration.

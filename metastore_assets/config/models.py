@@ -48,7 +48,7 @@ class DagsterConfig(ConfigModel):
 
     partition_columns: tuple[str, ...] = ()
     """The first partition columns of the table. All its partitions with equal values in these columns are one partition
-    in Dagster: `[day]` for a table by day and hour. Default: each partition is one."""
+    in Dagster: `[day]` for a table by day and hour. Default: each partition of the table is one in Dagster."""
 
 
 class CatalogConfig(ConfigModel):
@@ -209,7 +209,7 @@ SharedTableConfigT = TypeVar("SharedTableConfigT", bound=SharedTableConfig)
 
 @lru_cache(maxsize=1)
 def _built_in_policy() -> ColumnPolicy:
-    """Return the policy of a column without configuration, from a cache: pydantic builds a validator to create it."""
+    """Return the policy of a column without configuration. It is cached, because creating a model is slow."""
     return ColumnPolicy()
 
 

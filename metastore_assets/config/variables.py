@@ -84,9 +84,9 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text without references. With `preserve_secret_references`, `${` in it becomes `$${`.
+        """Return a text that contains no references. With `preserve_secret_references`, `${` in it becomes `$${`.
 
-        The result is then read as a configuration again, which turns `$${` into `${`.
+        Another process then reads the result as a configuration, and turns `$${` into `${` again.
         """
         return text.replace("${", "$${") if self._preserves_secrets else text
 

@@ -78,7 +78,7 @@ class CatalogTable(ABC):
 
     @abstractmethod
     def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the stored statistics of columns of the table, by column and by the catalog's name of the number.
+        """Return the stored statistics of some columns: `{"id": {"numNulls": 0}}`, with the catalog's names.
 
         Columns without statistics are omitted.
         """
@@ -112,7 +112,7 @@ class CatalogTable(ABC):
 
 
 class TableChangedError(ExportError):
-    """An error that a property of a table has another value than expected."""
+    """Raised if a property of a table has another value than expected."""
 
 
 def changed_properties(
@@ -121,7 +121,9 @@ def changed_properties(
     removed: Collection[str],
     expected: tuple[str, str] | None,
 ) -> dict[str, str]:
-    """Return the properties that `CatalogTable.change_properties` stores; its arguments follow the present properties.
+    """Return the properties of a table, changed as by `CatalogTable.change_properties`.
+
+    `properties` are the present ones. The other arguments are those of the method.
 
     Raises TableChangedError if the present properties do not include `expected`.
     """

@@ -5,6 +5,7 @@ not written, the claims are removed before statistics are changed, and stored af
 
 - The property `writing` of the table has a token of the export. Its presence means that the export is incomplete.
 - The property `content` of a partition ends in `:writing` while its statistics are changed.
+- The mark, properties of the table that name the exported version, is removed first and written last.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ROWS, _SIZE = "numRows", "totalSize"
 _WRITING = ":writing"
 """The end of the property `content` of a partition whose statistics are incomplete."""
 _CONFLICT = "conflict"
-"""The property `writing` after two exports at once. The partitions may then have statistics of either."""
+"""The value of the property `writing` after two exports at once. The partitions may then have statistics of either."""
 _BATCH = 200
 """Number of partitions that are changed together."""
 
@@ -53,11 +54,11 @@ class CatalogTarget(ExportTarget):
         """Connect to the catalog. Raises ExportError if the table is in no catalog of the target's kind."""
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
-        """Return the properties with the numbers of a table or partition, which engines read."""
+        """Return the properties from which engines read the row count and the size of a table or partition."""
         return {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
 
     def content_of(self, numbers: Numbers) -> str:
-        """Return the value of the property `content` of a partition. Partitions with an equal one are not written."""
+        """Return the value of a partition's property `content`. A partition that has it is not written again."""
         return numbers.content
 
     def write(self, version: ExportedVersion) -> WrittenExport:
@@ -129,7 +130,7 @@ class CatalogTarget(ExportTarget):
     def remove(self) -> bool:
         """Remove our column statistics, `numRows`, `totalSize` and our properties. Return whether there was an export.
 
-        Whatever another program has changed since the export stays: the statistics of a column, or both numbers.
+        What another program has changed since stays: statistics of a column, or both `numRows` and `totalSize`.
         """
         names = self._names
         with self.open() as table:
@@ -174,7 +175,7 @@ class CatalogTarget(ExportTarget):
         return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
 
     def _revoke(self, table: CatalogTable, started: WrittenColumns) -> None:
-        """After another export wrote at the same time, remove its claims, because the statistics may be of both.
+        """Remove the claims of another export that wrote at the same time: the statistics may be of both exports.
 
         The next export writes the table and all partitions. If the other export is not finished, it fails, too.
         """
@@ -215,7 +216,7 @@ class CatalogTarget(ExportTarget):
         return content is not None and content.partition(":")[0] == properties.get(_ROWS, "")
 
     def _registered(self, table: CatalogTable, declared: TableDeclaration) -> RegisteredPartitions:
-        """Return the registered partitions. Raises ExportError if another program wrote statistics of one."""
+        """Return the registered partitions. Raises ExportError if another program wrote statistics of any partition."""
         types = list(declared.keys.values())
         registered = RegisteredPartitions([name.lower() for name in declared.keys], types, {})
         if not self.options.partitions or not declared.keys:
@@ -236,7 +237,7 @@ class CatalogTarget(ExportTarget):
     def _write_partitions(
         self, table: CatalogTable, version: ExportedVersion, columns: DeclaredColumns, registered: RegisteredPartitions
     ) -> tuple[int, int]:
-        """Write the partitions whose numbers changed. Return the bytes, and the number of unregistered partitions."""
+        """Write partitions whose numbers changed. Return the bytes sent and the number of unregistered partitions."""
         if not registered.names:
             return 0, 0
         size = unmatched = 0
@@ -318,7 +319,7 @@ class _PropertyNames:
     """The names of the properties of one target."""
 
     content: str
-    """The number of rows that an export wrote. Partitions also have a digest of their statistics."""
+    """Its value is the number of rows that an export wrote. Partitions also have a digest of their statistics."""
     columns: str
     """`WrittenColumns` of the table."""
     partitions: str

@@ -29,7 +29,7 @@ class Numbers:
 
     @property
     def content(self) -> str:
-        """The property that identifies these statistics: `<rows>:<digest of all numbers>`."""
+        """The text that identifies these statistics: `<rows>:<digest of all numbers>`."""
         return f"{self.rows}:{properties_digest({'bytes': self.bytes, 'columns': [vars(one) for one in self.columns]})}"
 
 
@@ -59,7 +59,7 @@ class DeclaredColumns:
 
     @property
     def matched(self) -> list[str]:
-        """The metastore's names of the columns that both have, whether or not they get statistics."""
+        """The metastore's names of its columns that the version has too, whether or not they get statistics."""
         names = {name.lower() for name in self._names.values()} - self._keys
         return [declared for lower, (declared, _) in self._types.items() if lower in names]
 

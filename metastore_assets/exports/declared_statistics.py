@@ -35,7 +35,7 @@ _CLASSES: dict[Kind, tuple[str, ...]] = {
     "string": ("string", "binary", "uuid"),
     "timestamp": ("timestamp",),
 }
-"""By kind, the prefixes of the type classes whose values an engine reads from a column of the kind."""
+"""For each kind, prefixes of the type classes (such as `decimal_2`) that the values of its columns may have."""
 _MAX_LONG = 2**63
 
 

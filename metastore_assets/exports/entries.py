@@ -44,7 +44,9 @@ class ExportEntry:
         return self.target(table, self.options)
 
     def statistics_for(self, column: str, type: pa.DataType) -> tuple[str, ...]:
-        """Return the extra statistics that a refresh computes for this target, as `module:Class`; () if not exported.
+        """Return the extra statistics that a refresh computes for this target, as `module:Class`.
+
+        The result is empty if the column is not exported.
 
         Args:
             column: Dotted path of the column.

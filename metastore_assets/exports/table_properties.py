@@ -56,7 +56,7 @@ class WrittenColumns:
 
     @classmethod
     def in_progress(cls, names: Collection[str]) -> WrittenColumns:
-        """Mark columns whose statistics are about to be written or deleted, with empty digests."""
+        """Return columns with empty digests, which mean that their statistics are about to be written or deleted."""
         return cls(dict.fromkeys(names, ""))
 
     @classmethod

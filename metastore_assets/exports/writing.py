@@ -36,7 +36,7 @@ def write_exports(
     *,
     rewrite: bool = False,
 ) -> tuple[ExportResult, ...]:
-    """Write a version to each target of a table that does not have it yet.
+    """Write a version to the export targets of a table. A target that has it already is skipped.
 
     If another process exports the table at the same time, both wait for random times and try again.
 

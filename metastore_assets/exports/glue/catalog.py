@@ -55,7 +55,7 @@ class GlueTable(CatalogTable):
     def change_properties(
         self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
     ) -> None:
-        """Change properties of the table. Glue refuses it if the table changes meanwhile.
+        """Change properties of the table. Glue refuses the request if the table changes meanwhile.
 
         Glue archives no version of the table, because statistics change more often than tables. See
         `CatalogTable.change_properties`.
@@ -82,7 +82,7 @@ class GlueTable(CatalogTable):
     ) -> None:
         """Change properties of partitions with two requests for each 100. See `CatalogTable.change_partitions`.
 
-        Raises ExportError if Glue refuses one.
+        Raises ExportError if Glue refuses the change of a partition.
         """
         for start in range(0, len(names), _READ_BATCH):
             keys = [{"Values": list(_values(name))} for name in names[start : start + _READ_BATCH]]
@@ -101,7 +101,7 @@ class GlueTable(CatalogTable):
                 _raise_errors(self._client.batch_update_partition(**self._key, Entries=entries))
 
     def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the stored statistics of columns of the table by Glue's names. Columns without any are omitted."""
+        """Return the stored statistics of some columns, with Glue's names. Columns without any are omitted."""
         statistics: dict[str, dict[str, Any]] = {}
         for start in range(0, len(columns), _READ_BATCH):
             names = list(columns[start : start + _READ_BATCH])
@@ -112,7 +112,7 @@ class GlueTable(CatalogTable):
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
         """Write statistics of the table with one request for each 25 columns. See `CatalogTable.write_statistics`.
 
-        Raises ExportError if Glue refuses those of a column.
+        Raises ExportError if Glue refuses the statistics of a column.
         """
         return self._write(self._client.update_column_statistics_for_table, columns, analyzed)
 
@@ -121,7 +121,7 @@ class GlueTable(CatalogTable):
     ) -> int:
         """Write statistics of partitions with one request for each 25 columns of a partition.
 
-        See `CatalogTable.write_partition_statistics`. Raises ExportError if Glue refuses those of a column.
+        See `CatalogTable.write_partition_statistics`. Raises ExportError if Glue refuses the statistics of a column.
         """
         update = self._client.update_column_statistics_for_partition
         return sum(

@@ -100,7 +100,7 @@ class HiveTable(CatalogTable):
             )
 
     def statistics(self, columns: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the stored statistics of columns of the table by Thrift's names. Columns without any are omitted."""
+        """Return the stored statistics of some columns, with Thrift's names. Columns without any are omitted."""
         return read_thrift(self._stored(columns))
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:

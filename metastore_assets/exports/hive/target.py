@@ -38,7 +38,7 @@ class HiveTarget(CatalogTarget):
         return open_hive_table(self.table, self.title)
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
-        """Return Hive's properties with the number of rows and bytes, and on request that they are accurate."""
+        """Return Hive's properties with row count and size. With the option `accurate`, they are declared accurate."""
         properties = super().properties_of(numbers)
         if self.options.accurate:
             exact = {one.column: "true" for one in numbers.columns if one.has_exact_bounds}

@@ -1,4 +1,7 @@
-"""The target `iceberg`: statistics files of an Iceberg table, registered for their snapshot through the catalog."""
+"""The target `iceberg`: statistics files of an Iceberg table, registered for their snapshot through the catalog.
+
+The mark of an export, which names the exported version, is in the properties of each Puffin file's blobs.
+"""
 
 from __future__ import annotations
 
@@ -307,9 +310,10 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 
 
 def _change_properties(table: Table) -> dict[str, str]:
-    """Return blob properties with the current metadata file and the time of the last commit.
+    """Return blob properties with the current metadata file and the time of the last commit before this export.
 
-    Registering a statistics file is a commit too. With these properties, `last_changed_ms` ignores that commit.
+    The registration of a statistics file is a commit, too. Because of these properties, it does not count as a change
+    of the table's data.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}

@@ -1,4 +1,7 @@
-"""The export target `spark`: statistics in the properties of tables in a Hive metastore, where Spark finds them."""
+"""The export target `spark`: statistics in the properties of tables in a Hive metastore, where Spark finds them.
+
+Further properties are the mark, which names the exported version.
+"""
 
 from __future__ import annotations
 

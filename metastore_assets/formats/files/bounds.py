@@ -102,7 +102,7 @@ def check_integers(
     """Raise TableFormatError if a column that is float in the table has integers beyond 2^53 in some files.
 
     Floats would round such integers. Only the footers of files that store 64-bit integers in such a column are read,
-    once per file. If a footer has no statistics, a read of the column raises the error.
+    once per file. If a footer has no statistics, a later read of the column raises the error.
 
     Args:
         location: the folder of the table.
@@ -136,7 +136,7 @@ def check_integers(
 def _are_beyond(
     location: Location, columns: Sequence[tuple[DataFile, pa.Field]], cache: MetadataCache
 ) -> list[bool | None]:
-    """Return for each column of a file whether it has integers beyond 2^53; None if the file cannot be read."""
+    """Return for each (file, column) whether the column has integers beyond 2^53; None for an unreadable file."""
     keys = [cache_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in columns]
     are_beyond = [cache.get(key, _decode_flag) for key in keys]
     new = [index for index, cached in enumerate(are_beyond) if cached is None]
@@ -256,8 +256,8 @@ def _merge_bounds(
 ) -> _FileBounds:
     """Return the least minimum and the greatest maximum, cast to the table's type.
 
-    The bounds are unknown if any pair is unknown, if only one of `stored` and `table_type` is text, or if the bounds do
-    not fit the table's type.
+    The result is unknown if the bounds of any part of the file are unknown, if only one of `stored` and `table_type` is
+    text, or if the bounds do not fit the table's type.
 
     Args:
         nulls: the null count of the file with its guarantee. It becomes part of the result unchanged.
@@ -308,10 +308,10 @@ def _leaf_position(
 
     Args:
         fields: the fields of the file, or of a struct in it.
-        path: the fields of the table, from a field of that level down to the leaf. All except the last are structs.
-        count: returns how many numbers a type takes.
+        path: the fields of the table, from the level of `fields` down to the leaf. All except the last are structs.
+        count: returns how many column numbers a type takes.
         first: the number of the first field.
-        below: how many numbers a struct itself takes: 0 in Parquet, 1 in ORC.
+        below: how many column numbers a struct itself takes: 0 in Parquet, 1 in ORC.
 
     Returns:
         None if the file has no leaf at this path.

@@ -92,7 +92,7 @@ def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
     timestamp without a zone is taken as UTC.
 
     Raises:
-        ArrowInvalid: a value would change, or the types have no values in common. The message has the first such
+        ArrowInvalid: the types have no values in common, or a value would change. The message has the first such
             value.
     """
     stored, target_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(target)

@@ -130,9 +130,9 @@ class TableFolder:
     def _committed_files(
         self, files: ListedFiles, committed: Sequence[str], filter_: BoundPartitionFilter | None
     ) -> ListedFiles:
-        """Return the listed files with committed paths.
+        """Return the listed files that the log of Spark's structured streaming has committed.
 
-        Raises TableFormatError if a committed file is missing. Files that are never listed are not checked.
+        Raises TableFormatError if a committed file is missing, unless the listing would ignore this file.
         """
         present = {file.path: file for file in files}
         committed_files = ListedFiles()
@@ -238,8 +238,8 @@ class TableFolder:
 def partition_columns(partitioning: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
     """Return the names of all partition columns.
 
-    Columns that the partitioning declares come first. The others have the order of their folders, outermost first; if
-    folders differ, the deepest paths decide.
+    Columns that the partitioning declares come first, then those of the deepest path, outermost folder first, and last
+    those that only other paths have.
 
     Args:
         partitioning: the partitioning of the table.

@@ -29,7 +29,7 @@ _PROBES = 16
 
 
 class OverlappingTables:
-    """A collector of signs of overlapping tables.
+    """A collector of signs of overlapping tables, such as a folder `_delta_log`.
 
     Signs are recorded while a folder is listed, and checked afterwards.
     """

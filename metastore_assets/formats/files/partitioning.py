@@ -299,7 +299,10 @@ def key_items(items: Items) -> tuple[tuple[str, str | None], ...]:
 
 
 def typed_constant(value: Value) -> Constant:
-    """Return a partition value as a constant of Arrow. Its type follows from the Python type; a null is a string."""
+    """Return a partition value as a constant of Arrow, whose type follows from the Python type.
+
+    A null becomes a constant of the type string.
+    """
     return constant(value, pa.string() if value is None else None)
 
 

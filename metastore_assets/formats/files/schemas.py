@@ -65,7 +65,7 @@ class TableSchema:
     schema: pa.Schema
     """The columns of all files, then the partition columns."""
     type_reasons: list[TypeReason]
-    """A reason for each type of a column that a value or a file ruled out."""
+    """A reason for each type that a value or a file ruled out for a column."""
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class TableSchema:
 
         Args:
             fields: the columns of all files. Partition columns among them are replaced.
-            type_reasons: a reason for each type of a column that a value or a file ruled out.
+            type_reasons: a reason for each type that a value or a file ruled out for a column.
             partition_types: types of the partition columns by name.
         """
         columns = [field for field in fields if field.name not in partition_types]
@@ -128,7 +128,7 @@ def check_any_readable(location: Location, error: FragmentError | None, *, is_re
 
 @dataclass(frozen=True)
 class TextSchemaReader:
-    """A reader of a table's complete CSV and JSON files. It infers the columns and their types."""
+    """A reader of all bytes of a table's CSV or JSON files. It infers the columns and their types."""
 
     location: Location
     """The folder of the table, or its only file."""

@@ -93,7 +93,7 @@ class FilesFormat(TableFormat):
         """The listing of the last `snapshot_id()`. The next `snapshot()` or `stream()` uses it instead of another one,
         and removes it."""
         self._text_readers: dict[tuple[str, str], tuple[TextReader | None, str]] = {}
-        """Readers of CSV and JSON files, and their texts for digests, by kind and suffix of the files."""
+        """By kind and suffix of files: their reader (None if not CSV or JSON), and its text for fragment ids."""
         check_option_names(table, _TEMPLATE, _KIND, *CSV_OPTIONS)
         CsvOptions.of(table.name, table.options, "")  # Invalid CSV options are an error for files of any kind.
         self._declared_types: DeclaredTypes = {}

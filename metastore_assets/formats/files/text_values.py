@@ -16,7 +16,7 @@ FALSE = ["false", "False", "FALSE"]
 BLANKS = " \t"
 _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
 _EXACT_DIGITS = {16: 3, 32: 7, 64: 15}
-"""The most digits with which a float of this width holds every integer exactly."""
+"""For each width of a float in bits: up to how many digits it holds every integer exactly."""
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _ZERO = r"^[+-]?[0.]*([eE].*)?$"
 

@@ -24,8 +24,8 @@ def union_fields(
         schemas: path and fields of each file.
 
     Returns:
-        The nullable columns of all files, in the order of first occurrence; and a reason for each type that cannot
-        represent the values of the same column in all files.
+        The nullable columns of all files, in the order of first occurrence; and a reason for each type
+        that a column has in one file and that cannot hold the column's values in all files.
 
     Raises:
         TableFormatError: no type holds the values of two files without loss. The message has both files and types.
@@ -172,7 +172,7 @@ def _wider_binary(first: pa.DataType, second: pa.DataType) -> pa.DataType | None
 def _wider_nested(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the union of two structs, lists or maps; None for other types, or if no type holds both.
 
-    The struct has the fields of both, by name.
+    A union of structs has the fields of both structs, matched by name.
     """
     if pa.types.is_struct(first) and pa.types.is_struct(second):
         types = {field.name: field.type for field in first}

@@ -19,9 +19,9 @@ _PAIMON_BUCKET = re.compile(r"bucket-([0-9]+|postpone)")
 _PAIMON_FILE = re.compile(rf"(data|changelog)-{_UUID}-[0-9]+\.[a-z0-9.]+")
 _PAIMON_SCHEMA = re.compile(r"schema-[0-9]+")
 _ACID_FOLDER = re.compile(r"((delete_)?delta_[0-9]{7,}_[0-9]{7,}(_[0-9]{4,})?|base_[0-9]{7,})(_v[0-9]+)?")
-"""Folders of Hive's transactional tables, which have numbers of at least seven digits. Other folders may match too."""
+"""Matches folders of Hive's transactional tables, named with numbers of at least seven digits. Others may match too."""
 _ACID_PADDED = re.compile(r"((delete_)?delta_0[0-9]{6}_[0-9]{7}(_[0-9]{4,})?|base_0[0-9]{6})(_v[0-9]+)?")
-"""Matches folders that certainly belong to such tables: the numbers begin with a zero, unlike dates."""
+"""Matches folders that certainly belong to Hive's transactional tables: the numbers begin with a zero, unlike dates."""
 _ACID_FILE = re.compile(r"bucket_[0-9]{5,}(_[0-9]+)?|[0-9]{6}_[0-9]+(\.[a-z0-9.]+)?")
 _SUFFIXES = {
     "arrow": "an Arrow IPC file",

@@ -45,7 +45,7 @@ class WritesBetween:
     added: tuple[Instant, ...]
     """Writes that only the newer state has."""
     withdrawn: tuple[Instant, ...]
-    """Writes on the timeline that only the older state has. They exist if `at` names an earlier state than before.
+    """Writes on the timeline that only the older state has. They exist if the option `at` now names an earlier state.
     """
     rolled_back: tuple[Instant, ...]
     """Writes of the older state that were rolled back since, by a restore for example."""
@@ -87,7 +87,7 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
     """Return the instants on the timeline whose metadata are needed to plan the changes, besides those in `writes`.
 
-    They are all completed writes, only those that replaced file groups (`replacecommit`), or none.
+    The result has all completed writes, only those that replaced file groups (`replacecommit`), or none.
 
     Args:
         timeline: the timeline of the table.

@@ -67,7 +67,7 @@ class HudiFileCache:
     def get_state(self, reference: SnapshotReference) -> StateRecord | None:
         """Return the record of a snapshot's state; None if it is not cached.
 
-        The table's next version does not store this record again: it stores that of its own snapshot.
+        The table's next version does not store this record, because it stores the record of its own snapshot.
         """
         key = self._state_key(reference)
         record = self._cache.get(key, self._decode_state)

@@ -85,7 +85,10 @@ class MergePlanner:
         return PlannedSlice(file_slice, HudiMergePlan(rules, self.schema.avro, instants), log_ranges)
 
     def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
-        """Return a slice with the log files that apply, the instants of their writes, and `PlannedSlice.log_ranges`."""
+        """Return a slice reduced to the log files that apply.
+
+        The second result has the instants of their writes, and the third one is `PlannedSlice.log_ranges`.
+        """
         if self._timeline.layout == 1:
             blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}
             instants = live_instants(chain.from_iterable(blocks.values()), self._state.includes)

@@ -126,7 +126,7 @@ class PartitionPaths:
 def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.DataType:
     """Return the type that the schema gives to a partition column's values.
 
-    The type is text if the folder names are formatted dates, or if the schema has no such column or its type is nested.
+    The type is text if the folder names are formatted dates, or if the column is nested or not in the schema.
     """
     fields = {} if column in paths.dated else {field.name.lower(): field for field in schema}
     field: pa.Field | None = fields.get(column.lower())

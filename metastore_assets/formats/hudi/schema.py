@@ -128,7 +128,7 @@ def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str
 
 
 def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
-    """Read the schema of a base file: as Avro JSON, or None if not recorded, and in Arrow.
+    """Return the schema of a base file in two forms: as Avro JSON (None if not recorded), and as an Arrow schema.
 
     Runs in a child process.
     """

@@ -44,7 +44,7 @@ class StateRecord:
 
     @property
     def state(self) -> HudiState:
-        """The planned state, with everything that selects files."""
+        """The planned state, with the fields that select files. `id` and `committed_at` are not set."""
         return HudiState(
             id="",
             committed_at=None,

@@ -116,7 +116,7 @@ class HudiFormat(TableFormat):
             return self._stream()
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the changes. Only the timeline, new commits' metadata, and listings of changed partitions are read."""
+        """Return the changes since an earlier snapshot. The files of unchanged partitions are not listed."""
         with _hudi_errors(self._location):
             try:
                 return self._changes(since)
@@ -310,7 +310,7 @@ class HudiFormat(TableFormat):
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Return the snapshot's columns and partition columns that are computed from other columns."""
+        """Return the columns and partition columns that are computed from other columns or from partition paths."""
         derived = []
         if self._meta_columns:
             keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]

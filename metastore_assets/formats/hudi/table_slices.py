@@ -50,7 +50,7 @@ class TableSlices:
         self._commits = [replace(commit, writes=(), replaced=()) for commit in commits]
         """The commits, without the files that they wrote and removed."""
         self._changed: dict[str, dict[int, tuple[list[Write], list[Group]]]] = {}
-        """What commits wrote and replaced, by partition, then by number of the commit."""
+        """What commits wrote and replaced, by partition, then by index of the commit in `commits`."""
         for number, commit in enumerate(commits):
             for write in commit.writes:
                 self._changes_of(write.group[0], number)[0].append(write)

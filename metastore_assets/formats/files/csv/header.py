@@ -29,7 +29,7 @@ _TEXT_KINDS = {
     "URLs": r"^[A-Za-z][A-Za-z0-9+.-]*://",
     "UUIDs": r"^[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}$",
 }
-"""Patterns of texts that are no column names. Numbers that are stored as text count: `1/31/2024`, `$1,234.50`, `01234`.
+"""Patterns of texts that are no column names. `numbers` are numbers stored as text: `1/31/2024`, `$1,234.50`, `01234`.
 """
 _RUN_OF_DIGITS = r"\p{Nd}+"
 _NAME_BEGINNING = re.compile(r"[^\W\d]|[#%$€£°(\"'*][\W_]*[^\W\d]")
@@ -126,7 +126,7 @@ class HeaderDetector:
     def _classify_lone_cell(self, cell: str) -> str:
         """Classify a first cell that has no values below it.
 
-        A number is `_VALUE` if this row is the only one and has only numbers and nulls. Otherwise a number is
+        A number is `_VALUE` if the first row is the only one and has only numbers and nulls. Otherwise a number is
         `_MAYBE_VALUE`. Other texts are `_NO_EVIDENCE`.
         """
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
@@ -201,9 +201,9 @@ class HeaderDetector:
         return None not in shapes and _shape_of(self._cells[0]) not in shapes
 
     def _are_numbered(self, columns: Sequence[int]) -> bool:
-        """Return whether the cells are the same word with consecutive numbers from 0 or 1, such as `c1`, `c2`.
+        """Return whether the first cells of these columns are one word with consecutive numbers: `c1`, `c2`.
 
-        There must be at least two cells.
+        There must be at least two cells, and the numbers must begin with 0 or 1.
         """
         matches = [_NUMBERED.fullmatch(self._cells[column]) for column in columns]
         parts = [(match[1], int(match[2])) for match in matches if match]
@@ -213,7 +213,7 @@ class HeaderDetector:
         return numbers[0] in (0, 1) and all(b - a == 1 for a, b in pairwise(numbers))
 
     def _has_frequent_values(self) -> bool:
-        """Return whether each cell is a frequent value of its column, and no other row equals the first row."""
+        """Return whether each cell of the first row is a frequent value of its column, and no other row equals it."""
         columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
         if len(columns) < 2 or not len(self._other_values[0]):
             return False

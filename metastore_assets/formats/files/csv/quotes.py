@@ -70,7 +70,7 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
 
 @dataclass(frozen=True)
 class Backslashes:
-    """The evidence in a text of whether its backslashes are escapes or part of values, if no option says so."""
+    """The evidence in a text of whether its backslashes are escapes or part of values, if no option decides."""
 
     line: int
     """Line number of the first backslash; if quotes are doubled, of the beginning of the text."""

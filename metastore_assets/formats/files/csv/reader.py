@@ -261,7 +261,7 @@ def _plan_blank_lines(
 def _parse_column(texts: pa.StringArray, field: pa.Field, block: RowBlock, first: int, options: CsvOptions) -> pa.Array:
     """Parse the texts of a column as values of its type.
 
-    `first` is the number of the column's first row in the block. Raises ArrowInvalid with the line if a text is no
+    `first` is the number of the row of the first text in the block. Raises ArrowInvalid with the line if a text is no
     value of the type.
     """
     if pa.types.is_null(field.type):

@@ -93,7 +93,7 @@ def replace_null_texts(texts: pa.StringArray, options: CsvOptions) -> pa.StringA
 
 
 def _parse_block(block: RowBlock, names: list[str], options: CsvOptions, has_blank_rows: bool) -> pa.RecordBatch:
-    """Parse a block into columns of texts, with `names` as column names, else `f0`, `f1`, ….
+    """Parse a block into columns of texts, named `names`, or `f0`, `f1`, … if `names` is empty.
 
     Blank lines are rows if `has_blank_rows`. Raises ArrowInvalid, whose message has the line in the file.
     """

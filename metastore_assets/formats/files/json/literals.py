@@ -1,4 +1,5 @@
-"""Parsing of JSON that retains the text of each number, so that columns with declared types lose no digits.
+"""Parsing of JSON that retains the text of each number, so that columns whose types the configuration declares lose no
+digits.
 
 For example, `1.50` as a decimal has two digits after the point, which a float would lose.
 """
@@ -52,7 +53,7 @@ _PARSING = FieldMatcher(convert=cast_losslessly)
 
 
 def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
-    """Return a decoded value without Literals: text at declared paths, numbers elsewhere.
+    """Return a decoded value in which each Literal is a text if its path has a declared type, otherwise a number.
 
     Args:
         value: what `LITERAL_DECODER` returned.
@@ -73,7 +74,7 @@ def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
 
 
 def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType:
-    """Return a type in which each column with a declared type is a string, because its values are still text.
+    """Return `type_` with strings in place of declared types, because the values there are still texts.
 
     Args:
         type_: The type of a row, or of a part of a row.
@@ -95,7 +96,7 @@ def text_types(type_: pa.DataType, path: str, declared: Set[str]) -> pa.DataType
 
 
 def cast_rows(array: pa.StructArray, target: pa.StructType, lines: Sequence[int]) -> pa.StructArray:
-    """Cast rows with text at declared paths to the declared types.
+    """Convert rows to the type `target`. Texts in columns with declared types are parsed.
 
     Args:
         array: the rows.

@@ -17,7 +17,7 @@ _EXACT = 2**53
 """Floats hold every integer up to this one exactly."""
 _NEGATIVE_ENDS = (0, _EXACT, 2**63, 10**38 - 1)
 _POSITIVE_ENDS = (0, _EXACT, 2**63 - 1, 2**64 - 1, 10**38 - 1)
-"""Magnitudes of integers beyond which a column gets another type. The first tuple is for negative integers."""
+"""Magnitudes of negative and of other integers beyond which a column gets another type."""
 _HINT = "say in the table's `schema` what type the column is to have"
 _KINDS: dict[pa.DataType, tuple[type, ...]] = {
     pa.int64(): (int,),
@@ -113,8 +113,7 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 def without_extremes(shape: Shape) -> Shape:
     """Return a copy of a shape without values of the data. The same types are inferred from the copy.
 
-    Minimum and maximum of integers are values of the data. The copy has the ends of the smallest integer type's range
-    instead.
+    Minimum and maximum of integers are values of the data. The copy has the ends of a range around them instead.
     """
     return replace(
         shape,
