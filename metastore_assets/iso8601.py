@@ -41,13 +41,13 @@ def temporal_text(ticks: int, type: pa.DataType, separator: str = "T", decimals:
 
 
 def date_text(days: int) -> str:
-    """Format the date that is a number of days after 1970-01-01."""
+    """Format the date that is `days` days after 1970-01-01."""
     year, month, day = _civil(days)
     return f"{year:04d}-{month:02d}-{day:02d}" if 0 <= year <= 9999 else f"{year:+05d}-{month:02d}-{day:02d}"
 
 
 def time_text(ticks: int, unit: str, decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Format the time of day that is a number of ticks after midnight.
+    """Format the time of day that is `ticks` ticks after midnight.
 
     Args:
         ticks: The number of ticks.
@@ -64,7 +64,7 @@ def time_text(ticks: int, unit: str, decimals: Sequence[int] = (3, 6, 9)) -> str
 
 
 def timestamp_text(ticks: int, unit: str, separator: str = "T", decimals: Sequence[int] = (3, 6, 9)) -> str:
-    """Format the date and time that are a number of ticks after 1970-01-01T00:00:00.
+    """Format the date and time that are `ticks` ticks after 1970-01-01T00:00:00.
 
     Args:
         ticks: The number of ticks.
@@ -136,7 +136,7 @@ def _days(match: re.Match[str]) -> int:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of the date that is a number of days after 1970-01-01.
+    """Return year, month and day of the date that is `days` days after 1970-01-01.
 
     The computation lets years begin in March, so that a leap day is the last day of a year. An era is 400 years, which
     always have 146,097 days.

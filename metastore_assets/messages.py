@@ -81,8 +81,8 @@ def join_names(names: Sequence[str]) -> str:
 def nearest_names(name: str, names: Sequence[str]) -> str:
     """Return a suggestion for an unknown name among many: `; of 2,000 the nearest are 'a', 'b' and 'c'`.
 
-    It has the most similar name, and the names before and after the unknown one in sorted order. This suits names that
-    all resemble each other, such as partition keys.
+    The suggestion has the most similar name, and the names before and after the unknown one in sorted order. This
+    suits names that all resemble each other, such as partition keys.
 
     Args:
         name: The unknown name.

@@ -284,11 +284,11 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """Return the end times of the finished runs for one state of a table, in seconds since the epoch.
+    """Return the end times, in seconds since the epoch, of the finished runs among the attempts.
 
     Args:
         instance: The Dagster instance.
-        run_key: Returns the run key of an attempt, given its number from 1.
+        run_key: Returns the run key of an attempt, given the number of the attempt, from 1.
     """
     ended: list[float] = []
     for start in itertools.count(1, _KEYS_PER_QUERY):

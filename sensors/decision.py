@@ -63,7 +63,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Missing:
-    """The record of probes of a table that does not exist yet. They become rarer with time."""
+    """The record of probes of a table that does not exist yet. The waits between probes become longer."""
 
     configuration: str
     """A digest of the table's configuration. After a change of the configuration, the table is probed at once."""
@@ -128,7 +128,7 @@ class SensorState:
     attempts: int
     """The number of finished runs with this target."""
     last_ended: float
-    """The end of the last of these runs, in seconds since the epoch; 0 without any."""
+    """The end of the last finished run with this target, in seconds since the epoch; 0 without one."""
     history_change: HistoryChange = None
     """How the table got to the current snapshot, such as `recreated` or `rolled back`; None for ordinary commits."""
 

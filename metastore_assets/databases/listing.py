@@ -33,7 +33,7 @@ _RECORD_FORMAT = 1
 
 @dataclass(frozen=True)
 class DatabaseListing:
-    """The tables in a database that an entry of the configuration includes, by their names in the database."""
+    """The tables that one database entry of the configuration includes, by their names in the database."""
 
     key: str
     """The catalog and the database of the entry as `<catalog>.<database>`."""

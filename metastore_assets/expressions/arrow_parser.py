@@ -134,7 +134,7 @@ def _to_literal(scalar: pa.Scalar) -> UnboundLiteral:
 
 
 def _parse_argument(argument: Argument, expression: pc.Expression) -> UnboundPredicate:
-    """Return the predicate of a boolean column, a boolean, or a call. Raises PredicateError for anything else."""
+    """Return a boolean column, a boolean literal or a call as a predicate. Raises PredicateError for all else."""
     if isinstance(argument, ColumnName):
         return BooleanColumn(argument)
     if isinstance(argument, BooleanLiteral):
@@ -166,7 +166,7 @@ def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
 
 
 def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return the predicate of Arrow's `is_in`. For a null value, it is true or false, while SQL's `in` is null."""
+    """Return the predicate of a call of `is_in`. For a null value, `is_in` is true or false, and SQL's `in` is null."""
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()
     if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):

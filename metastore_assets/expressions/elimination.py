@@ -37,8 +37,8 @@ def eliminating_statistics(
         filters: For some leaves, a mask of the sets whose value filter may contain a matching value.
 
     Returns:
-        One text per set: names of statistics, separated by commas, such as `minimum, null_count`. It has no meaning for
-        a set that may have matching rows.
+        One text per set: names of statistics, separated by commas, such as `minimum, null_count`. Texts of sets
+        that may have matching rows have no meaning.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:

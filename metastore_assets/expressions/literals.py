@@ -303,7 +303,7 @@ def _reject(text: str) -> Any:
 
 
 def column_to_sql(path: str) -> str:
-    """Return the dotted path of a column as SQL text. Names that need it are in double quotes."""
+    """Return the dotted path of a column as SQL text, with double quotes around names that need them."""
     if _PLAIN_PATH.fullmatch(path) and not set(path.split(".")) & _RESERVED:
         return path
     # Each part is quoted by itself, because a quoted name with a dot may be the name of another column.

@@ -82,7 +82,7 @@ class PartitionCondition:
 
 
 def parse_partition_value(text: str | None, type_: pa.DataType, subject: str) -> pa.Array:
-    """Parse the text of a value in a partition key to an array with the value.
+    """Parse the text of a value in a partition key to an array of length one.
 
     Args:
         text: The text; None for null.

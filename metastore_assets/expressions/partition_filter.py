@@ -30,7 +30,7 @@ class PartitionFilter:
 
     @classmethod
     def of(cls, partitions: Mapping[str, tuple[str, ...]] | str) -> PartitionFilter:
-        """Return the filter in the configuration key `partitions`.
+        """Create a filter from the value of the configuration key `partitions`.
 
         Args:
             partitions: Patterns by column, or the text of a condition.
@@ -124,7 +124,7 @@ def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
 
 
 def _resolve_name(name: str, columns: Collection[str]) -> str | None:
-    """Return the column with a name; without one, the only column whose name differs only in case; otherwise None."""
+    """Return the column `name` or, if there is none, the only column whose name differs just in case; else None."""
     if name in columns:
         return name
     matching = [column for column in columns if column.lower() == name.lower()]

@@ -32,8 +32,8 @@ def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
     Names and values may be any text. Null, the empty text, and Hive's text for null have different keys.
 
     Args:
-        items: (partition column, value), None for null, in the order of the table's partition columns. The key is
-            `all` if there are none.
+        items: (partition column, value) pairs in the order of the table's partition columns. The value None is null.
+            The key is `all` if there are no pairs.
     """
     if not items:
         return UNPARTITIONED

@@ -64,7 +64,8 @@ def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[st
         keys: The keys of all partitions of the table.
 
     Raises:
-        PartitionNotFoundError: Texts name no partition. The message has their number, and keys similar to the first.
+        PartitionNotFoundError: Some texts name no partition. The message has the number of these texts, and keys that
+            are similar to the first of them.
     """
     existing = set(keys)
     selected: set[str] = set()

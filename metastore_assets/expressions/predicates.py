@@ -14,8 +14,8 @@ Evaluators:
     eliminating_statistic  the statistic that proves that no row of a set matches (leaves only)
     to_sql                 SQL text that parses to the same predicate
 
-If a class lacks one of them, the import of its module fails. Evaluators in other packages are functions by class;
-`complete_evaluator` checks that no class is missing.
+If a class lacks one of them, the import of its module fails. In other packages, an evaluator is a mapping from
+classes to functions; `complete_evaluator` checks that no class is missing.
 """
 
 from __future__ import annotations
@@ -249,7 +249,10 @@ class Leaf(Predicate, abstract=True):
         """
 
     def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
-        """Return the values that match, such as 1 and 2 for `in (1, 2)`; [] if there are more than `max_values`."""
+        """Return the values of `=` or `in`, such as 1 and 2 for `in (1, 2)`.
+
+        The result is empty for other conditions, and for an `in` with more than `max_values` values.
+        """
         return []
 
     def mask(self, arrays: Mapping[str, pa.Array], row_count: int) -> Mask:
@@ -332,7 +335,10 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """(least matching value, greatest matching value), as arrays of length one; None if they form no range."""
+        """(least matching value, greatest matching value), as arrays of length one. For `like`, both are the prefix.
+
+        None for negated leaves, and for comparisons other than `=`.
+        """
 
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
         some, every = self.match_range(column.minimum, column.maximum)

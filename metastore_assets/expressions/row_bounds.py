@@ -24,7 +24,7 @@ UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
 
 @dataclass(frozen=True)
 class RowBounds:
-    """Bounds on a number of rows in each set, such as matching rows: the least and the greatest possible number."""
+    """For each set, the least and the greatest possible number of certain rows, such as rows that match a predicate."""
 
     least: RowCounts
     most: RowCounts

@@ -79,7 +79,7 @@ class UnboundLiteral(CompleteClass, abstract=True):
 
     @property
     def is_null(self) -> bool:
-        """Whether it is `null`."""
+        """Whether the literal is `null`."""
         return False
 
     @property
@@ -145,7 +145,7 @@ class TextLiteral(UnboundLiteral):
             target.reject(self)
 
     def _physical_value(self, target: LiteralTarget) -> pa.Scalar | Fraction | None:
-        """Return the result of `to_value` for a class of integers, decimals, dates, times or timestamps, else None.
+        """Return the result of `to_value` for integers, decimals, dates, times and timestamps; None for other classes.
 
         Raises ValueError or ArithmeticError if the text is no number, date or time, and LiteralError for a time zone
         that the column does not have.
@@ -259,7 +259,7 @@ class BooleanLiteral(UnboundPredicate, UnboundLiteral):
 
     @property
     def is_null(self) -> bool:
-        """Whether it is `null`."""
+        """Whether the literal is `null`."""
         return self.value is None
 
     @property
@@ -522,9 +522,10 @@ def _is_not_null(column: BoundColumn) -> Predicate:
 
 
 def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
-    """Convert a number to a scalar of a float class, or for another class to an exact fraction of its unscaled value.
+    """Convert a number to a scalar of a float class, or for any other class to an exact fraction.
 
-    Numbers of huge or tiny magnitude are replaced; see `_MAX_EXPONENT`.
+    For a decimal class, the fraction is of the unscaled value: 1.5 becomes 150 if the scale is 2. Numbers of huge or
+    tiny magnitude are replaced; see `_MAX_EXPONENT`.
     """
     if cls.kind == "float":
         return pa.scalar(float(number) + 0.0, cls.arrow)
@@ -544,7 +545,7 @@ def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -
     Args:
         column: A column of a class of integers, dates, times or decimals.
         operator: The operator.
-        value: The exact number: of days, of units, or unscaled.
+        value: The exact number, in what the column stores: integers, days, units of time, or unscaled decimals.
     """
     cls = column.type_class
     least, greatest = cls.physical_range

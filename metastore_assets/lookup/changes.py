@@ -189,9 +189,9 @@ def _rows_json(table: pa.Table) -> list[Json]:
 
 
 def _versions_between(before: Table, after: Table) -> list[Version] | None:
-    """Return the versions between two versions, without these two.
+    """Return the versions that are newer than that of `before` and older than that of `after`.
 
-    Return None if one of the versions between them expired, or if `before` is newer than `after`.
+    Return None if one of these versions expired, or if `before` is newer than `after`.
     """
     first, last = before.version.number, after.version.number
     if first > last:

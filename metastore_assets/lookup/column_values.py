@@ -89,7 +89,7 @@ class ColumnValues:
             row: The statistics of the column in the profile of `source`.
             subject: The column, for messages.
             source: The source of the values.
-            reason: Why the policy `auto` decided to store no value counts of the column; None if it did not.
+            reason: Why the version stores no value counts of a column with the policy `auto`; None if that is not so.
             as_of: The version that answers.
         """
         self._row = row
@@ -109,7 +109,8 @@ class ColumnValues:
     def literal(self, value: object) -> pa.Scalar:
         """Convert a value to a scalar of the column's canonical type.
 
-        Raises LiteralError for another value, and NotStoredError if values of the column's type do not compare.
+        Raises LiteralError for a value that the type does not have, and NotStoredError if values of the type are not
+        profiled, or the column's values are hidden.
         """
         if isinstance(value, TextValue):
             return parse_literal(value.text, self._type_class(), self._subject)
@@ -118,8 +119,9 @@ class ColumnValues:
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
         """Return the n most frequent values with their frequencies; fewer if the column has fewer.
 
-        The policies `top(n)` and `repeated` also limit the result. Raises NotStoredError if the column has no value
-        counts, and CorruptionError if they are missing.
+        The result is also limited by the column's policy: `frequencies: top(100)` gives at most 100 values, and
+        `frequencies: repeated` none that occurs once. Raises NotStoredError if the version stores no value counts of
+        the column, and CorruptionError if stored ones are missing.
         """
         row = self._row
         self._require_value_counts()
@@ -175,7 +177,7 @@ class ColumnValues:
             return False
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return the number of values less than a value, or equal to it if `inclusive`; None if it is unknown."""
+        """Return the number of values < `value`, or <= `value` if `inclusive`; None if the number is unknown."""
         try:
             values = self._ranked_values
         except NotStoredError:
@@ -192,8 +194,8 @@ class ColumnValues:
     def frequency(self, value: pa.Scalar) -> Count:
         """Return the number of rows with a value. Raises NotStoredError.
 
-        If the version stores only fingerprints (short hashes) of rare values, a value that may occur once has the
-        estimate 1: another value may have the same fingerprint.
+        Some versions store the values that occur once only as fingerprints (short hashes). If one of these equals the
+        fingerprint of `value`, the result is the estimate 1, because different values may have equal fingerprints.
         """
         count = self._frequency_by_statistics(value)
         if count is None:
@@ -265,9 +267,9 @@ class ColumnValues:
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether values are looked up by fingerprint (a short hash).
+        """Return whether values that occur once are stored only as fingerprints (short hashes).
 
-        It is True for the whole table, if it stores only repeated values and the hashes of all others.
+        This can be so only for all rows of a table.
         """
         return self._row.frequencies == "repeated" and self._is_table
 
@@ -291,7 +293,10 @@ class ColumnValues:
         return class_named(self._row.type_class)
 
     def _all_frequencies(self) -> Frequencies | None:
-        """Return all values with their frequencies, from the profile or derived from statistics; None if unknown."""
+        """Return all values with their frequencies, from the profile or the statistics; None if neither has them.
+
+        The statistics have them for columns with at most two values, such as booleans.
+        """
         row = self._row
         if not row.value_count:
             return EMPTY
@@ -340,7 +345,7 @@ class ColumnValues:
         return row.type_class, table_counts
 
     def _frequency_by_statistics(self, value: pa.Scalar) -> int | None:
-        """Return the frequency of NaN, or 0 for a value below the minimum or above the maximum; otherwise None."""
+        """Return the NaN count if `value` is NaN, and 0 if it is below the minimum or above the maximum; else None."""
         row = self._row
         key = order_key(value)
         if key != key:
@@ -352,7 +357,7 @@ class ColumnValues:
         return None
 
     def _why_no_value_counts(self) -> str:
-        """Return a text: why the column has no value counts, and with which setting they are stored."""
+        """Return a message why the column has no value counts, and which setting would store them."""
         row = self._row
         if row.frequencies == "off":
             return "its policy is `frequencies: off`; with `frequencies: all` a refresh stores them"

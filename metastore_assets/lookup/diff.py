@@ -140,7 +140,7 @@ def _columns_table(columns: Sequence[ColumnDiff]) -> pa.Table:
 def diff_partitions(before: Version, after: Version) -> PartitionsDiff:
     """Return how many partitions of a table were added, removed or changed between two versions.
 
-    Files with entries of partitions that both versions have are not read. Raises StoreError.
+    Files of the partition list that both versions share are not read. Raises StoreError.
     """
     pairs = diff_entries(PARTITIONS, before.partitions, after.partitions).values()
     added = sum(old is None for old, _ in pairs)

@@ -104,7 +104,7 @@ def has_equal_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
 
 
 def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances | None:
-    """Return the distances between two histograms; None if a column has none."""
+    """Return the distances between the histograms of two columns; None if one of them has no histogram."""
     try:
         first, second = before.dyadic_histogram(), after.dyadic_histogram()
     except NotStoredError:

@@ -44,10 +44,9 @@ class FilterMatch:
     full_partitions: tuple[PartitionEntry, ...]
     """Partitions all of whose rows match, in the order of the version."""
     full_fragments: tuple[FragmentEntry, ...]
-    """Fragments all of whose rows match, in the `partial_partitions`; in the order of the version."""
+    """Fragments of the `partial_partitions` all of whose rows match, in the order of the version."""
     partial_fragments: tuple[FragmentEntry, ...]
-    """Fragments some of whose rows may match, in the `partial_partitions`. Stored statistics cannot answer for these
-    rows."""
+    """Fragments of the `partial_partitions` some of whose rows may match. Stored statistics do not show which."""
     partial_partitions: tuple[PartitionEntry, ...]
     """Partitions that match partly, in the order of the version."""
     row_bounds: tuple[int, int]
@@ -82,7 +81,7 @@ def match_filter(pruning: Pruning) -> FilterMatch:
     """Return the partitions and fragments that match the predicate of a pruning.
 
     Args:
-        pruning: The fragments that may match, without a limit.
+        pruning: A pruning by the predicate, without a limit.
 
     Raises:
         CorruptionError: The index has fragments that the version does not have.
@@ -222,7 +221,7 @@ class FilteredView(Relation):
 
     @property
     def cost(self) -> ReadCost:
-        """What was read of the table's data files so far to answer questions."""
+        """What was read of the table's data files so far to answer calls of this view."""
         fragments, size = self._reader.cost()
         return ReadCost(fragments, size, self.match.fragments_total)
 

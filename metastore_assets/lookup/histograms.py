@@ -128,7 +128,7 @@ def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
 
 
 def explain_no_histogram(row: ColumnStatistics) -> str | None:
-    """Return the reason why a column has no histogram; None if it just has no finite values."""
+    """Return why a column has no histogram; None if the only reason is that it has no finite values."""
     if row.type_class is None:
         return explain_no_values(row)
     cls = class_named(row.type_class)

@@ -76,7 +76,7 @@ class History:
         return ResultSet(history, self._table.as_of, lambda: _points_table(history), guarantee=None)
 
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
-        """Return the differences between two versions; None for `after` is the table's version. See `Table.diff`."""
+        """Return the differences between two versions. `after` is by default the table's version. See `Table.diff`."""
         from metastore_assets.lookup.diff import diff
 
         return diff(self.at(before), self._table if after is None else self.at(after))

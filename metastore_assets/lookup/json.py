@@ -63,13 +63,13 @@ def columns_json(
     spreads: Mapping[str, Spread] | None = None,
     built: Mapping[str, Built] | None = None,
 ) -> list[Json]:
-    """Return the documents of columns in the document of `show`.
+    """Return a JSON document per column, for the document of `show`.
 
     Args:
         version: The version.
         statistics: The statistics of the columns, in the table or in a partition.
-        spreads: Distinct counts and entropy, by column name. They are null for missing columns.
-        built: How value counts were built, by column name. It is null for missing columns.
+        spreads: Distinct counts and entropy, by column name. For a column that is missing here, the document has nulls.
+        built: How value counts were built, by column name. For a column that is missing here, the document has null.
     """
     return [
         {
@@ -83,7 +83,7 @@ def columns_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """Return a decision about an `auto` or `repeated` column as JSON; None if no decision is recorded."""
+    """Return the decision how frequencies of an `auto` or `repeated` column are stored, as JSON; None without one."""
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}

@@ -82,7 +82,7 @@ class Profile(Protocol):
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
         """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored.
 
-        The sketch is None if the column has no finite values.
+        If all values of the column are infinite, only the first item is None.
         """
 
     def histogram(self, column: str) -> Histogram | None:
@@ -90,9 +90,10 @@ class Profile(Protocol):
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return (digest of the finite values, (number of -inf, number of +inf)); None if the digest is not stored.
+    """Return (digest of the finite values, (number of -inf, number of +inf)).
 
-    If all values are infinite, there is no digest to store. The first item of the result is then None.
+    If all values are infinite, the first item is None. If there are finite values without a digest, or no values, the
+    whole result is None.
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.
@@ -214,7 +215,8 @@ class ProfileReader:
     def user_states(self) -> dict[str, bytes]:
         """Return the encoded states of user-defined statistics, by field id. Columns without stored states are missing.
 
-        The profile of a table has the states of all columns. Other profiles may omit those of enumerated columns.
+        The profile of a table has the states of all columns. Other profiles may omit those of columns whose values they
+        store completely.
         """
         if not self._files.states:
             return {}
@@ -310,7 +312,7 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the position in the file `statistics` of a frequency file's first column; -1 if it has no columns.
+        """Return the position in the file `statistics` of a frequency file's first column; -1 if that file has none.
 
         Args:
             index: The number of the frequency file.
@@ -470,7 +472,7 @@ class TableProfiles:
         return list(selected)
 
     def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of partitions in the order of the given keys; of all partitions by key for None."""
+        """Return the statistics of the partitions `keys`, in this order. None means all partitions, sorted by key."""
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
             leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
@@ -509,7 +511,8 @@ def _null_column(
         leaf: The column.
         rows: The number of rows.
         table_row: The statistics of the column in the whole table. They show the policy of the column.
-        decision: The recorded decision about an `auto` or `repeated` column; None if there is none.
+        decision: How the version decided to store the frequencies of a column with the policy `auto` or `repeated`;
+            None if it recorded no decision.
     """
     # Both import the configuration models, which most lookups do not need.
     from metastore_assets.config import ResolvedPolicy

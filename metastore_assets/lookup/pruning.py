@@ -347,7 +347,7 @@ class Pruning:
 
     @lock_free_cached_property
     def must_read(self) -> Mask:
-        """Whether each selected fragment must be read. Fragments without rows need not be read."""
+        """A mask of the selected fragments that must be read. Fragments without rows need not be read."""
         if self.limit is None:
             return self.bounds.most > 0
         return select_fragments_for_limit(self.bounds, self._sizes, self.limit)
@@ -397,7 +397,7 @@ class Pruning:
         return self._selection.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
 
     def ids(self, mask: Mask) -> list[str]:
-        """Return the ids of the selected fragments for which a mask is true, in the same order."""
+        """Return the ids of the selected fragments for which a mask is true, in the order of the selection."""
         ids: list[str] = self._selection.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
         return ids
 

@@ -43,11 +43,11 @@ class RankedValues(Protocol):
         """Return the value at a rank: 0 for the least value, up to `ranked` - 1."""
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return the number of values that are less than a value, or also equal to it if `inclusive`.
+        """Return the number of values < `value`, or <= `value` if `inclusive`.
 
         Args:
             value: A scalar of the canonical Arrow type of the column's type class.
-            inclusive: Whether to count values that are equal.
+            inclusive: Whether to count values that equal `value`, too.
         """
 
 
@@ -67,7 +67,7 @@ class ValuesInMemory:
         return self._values[int(np.searchsorted(self._ends, rank, "right"))]
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return the number of values that are less than a value, or also equal to it if `inclusive`."""
+        """Return the number of values < `value`, or <= `value` if `inclusive`."""
         key = sort_key(value)
         low, high = 0, len(self._values)
         while low < high:
@@ -101,7 +101,7 @@ class TableValues:
         return self._ranks.at_rank(self._column, rank)["value"][0].cast(self._arrow)
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
-        """Return the number of values that are less than a value, or also equal to it if `inclusive`."""
+        """Return the number of values < `value`, or <= `value` if `inclusive`."""
         key = self._column.append_column("value", pa.repeat(value, 1))
         (rank,) = self._ranks.rank(key)
         return rank + self._ranks.count_between(key, key) if inclusive else rank

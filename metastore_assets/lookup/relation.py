@@ -250,14 +250,14 @@ class Relation(ABC):
 
         Args:
             column: The dotted path of a leaf column; None for one row per column that has value counts.
-            partition: The key of a partition, or a pattern that selects one; None for all rows. A partition needs a
-                column.
+            partition: The key of a partition, or a pattern that selects one; None for all rows. Only
+                together with `column`.
 
         Raises:
             NotStoredError: The version has no value counts of the column.
             ColumnNotFoundError: There is no such column.
             PartitionNotFoundError: There is no such partition.
-            ValueError: There is a partition and no column.
+            ValueError: `partition` is given without `column`.
         """
         if column is not None:
             return self._spread(column, self.value_counts.spread(column, self._partition_key(partition)))
@@ -277,7 +277,7 @@ class Relation(ABC):
     def built(self) -> dict[str, Built]:
         """Return how the value counts of columns were built from scratch, by column name.
 
-        Columns that got value counts by an update are missing.
+        Columns without a record of such a build are missing.
         """
         return self.value_counts.built(self.statistics())
 

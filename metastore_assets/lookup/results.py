@@ -42,7 +42,7 @@ class AsOf:
 
 @dataclass(frozen=True)
 class ReadCost:
-    """What was read of the table's data files to answer. A fragment is a data file with its deletes."""
+    """What an answer has read of the table's data files. A fragment is a data file with its deletes."""
 
     fragments_read: int
     bytes_read: int
@@ -137,7 +137,7 @@ class TableRows(Sequence[T]):
 
         Args:
             table: The table.
-            parse: A function that returns the instances of the rows of any part of the table, in order.
+            parse: A function that converts some rows of the table to instances, in the same order.
         """
         self._table = table
         self._parse = parse
@@ -165,7 +165,7 @@ class TableRows(Sequence[T]):
 
 
 def explain_no_values(row: ColumnStatistics) -> str:
-    """Return the reason why a version has no values of a column: the stored reason, or that its type has none."""
+    """Return why a version has no values of a column: the stored reason or, without one, a text about the type."""
     return row.reason or f"{row.type} has no values of its own"
 
 
@@ -190,8 +190,8 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         Args:
             rows: The rows.
             as_of: The version that the answer is true for; None if each row has its own.
-            table: A function that returns the rows as a table; or only a schema, if each of its columns is the field of
-                the rows with the same name.
+            table: A function that returns the rows as a table, or a schema whose columns have the names of the rows'
+                fields.
             guarantee: The guarantee of all rows; None if each row has its own.
             shapes: A function that returns the frequencies of a small bar chart for each row, for notebooks.
         """

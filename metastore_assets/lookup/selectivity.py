@@ -82,10 +82,10 @@ class ColumnDistribution(Protocol):
         """Whether all answers of `count_below` are exact."""
 
     def count_below(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
-        """Return the number of values less than a value, or equal to it if `inclusive`; None if it is unknown."""
+        """Return the number of values < `value`, or <= `value` if `inclusive`; None if the number is unknown."""
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """Return the frequency of a value. If it is an estimate, it is an upper bound. Raises NotStoredError."""
+        """Return the frequency of a value, exact or as an estimate that is never too small. Raises NotStoredError."""
 
     @property
     def bins(self) -> HistogramBins | None:
@@ -107,11 +107,11 @@ class _RowEstimate:
         return _RowEstimate(least, most, min(max(self.estimate, least), most))
 
     def minus(self, subset: _RowEstimate) -> _RowEstimate:
-        """Return an estimate of the rows that remain without a subset. It may be negative; `within` limits it."""
+        """Return an estimate of how many of these rows are not in `subset`. It may be negative; `within` limits it."""
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
-        """Return an estimate of all other rows, out of `total` rows."""
+        """Return an estimate of the number of other rows, if there are `total` rows in all."""
         return _RowEstimate(total - self.most, total - self.least, total - self.estimate).within(total)
 
 
@@ -205,7 +205,7 @@ def _estimate_interval(comparisons: Sequence[Comparison], distribution: ColumnDi
 
 
 def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value less than `value`, or equal to it if `inclusive`."""
+    """Estimate the number of rows with a value < `value`, or <= `value` if `inclusive`."""
     row, bounds = distribution.row, _bound_below(value, inclusive, distribution)
     if distribution.has_exact_ranks or (row.type_class == "float64" and row.nan_count is None):
         return bounds
@@ -215,9 +215,9 @@ def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistr
 
 
 def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value less than `value`, or equal to it if `inclusive`, without the quantile sketch.
+    """Estimate the number of rows with a value < `value`, or <= `value` if `inclusive`.
 
-    A sketch gives no bounds.
+    The quantile sketch is not used, because it gives no bounds.
     """
     row = distribution.row
     if distribution.has_exact_ranks:
@@ -234,7 +234,7 @@ def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribu
 
 
 def _estimate_by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _RowEstimate:
-    """Estimate the rows with a value less than `value`, or equal to it if `inclusive`, by minimum and maximum.
+    """Estimate the number of rows with a value < `value`, or <= `value` if `inclusive`, by minimum and maximum.
 
     `numbers` is the number of values of the column that are neither null nor NaN.
     """
@@ -263,9 +263,9 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 
 
 def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _RowEstimate:
-    """Estimate the rows with a value less than `value` by a histogram.
+    """Estimate the number of rows with a value < `value` by a histogram.
 
-    Rows in the same bin as the value may be less or not. `numbers` is the number of values of the column that are
+    Each value in the same bin as `value` may be less or not. `numbers` is the number of values of the column that are
     neither null nor NaN.
     """
     key, ends = physical_value(value), bins.ends
@@ -280,7 +280,7 @@ def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _R
 
 
 def _estimate_equal(value: pa.Scalar, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the rows with a value by its frequency; if it is unknown, by ranks and the number of distinct values."""
+    """Estimate the rows with a value by its frequency or, if that is not stored, by ranks and the distinct count."""
     row = distribution.row
     try:
         answer = distribution.frequency(value)
@@ -299,7 +299,7 @@ def _estimate_is_null(leaf: IsNull, rows: int, distributions: _Distributions) ->
 
 
 def _estimate_is_nan(leaf: IsNaN, rows: int, distributions: _Distributions) -> _RowEstimate:
-    """Estimate the rows with NaN; if negated, the rows with other values that are not null."""
+    """Estimate the rows with NaN or, if the leaf is negated, the rows with any other value. Null is no value."""
     row = distributions(leaf.column).row
     if row.nan_count is None:
         matching = _RowEstimate(0, row.value_count, 0)
@@ -318,7 +318,7 @@ def _estimate_comparison(leaf: Comparison, rows: int, distributions: _Distributi
 
 
 def _estimate_in(leaf: In, rows: int, distributions: _Distributions) -> _RowEstimate:
-    """Estimate the rows with one of the values; if negated, the rows with other values that are not null."""
+    """Estimate the rows with a value of the set or, if the leaf is negated, the rows with any other value."""
     column = distributions(leaf.column)
     value_count = column.row.value_count
     parts = [_estimate_equal(value, column) for value in leaf.values]
@@ -356,7 +356,7 @@ def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstim
 
 
 def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate:
-    """Combine two estimates of the same rows: the narrower bounds of both, and the estimate of the second."""
+    """Combine two estimates of one number: the narrower bounds of both, and the estimate of `other` within them."""
     least, most = max(bounds.least, other.least), min(bounds.most, other.most)
     return _RowEstimate(least, most, min(max(other.estimate, least), most))
 

@@ -44,7 +44,7 @@ class RelationProfiles(Protocol):
         """Return the profile of a partition, or of all rows. Raises PartitionNotFoundError."""
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether the profile itself may have value counts."""
+        """Return whether the profile may have value counts. The table's are in separate files, not in its profile."""
 
     def is_table(self, partition: str | None) -> bool:
         """Return whether the profile describes all rows of the table."""
@@ -190,7 +190,10 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return how the value counts of columns were built from scratch, by column name. Other columns are missing."""
+        """Return how the value counts of columns were built from scratch, by column name.
+
+        Columns without a record of such a build are missing.
+        """
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}
 

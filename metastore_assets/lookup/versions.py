@@ -76,7 +76,7 @@ def list_tables(store: ObjectStore) -> list[str]:
 
 
 def list_versions(store: ObjectStore, name: str) -> list[int]:
-    """Return the numbers of a table's published versions, ascending; none for an unknown table."""
+    """Return the numbers of a table's published versions, ascending; an empty list for an unknown table."""
     return VersionStore(store, name).numbers() if _is_folder_name(name) else []
 
 

@@ -137,7 +137,7 @@ def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_
     Args:
         schema: The schema of the table, with field ids.
         fields: The columns of the file, with Parquet field ids.
-        constant_ids: The ids of columns that the file must store.
+        constant_ids: The field ids of columns with one value per partition. The file must store them, too.
     """
     by_id = {(field.metadata or {}).get(PARQUET_FIELD_ID, b"").decode(): field for field in fields}
     if "" in by_id:
@@ -230,7 +230,7 @@ class _Guarantees:
         return reduce(and_, parts) if parts else pc.scalar(True)
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
-        """Yield `column = value` for each partition column. Arrow takes columns that the file lacks from these."""
+        """Yield `column = value` for each partition column. From this, Arrow takes columns that the file lacks."""
         for name, value in constants:
             field = self._schema.field(name)
             scalar = value.cast(field.type)[0]
@@ -247,7 +247,7 @@ def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expre
     Args:
         field: The column.
         bounds: The bounds of the column in all fragments of the version.
-        position: The position of the fragment among them.
+        position: The position of the fragment in `bounds`.
     """
     if bounds.nans.most[position]:
         return None

@@ -121,7 +121,7 @@ class _Translator:
         return expression
 
     def _is_in(self, name: str, literal: Any, *, nulls_equal: bool) -> pc.Expression | None:
-        """Return the Arrow expression for `is_in`; None for a type without one.
+        """Return the Arrow expression for `is_in`; None if the types of column and list are not supported.
 
         The literal is a list, which Polars serializes as an Arrow stream.
         """
@@ -140,7 +140,7 @@ class _Translator:
 def _parse_literal(node: Any, type_: pa.DataType) -> pa.Scalar:
     """Convert a serialized literal to a scalar of a column's type.
 
-    Raises an error of `_UNKNOWN_FORM` for a literal of another type: Polars would convert the column's values.
+    Raises one of the errors `_UNKNOWN_FORM` for a literal of another type: Polars would convert the column's values.
     """
     ((kind, value),) = node["Literal"].items()
     ((stored, content),) = value.items()

@@ -26,7 +26,7 @@ from metastore_assets.values.types import class_named
 _MANY_VALUES = 60
 """The maximum number of distinct values that a picture can show as one bar each."""
 _FREQUENT_VALUE = 20
-"""A value is frequent if more than one in this number of values is equal to it."""
+"""A value is frequent if more than a twentieth of all values equals it."""
 _FRACTION = re.compile(r"(?<=:\d\d)\.\d+$")
 _UTC = re.compile(r"(?<=:\d\d)(\.\d+)?Z$")
 
@@ -59,7 +59,7 @@ def read_summary(table: Table, partition: str | None, max_columns: int) -> Profi
 
 
 def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
-    """Read the data for the picture of one column. It has no frequent values if each value occurs only once."""
+    """Read the data for the picture of one column. If each value occurs only once, no frequent values are shown."""
     has_values = row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None)
     top = [(value, n) for value, n in table.top(row.column, MAX_BINS, partition=partition)] if has_values else []
     bins = _read_bins(table, partition, row, top)
@@ -114,9 +114,9 @@ def _axis_position(value: pa.Scalar) -> Any:
 
 
 def _format_ends(low: str, high: str) -> tuple[str, str]:
-    """Shorten the formatted values at both ends of a histogram. Times have no fractions of seconds.
+    """Shorten the formatted values at both ends of a histogram.
 
-    If both times are within the same second, they have fractions instead of the day.
+    Times lose their fractions of seconds or, if only the fractions differ, the day.
     """
     low, high = _remove_zone(low), _remove_zone(high)
     ends = _FRACTION.sub("", low), _FRACTION.sub("", high)

@@ -75,8 +75,8 @@ class FilteredProfileReader:
 
         Args:
             match: The partitions and fragments that match. If `partition` is given, only those of this partition.
-            partition: The key of the partition; None for all partitions. It is the cache key of fragments that are
-                read.
+            partition: The key of the partition; None for all partitions. Fragments that are read are cached under this
+                key.
         """
         if len(match.full_partitions) == 1 and not match.partial_partitions:
             stored = self._lookup.profiles.profile(match.full_partitions[0].key)
@@ -121,7 +121,7 @@ class FilteredProfileReader:
             return self._partial[partition]
 
     def _explain_unread(self, match: FilterMatch) -> str:
-        """Return a message that an answer needs files that match partly, and how to allow that they are read."""
+        """Return the message that an answer needs fragments that match partly, and how to allow reading them."""
         # Predicates cannot name partition columns that are derived by hidden partitioning.
         paths = {leaf.path for leaf in self._lookup.columns.leaves}
         by = " and ".join(map(repr, sorted(paths.intersection(self._lookup.version.partition_columns))))
@@ -133,7 +133,7 @@ class FilteredProfileReader:
         )
 
     def _policies(self, leaves: Sequence[LeafColumn]) -> list[ResolvedPolicy]:
-        """Return the policy of each column under which profiles merge with its stored profiles."""
+        """Return for each column the policy under which new profiles can be merged with the stored ones."""
         rows = self._lookup.statistics([leaf.path for leaf in leaves])
         return [self._policy(row) for row in rows]
 

@@ -39,7 +39,7 @@ estimates."""
 
 
 class FingerprintedValues:
-    """A search for the values of fingerprinted columns that occur at least twice in matching rows.
+    """A search for repeated values of fingerprinted columns: those that occur at least twice in matching rows.
 
     Threads can share the object.
     """
@@ -115,7 +115,7 @@ class FingerprintedValues:
     def _resolve_values(
         self, row: ColumnStatistics, repeated: FingerprintCounts, candidates: Frequencies, bits: int
     ) -> Frequencies | None:
-        """Return the values with the given fingerprints that occur at least twice in the matching rows.
+        """Return the values that have one of the given fingerprints, and occur at least twice in the matching rows.
 
         Args:
             row: The statistics of the column over the matching rows.
@@ -168,7 +168,7 @@ class FullPartitionProfile:
         return self._merged.top(field_id, n) if top is None else top
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values with their frequencies; None if they are not enumerated."""
+        """Return all values with their frequencies; None if not all are stored."""
         return self._stored.frequencies(field_id)
 
     def repeated(self, field_id: str) -> Frequencies | None:

@@ -38,8 +38,8 @@ from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 
 FinalizeUserDefined: TypeAlias = Callable[[ColumnStatistics, ResolvedPolicy, Frequencies | None], ColumnStatistics]
-"""A function (row, policy, frequencies of all values) -> row with user-defined statistics. Frequencies are None unless
-values are enumerated."""
+"""A function (row, policy, frequencies of all values) -> row with user-defined statistics. Frequencies are None if
+not all values are stored."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,15 @@ class MergedProfileContext:
     leaves: Sequence[LeafColumn]
     """The columns of the table, in its order."""
     policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]]
-    """A function that returns the policy of each column, which describes what stored profiles have of it."""
+    """A function that returns the policy of each column. The policy tells what stored profiles have of the column."""
     finalize: FinalizeUserDefined
 
 
 class MergedProfile:
     """A profile merged from stored profiles and from fragments that match partly. Threads can share it.
 
-    If the values of a column are enumerated in all parts, its statistics are computed from the sum of its value counts.
-    The states of other columns are merged. Each column is read once.
+    If all parts store all values of a column, its statistics are computed from the sums of the frequencies. For other
+    columns, mergeable states are merged. Each column is read once.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class TableScanner:
     ) -> TableConfig:
         """Return a table configuration with the location that a version records.
 
-        Raises ConfigError if the caller does not confirm the location.
+        Raises ConfigError unless the location equals one of the locations in `confirmed`, or lies below one.
         """
         return parse_recorded_location(version, uri, confirmed, storage_options)
 

@@ -1,7 +1,7 @@
 """Spark's data source `metastore`, which reads only files that may have matching rows.
 
 The predicate is an option of the source, not a filter that Spark pushes down, so Spark evaluates all filters of a query
-itself. If a source accepts filters, Spark 4.3 stores the other filters with the loaded frame instead of with the query.
+itself. If a source accepts some filters, Spark 4.3 stores the others with the loaded frame instead of with the query.
 Then another query of the frame, or the other side of a join, gets wrong rows.
 """
 
@@ -70,7 +70,7 @@ class MetastoreSource(DataSource):
         return table.spark_schema(table.positions(table.columns))
 
     def reader(self, schema: StructType) -> MetastoreReader:
-        """Return a reader of the columns of a schema."""
+        """Return a reader of the table's rows with the columns of `schema`, for one read."""
         return MetastoreReader(dict(self.options), schema)
 
 

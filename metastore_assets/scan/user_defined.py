@@ -60,8 +60,8 @@ class UserDefined:
 
         Args:
             row: The statistics of the column over the selected rows.
-            policy: The policy under which their states were computed.
-            frequencies: The frequencies of all values in these rows; None if they are not enumerated.
+            policy: The policy under which the states in `row` were computed.
+            frequencies: The frequencies of all values in these rows; None if not all are stored.
             table_row: The statistics of the same column over the whole table.
         """
         if not table_row.user_defined:
@@ -91,7 +91,7 @@ class UserDefined:
         return "; ".join(reasons) or "the version does not say which class computes it"
 
     def _check_classes(self, field_id: str) -> Iterator[tuple[str, str | None]]:
-        """Yield (class, reason why it cannot be used) for each class of a leaf's statistics; None if it can be used."""
+        """Yield (class, reason to refuse it) for each class of a leaf's statistics. A usable class has None."""
         for key, source in self._source_digests.get(field_id, {}).items():
             reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
             yield reference, self._check_class(reference, revision, source)
@@ -120,7 +120,7 @@ class UserDefined:
 
     @lock_free_cached_property
     def _source_digests(self) -> dict[str, dict[str, str]]:
-        """For each leaf column, by field id: the digest of the source code of each statistic's class, by its key."""
+        """{field id of a leaf column: {key of a statistic: digest of the source code of its class}}."""
         digests: dict[str, dict[str, str]] = {}
         for text in self._version.specs.get(self._version.spec_id, {}).values():
             spec = parse_column_spec(text)

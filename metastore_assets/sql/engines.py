@@ -83,7 +83,7 @@ def query(
 
 
 def _configured_name(name: str, find_table: Callable[[str], TableConfig]) -> str | None:
-    """Return the name of the configured table that `find_table` returns for a name; None without one."""
+    """Return the configured name of the table that `find_table` finds by `name`; None if it finds none."""
     try:
         return find_table(name).name
     except ConfigError:

@@ -141,7 +141,7 @@ def add_io_counts(counts: IoCounts) -> None:
 def read_recorder(location: str) -> Callable[[int], None]:
     """Return a function that counts a read of some bytes of one file. Any thread may call the function.
 
-    The reads count for the step that is current now, not for that of the later call.
+    The reads count for the step in which this function is called, not for that in which the result is called.
     """
     if (current := _current.get()) is None:
         return lambda size: None

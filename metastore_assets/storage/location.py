@@ -180,7 +180,7 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return size, version and modification time of a file. A different file at the same path differs in one.
+        """Return size, version and modification time of a file. Another file at the same path differs in at least one.
 
         For a file on disk, the version is the modification time, so the result has only size and version.
         """
@@ -336,7 +336,7 @@ def _read_local(path: str) -> bytes:
 
 
 def _open_local(path: str) -> pa.NativeFile:
-    """Open a file for random access. Raises OSError for a pipe or device, which may have no end or block."""
+    """Open a file for random access. Raises OSError for a pipe or device, whose reads may never end."""
     _check_regular_file(path)
     return counting_input(pa.OSFile(path, "rb"), path)
 

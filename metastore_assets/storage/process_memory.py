@@ -23,13 +23,13 @@ _SHARE = 0.5
 """The share of the memory of the machine or cgroup that one process may use by default."""
 _MAX_DEFAULT = 8 << 30
 _MIN_DEFAULT = 1 << 30
-"""The greatest and the least default limit in bytes. Imported modules take a fifth of the least."""
+"""The greatest and the least default limit in bytes. Imported modules take about 200 MB."""
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def limit_memory() -> None:
-    """Set the memory limit of this process to the configured one, unless it has a lower limit.
+    """Set the memory limit of this process to the configured one, unless the process already has a lower limit.
 
     Raises ConfigError if the environment variable with the limit is invalid.
     """
@@ -124,7 +124,11 @@ def current_limit() -> int | None:
 
 
 def memory_exceeded_clause(limit: int | None) -> str:
-    """Return an error message about a file that needs more memory than the limit in bytes, with advice."""
+    """Return the part of an error message that says that a file needs more memory than the limit, with advice.
+
+    Args:
+        limit: The limit in bytes; None if there was none.
+    """
     if limit is None:
         return "it takes more memory than there is"
     size = f"{limit / (1 << 30):.1f} GiB" if limit >= 1 << 30 else f"{limit >> 20} MiB"

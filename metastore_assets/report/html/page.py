@@ -177,7 +177,7 @@ def _partition_row(entry: PartitionEntry) -> list[Part]:
 
 
 def _clustering_section(lookup: Table) -> list[Part]:
-    """Return a section with a table of how well columns are clustered, best first; empty if that is unknown for all."""
+    """Return a section that lists columns from best to worst clustered; empty if no clustering is known."""
     if lookup.version.index is None:
         return []
     columns = [column for column in lookup.clustering() if column.verdict not in ("unknown", "few values")]
@@ -237,7 +237,7 @@ def _versions_section(lookup: Table, note: str | None) -> Markup:
 
 
 def _read_column_history(lookup: Table) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the rows of the history table. The second item is None, or says why there are no rows."""
+    """Return (rows of the history table, None) or, if they cannot be read, ([], reason)."""
     fields = ["version", "field_id", "null_count", "value_count", "distinct_count", "mean"]
     try:
         return read_history(lookup.versions, lookup.version.number).select(fields).to_pylist(), None
