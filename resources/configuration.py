@@ -1,4 +1,7 @@
-"""The configuration in Dagster. Runs and sensors need the values of its variables; loading definitions does not."""
+"""The configuration in Dagster. Runs and sensors need the values of its variables; loading definitions does not.
+
+The root is the folder with all stored state.
+"""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping

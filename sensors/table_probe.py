@@ -1,6 +1,6 @@
 """The probe of a commit sensor, which reads the newest version and the id of the current snapshot of a table.
 
-A version is the published statistics of a table at one snapshot.
+A version is the published statistics of a table at one snapshot. The root is the folder with all stored state.
 """
 
 import time

@@ -1,6 +1,7 @@
 """Explanations of pruning: the statistics that prove that no row of a set, such as a fragment, matches a predicate.
 
-A predicate consists of *leaves*, which are conditions on one column, joined by `and` and `or`.
+A predicate consists of *leaves*, which are conditions on one column, joined by `and` and `or`. A value filter has short
+hashes of a column's values in one fragment, to exclude fragments that lack a value.
 """
 
 from __future__ import annotations

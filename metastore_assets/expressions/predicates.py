@@ -5,6 +5,8 @@ is no `not`: binding moves it to the leaves, which have a field `negated`. Excep
 negation is true of a null. SQL's third truth value, null, is not needed: a filter selects the rows for which the
 predicate is true, so false and null are the same.
 
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+
 Values are ordered as in statistics: NaN equals itself and is the greatest value, -0.0 equals 0.0, and text compares by
 its UTF-8 bytes.
 

@@ -1,4 +1,7 @@
-"""Bounds on numbers of rows, for many sets of rows at once, such as the fragments of a table."""
+"""Bounds on numbers of rows, for many sets of rows at once, such as the fragments of a table.
+
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Unbound predicates: the results of parsing SQL text and Arrow expressions. Their columns have no types yet.
 
 There is one class per operator. `bind` returns the corresponding class of `predicates`, which has types and no `not`.
+A type class is a group of column types whose values are stored as one Arrow type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Buckets of Iceberg's partition transform `bucket[N]`: the bucket numbers of given values."""
+"""Buckets of Iceberg's partition transform `bucket[N]`: the bucket numbers of given values.
+
+A type class is a group of column types whose values are stored as one Arrow type.
+"""
 
 from __future__ import annotations
 

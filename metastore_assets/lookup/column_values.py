@@ -1,4 +1,7 @@
-"""The values of one column of a table, a partition or a filtered view."""
+"""The values of one column of a table, a partition or a filtered view.
+
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Pruning: the fragments of a version that may have rows that match a predicate, and why the others have none.
 
 A fragment is a data file of the table, together with the deletes that apply to it. A conjunct is one of the conditions
-that `and` joins in a predicate. A leaf is a condition on one column.
+that `and` joins in a predicate. A leaf is a condition on one column. A value filter has short hashes of a column's
+values in one fragment, to exclude fragments that lack a value.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Values come from a profile in memory, or from one or two row groups of the table's value counts. If neither has them,
 they are estimated from a sketch.
+
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
 """
 
 from __future__ import annotations

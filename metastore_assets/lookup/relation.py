@@ -1,4 +1,7 @@
-"""The interface of tables and their filtered views: statistics, values and distributions of rows."""
+"""The interface of tables and their filtered views: statistics, values and distributions of rows.
+
+A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The results of lookups. Each result has the version and snapshot that it is true for.
 
 An answer with rows is a `ResultSet`. An answer with one number or value has the fields `value`, `guarantee` and
-`as_of`.
+`as_of`. A type class is a group of column types whose values are stored as one Arrow type, the canonical one.
 """
 
 from __future__ import annotations

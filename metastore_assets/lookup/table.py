@@ -1,6 +1,7 @@
 """One table as of one published version.
 
 A version has the statistics of one snapshot of the table. A fragment is a data file with the deletes that apply to it.
+The root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ A version reference selects a version, as `version=` in Python or as an option o
   are in UTC.
 
 A snapshot selects its newest version. A time selects the newest version whose snapshot was committed by then.
+
+The root is the folder with all stored state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Profiles of matching rows, merged from stored profiles and from profiles of fragments that match partly.
 
-A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it.
+A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Of a
+fingerprinted column, stored profiles have short hashes instead of the values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Profiles of the matching rows of fragments that match only partly.
 
 A fragment is a data file with the deletes that apply to it. The columns of the predicate are read first, to compute a
-mask of the rows. Then each requested column is read, chunk by chunk.
+mask of the rows. Then each requested column is read, chunk by chunk. A type class is a group of column types whose
+values are stored as one Arrow type.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The predicate is an option of the source, not a filter that Spark pushes down, so Spark evaluates all filters of a query
 itself. If a source accepts some filters, Spark 4.3 stores the others with the loaded frame instead of with the query.
 Then another query of the frame, or the other side of a join, gets wrong rows.
+
+The root is the folder with all stored state.
 """
 
 from __future__ import annotations
