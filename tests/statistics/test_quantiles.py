@@ -1,4 +1,4 @@
-"""Quantile sketches: DataSketches reads them, merging keeps them close, and estimates are near the true ranks."""
+"""Quantile sketches: merged sketches have small rank errors, and Apache DataSketches reads them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_merged_percentiles_are_near(shape: str) -> None:
-    """Rank error below 0.05 % for 40 parts, merged at once or in a tree; below 1 %, a cluster, where the density jumps
-    by hundreds of orders of magnitude."""
+def test_merged_percentiles_have_small_rank_errors(shape: str) -> None:
+    """The rank error of 40 merged parts is below 0.05 %, or below 1 % if the density changes extremely."""
     parts = [SHAPES[shape](np.random.default_rng([seed]), 5_000) for seed in range(40)]
     rows = [profile_one(pa.array(part)).statistics for part in parts]
     at_once = merge_statistics(rows)
@@ -48,8 +47,8 @@ def test_merged_percentiles_are_near(shape: str) -> None:
 
 
 @given(values=st.lists(FINITE, min_size=1, max_size=400))
-def test_datasketches_reads_them(values: list[float]) -> None:
-    """The bytes are a t-digest of Apache DataSketches: weight, ends, and the means in ascending order."""
+def test_datasketches_reads_digests(values: list[float]) -> None:
+    """The bytes are a t-digest of Apache DataSketches: weight, ends, and means in ascending order."""
     array = np.sort(np.array(values)) + 0.0
     sketch = build_quantile_sketch(array, np.ones(len(array), np.int64))
     assert sketch is not None
@@ -64,8 +63,8 @@ def test_datasketches_reads_them(values: list[float]) -> None:
     assert other.get_total_weight() == len(values)
 
 
-def test_datasketches_ranks_agree() -> None:
-    """Its ranks of our digest are right: the clusters are what a t-digest has."""
+def test_datasketches_computes_the_same_ranks() -> None:
+    """Ranks of DataSketches for a digest of this package are near the true ranks."""
     values = np.sort(np.random.default_rng([5]).lognormal(size=20_000))
     sketch = build_quantile_sketch(values, np.ones(len(values), np.int64))
     assert sketch is not None
@@ -75,8 +74,8 @@ def test_datasketches_ranks_agree() -> None:
 
 
 @given(data=st.data())
-def test_independent_of_order_and_of_repeats(data: st.DataObject) -> None:
-    """A digest of (value, count) pairs is the digest of the rows; one merge takes its parts in any order."""
+def test_digests_do_not_depend_on_order_or_repeats(data: st.DataObject) -> None:
+    """A digest of (value, count) pairs equals that of the rows. Merging does not depend on the order of parts."""
     values = sorted(data.draw(st.lists(st.sampled_from([0.0, 1.0, 2.5, 1e9, -7.0]), min_size=1, max_size=80)))
     unique, counts = np.unique(np.array(values), return_counts=True)
     sketch = build_quantile_sketch(unique, counts)
@@ -85,8 +84,8 @@ def test_independent_of_order_and_of_repeats(data: st.DataObject) -> None:
     assert merge_quantile_sketches(shuffled) == sketch
 
 
-def test_few_distinct_values_stay_exact() -> None:
-    """Up to 200 distinct values each keep their own weight through any number of merges."""
+def test_few_distinct_values_have_exact_weights() -> None:
+    """Up to 200 distinct values have exact weights after any number of merges."""
     rows = [profile_one(pa.array(np.arange(150) + 0.0)).statistics for _ in range(30)]
     merged = merge_statistics([merge_statistics(rows[:11]), *rows[11:]])
     assert merged.quantile_sketch is not None
@@ -95,8 +94,8 @@ def test_few_distinct_values_stay_exact() -> None:
     assert set(centroids["weight"].tolist()) == {30}
 
 
-def test_typed_percentiles() -> None:
-    """Estimates are values of the class: whole days, whole units of a decimal."""
+def test_percentiles_have_the_type_of_the_column() -> None:
+    """Percentiles are values of the column's type: whole days, whole units of a decimal."""
     days = [pa.array(range(start, start + 900), pa.int32()).view(pa.date32()) for start in (0, 900)]
     merged = merge_statistics([profile_one(each).statistics for each in days])
     result = dict(merged.percentiles or ())
@@ -109,9 +108,8 @@ def test_typed_percentiles() -> None:
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.integers(0, 3000), st.integers(1, 40))
-def test_frequent_values_do_not_blur(counts: list[int], others: int, parts: int) -> None:
-    """Whatever part of the values is equal: the rank of what is told is near what was asked for, and of a frequent
-    value it is known where it begins."""
+def test_frequent_values_have_exact_first_ranks(counts: list[int], others: int, parts: int) -> None:
+    """The rank of each percentile is near the requested rank, and the first rank of a frequent value is exact."""
     frequent = np.repeat(np.arange(len(counts)) * 7.5, np.array(counts) * 10)
     values = np.concatenate([frequent, np.random.default_rng(others).uniform(-5, 500, others)])
     np.random.default_rng(parts).shuffle(values)

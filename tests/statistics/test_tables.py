@@ -1,4 +1,4 @@
-"""The files' tables: back and forth without loss, and read by other engines."""
+"""Statistics, frequencies and histograms survive a round trip, and other engines read their files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ EVERYTHING: dict[str, list[Any]] = {
 
 
 def all_rows() -> list[ColumnStatistics]:
-    """Rows of every class, of containers and of what is not profiled; merged ones, with estimates, too."""
+    """Return rows of every type class, of containers, of columns without a profile, and merged rows with estimates."""
     result = []
     for name, values in EVERYTHING.items():
         one = profile_one(KINDS[name].array(values)).statistics
@@ -69,7 +69,7 @@ def all_rows() -> list[ColumnStatistics]:
 
 
 def read_back(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
-    """What `statistics` keeps of rows: all but the states, which lie apart."""
+    """Return the rows after a round trip through `statistics`, which stores everything except the states."""
     return [replace(row, moments=None, quantile_sketch=None, distinct_sketch=None) for row in rows]
 
 
@@ -79,7 +79,6 @@ def through_parquet(table: pa.Table, folder: Path) -> pa.Table:
 
 
 def test_statistics_survive_a_round_trip(tmp_path: Path) -> None:
-    """Every field of every row, from Arrow and from Parquet."""
     rows = read_back(all_rows())
     table = build_statistics_table(rows)
     assert parse_statistics_rows(table) == rows
@@ -88,8 +87,8 @@ def test_statistics_survive_a_round_trip(tmp_path: Path) -> None:
     assert parse_statistics_rows(through_parquet(build_statistics_table([]), tmp_path)) == []
 
 
-def test_one_column_per_field() -> None:
-    """The file has the fields of a row, by name; minimum and maximum hold the union of the classes that occur."""
+def test_the_file_has_a_column_for_each_field() -> None:
+    """The file has a column for each field. `minimum` and `maximum` are unions of the type classes that occur."""
     table = build_statistics_table([profile_one(pa.array(v)).statistics for v in ([1], ["a"], [None])])
     states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined", "partition"}
     assert table.column_names == [field.name for field in fields(ColumnStatistics) if field.name not in states]
@@ -105,14 +104,13 @@ def test_one_column_per_field() -> None:
     )
 
 
-def test_nothing_but_containers(tmp_path: Path) -> None:
-    """Where no class has values the union still has a child, without which Parquet cannot write it."""
+def test_statistics_of_containers_only(tmp_path: Path) -> None:
+    """A union without type classes gets a child, because Parquet cannot write a union without children."""
     rows = read_back([each.statistics for each in profile(pa.array([{"a": None}]))])
     assert parse_statistics_rows(through_parquet(build_statistics_table(rows), tmp_path)) == rows
 
 
-def test_many_chunks_and_slices() -> None:
-    """Tables that were concatenated or cut are read as well."""
+def test_concatenated_and_sliced_tables_are_read() -> None:
     rows = read_back(all_rows())
     table = build_statistics_table(rows)
     assert parse_statistics_rows(pa.concat_tables([table.slice(0, 7), table.slice(7)])) == rows
@@ -120,7 +118,7 @@ def test_many_chunks_and_slices() -> None:
 
 
 def test_other_engines_read_statistics(tmp_path: Path) -> None:
-    """DuckDB and polars read the Parquet file, typed bounds included."""
+    """DuckDB and Polars read the Parquet file, including typed bounds."""
     pq.write_table(build_statistics_table(all_rows()), tmp_path / "s.parquet")
     path = str(tmp_path / "s.parquet")
     query = "select min(minimum.date)::varchar, max(maximum.date)::varchar, max(maximum.uint64), max(maximum.uuid), \
@@ -144,7 +142,7 @@ def test_wide_tables_survive_a_round_trip() -> None:
 @share(20)
 @given(data=st.data())
 def test_frequencies_survive_a_round_trip(name: str, data: st.DataObject) -> None:
-    """Ordered by decreasing frequency, then value, in a union that has room for other classes."""
+    """The rows are sorted by descending frequency, then by value. The union also has other type classes."""
     kind = KINDS[name]
     frequencies = profile_one(kind.array(data.draw(rows(kind, 20))), ColumnPolicy(frequencies="all")).frequencies
     assert frequencies is not None
@@ -163,13 +161,13 @@ def test_frequencies_survive_a_round_trip(name: str, data: st.DataObject) -> Non
 
 
 def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
-    """For each value in ascending order, its row."""
+    """Return the row of each value, in ascending order of the values."""
     rows = {plain(value): row for row, value in enumerate(values)}
     return [rows[plain(value)] for value in frequencies.values]
 
 
 def test_frequencies_survive_a_round_trip_through_parquet(tmp_path: Path) -> None:
-    """Values of every class, through one file, and DuckDB finds the same."""
+    """One file has values of every type class. DuckDB reads the same values."""
     for name, values in EVERYTHING.items():
         frequencies = profile_one(KINDS[name].array(values + values[:1])).frequencies
         assert frequencies is not None
@@ -181,8 +179,8 @@ def test_frequencies_survive_a_round_trip_through_parquet(tmp_path: Path) -> Non
         assert result == (len(frequencies), sum(frequencies.counts.to_pylist()) or None)
 
 
-def test_long_lists_repeat_their_path_in_pieces() -> None:
-    """More than a million rows: the path is on each of them."""
+def test_the_path_is_in_each_row_of_long_value_counts() -> None:
+    """Each of more than a million rows has the path."""
     count = (1 << 20) + 5
     frequencies = Frequencies(pa.array(range(count)), pa.repeat(pa.scalar(1), count))
     table = build_frequencies_table("c", frequencies, union_type([frequencies.type_class]))
@@ -201,7 +199,7 @@ def all_histograms() -> dict[str, Histogram]:
 
 
 def test_histograms_survive_a_round_trip(tmp_path: Path) -> None:
-    """With their lattice, whatever their lengths; one column can be read alone."""
+    """Histograms of any length keep their bin widths, and one column can be read alone."""
     histograms = all_histograms()
     assert len(histograms) >= 10
     table = build_histograms_table(histograms)
@@ -214,7 +212,7 @@ def test_histograms_survive_a_round_trip(tmp_path: Path) -> None:
 
 
 def test_other_engines_read_histograms(tmp_path: Path) -> None:
-    """One column of struct(minimum, frequency) per column, padded with nulls."""
+    """Each column is a column of struct(minimum, frequency), padded with nulls."""
     histograms = all_histograms()
     pq.write_table(build_histograms_table(histograms), tmp_path / "h.parquet")
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
@@ -223,15 +221,15 @@ def test_other_engines_read_histograms(tmp_path: Path) -> None:
     assert result == (2, 2, "0005-04-03 (BC)"), "empty bins have no rows"
 
 
-def test_histogram_column_without_its_lattice() -> None:
-    """A file that lost the metadata is corrupt, not empty."""
+def test_a_histogram_without_metadata_is_corrupt() -> None:
+    """A file without the metadata of its bins is corrupt, not empty."""
     table = pa.table({"c": pa.array([{"minimum": 1, "frequency": 1}])})
     with pytest.raises(CorruptionError, match="'c'"):
         parse_histograms(table)
 
 
 def test_statistics_of_only_uuids_survive_a_round_trip(tmp_path: Path) -> None:
-    """Where no column has percentiles, the lists are all null, and Arrow cannot flatten those of extension types."""
+    """All lists of percentiles are null. Arrow cannot flatten null lists of extension types."""
     result = read_back([profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics])
     assert result[0].type == "uuid"
     assert parse_statistics_rows(through_parquet(build_statistics_table(result), tmp_path)) == result
