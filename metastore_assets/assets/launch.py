@@ -241,7 +241,10 @@ def _run(instance: DagsterInstance, table: str, run_id: str) -> DagsterRun:
 
 
 def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
-    """Return the names of the checks that failed in a run. If any failed, the run has published its version before."""
+    """Return the names of the checks that failed in a run.
+
+    Checks run after the version is published. A failed check therefore does not mean that the version is missing.
+    """
     failed = []
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION).records:
         event = record.event_log_entry.dagster_event

@@ -1,1 +1,1 @@
-"""The program of EMR Serverless jobs, its request and its answer. Jobs run without Dagster itself."""
+"""The program of EMR Serverless jobs, its request and its answer. Jobs need only the package dagster-pipes."""

@@ -492,7 +492,8 @@ def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, ta
     """Return the bound predicate that compares a column with a literal.
 
     The result need not be a `Comparison`. It is constantly false for the literal `null`, and for `x = 1.5` if the
-    column has integers. A comparison with NaN becomes `IsNaN`.
+    column has integers. NaN is the greatest value: a comparison with it becomes `IsNaN`, its negation, `is not null`
+    or constantly false.
 
     Args:
         column: The column, whose values compare.

@@ -90,7 +90,7 @@ class PartitionStatistics:
 
     @lock_free_cached_property
     def _row_counts(self) -> dict[str, int]:
-        """The row count of each partition in the shared files, by partition key, in the order of the files."""
+        """The row counts of the partitions in the files of the partition index, by partition key, in file order."""
         if not self._files.files.files:
             return {}
         partitions = self._reader.partitions

@@ -142,4 +142,7 @@ def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, Card
     with corruption_guard(store, files.statistics):
         table = store.read_parquet(files.statistics, COUNT_COLUMNS)
         rows = zip(*(table[name].to_pylist() for name in COUNT_COLUMNS), strict=True)
-        return {field_id: CardinalityEstimate(name, values, distinct or 0) for field_id, name, values, distinct in rows}
+        return {
+            field_id: CardinalityEstimate(class_name, values, distinct or 0)
+            for field_id, class_name, values, distinct in rows
+        }

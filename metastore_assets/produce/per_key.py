@@ -198,7 +198,7 @@ def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
 
 
 def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
-    """Return an array of the values. Raises ValueError if a number or a time would change in its type."""
+    """Return the values as an array of a type. Raises ValueError if the conversion would change a number or a time."""
     array = pa.array(values, type_)
     kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):

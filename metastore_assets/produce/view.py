@@ -105,7 +105,8 @@ class View:
         """Return the changes of a stage since the version before: `_change`, key and value columns, by key.
 
         `_change` is `add`, `update` or `delete`. An added or updated key has a row for each of its values. The first
-        row of an added key says `add`, all other rows say `update`.
+        row of an added key says `add`, all other rows say `update`. After `Dataflow.load`, each row of the loaded
+        content says `add`.
         """
         schema = self._update_schema(stage).schema
         return _concat(self.update_batches(stage), schema)

@@ -254,9 +254,10 @@ class VersionStore:
             self._pending_paths.add(save_pending(self.objects, entries, attempt, purged))
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles that are not cleared, without those that were saved before the last purge.
+        """Return the profiles that attempts without a published version have saved for later attempts.
 
-        If several profiles have the same fragment id and profile spec, only the newest is returned.
+        Profiles are left out after `clear_pending`, and if a purge of hidden values began after they were saved. If
+        several profiles have the same fragment id and profile spec, only the newest is returned.
 
         Args:
             attempt: Name of the attempt that saved the profiles; empty for all attempts.

@@ -179,7 +179,7 @@ class HiveTable(CatalogTable):
         Args:
             partition: The name of the partition; None for the table.
             columns: The new statistics.
-            stored: The stored statistics of the columns in `_without_bounds`.
+            stored: The stored statistics of the columns whose new statistics lack a bound.
         """
         without = set(_without_bounds(columns))
         outdated = [name for name, numbers in read_thrift(stored).items() if {"lowValue", "highValue"} & set(numbers)]
