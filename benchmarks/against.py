@@ -42,7 +42,7 @@ import time
 from metastore_assets import open_table
 table = open_table("root", "{NAME}")
 def lookups():
-    table.statistics(); table.top("s1", 10); table.quantile("i2", 0.5); table.histogram("f0", 50)
+    table.statistics(); table.top("s1", 10); table.quantile("i2", 0.5); table.histogram("f0", bins=50)
     table.estimate("i0 < 500")
 def prune():
     for bound in range(20): table.prune(f"i3 > {{900000 + bound}}")

@@ -134,7 +134,7 @@ class PartitionNotFoundError(MetastoreError):
 class NotStoredError(MetastoreError):
     """Raised when a version does not store a requested statistic.
 
-    The message names the column, the reason, and the policy with which it is stored.
+    The message says what is missing and why. For a statistic of a column, it also names the policy that would store it.
     """
 
 

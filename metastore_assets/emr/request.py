@@ -95,7 +95,9 @@ class JobAnswer:
         return cls(**fields) if isinstance(fields, Mapping) else None
 
     def to_error(self, job: str) -> MetastoreError:
-        """Return the error as an exception of the class that it had in the job.
+        """Return the error as an exception of the class that it had in the job, or of MetastoreError.
+
+        It is a MetastoreError if the class is not one of this package, or needs more arguments than a message.
 
         Args:
             job: The text that names the job in the message.

@@ -312,7 +312,9 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the position in the file `statistics` of a frequency file's first column; -1 if that file has none.
+        """Return the position of a frequency file's first column in the file `statistics`.
+
+        Return -1 if the frequency file has no columns, or if `statistics` lacks this column.
 
         Args:
             index: The number of the frequency file.

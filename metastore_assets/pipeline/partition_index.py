@@ -69,7 +69,7 @@ def _unindexed(entry: PartitionEntry) -> UnindexedPartition:
 def _read_batches(
     engine: Engine, store: ObjectStore, columns: int, partitions: Sequence[UnindexedPartition]
 ) -> Iterator[PartitionRows]:
-    """Read the statistics of partitions in batches. Many files are read in Spark tasks."""
+    """Read the statistics of partitions in batches. If there are many files, Spark tasks read them."""
     size = max(_FILES_PER_TASK, _BATCH_ROWS // columns)
     for start in range(0, len(partitions), size):
         batch = partitions[start : start + size]

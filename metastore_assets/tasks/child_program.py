@@ -164,7 +164,10 @@ class _Worker:
         self._thread.slot = next(self._slots)
 
     def answer(self, request: RunTasks | StreamTask) -> None:
-        """Answer one request. After an error outside of tasks, exit the process: the parent would wait forever."""
+        """Answer one request.
+
+        After an error outside of tasks, exit the process, so that the parent does not wait forever.
+        """
         try:
             with count_io() as counter:
                 if isinstance(request, RunTasks):

@@ -113,7 +113,11 @@ def check_schema(schema: Any, partition_columns: tuple[str, ...]) -> dict[str, A
 def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
     """Raise ValueError if fields are invalid, or if two fields have the same name or column mapping.
 
-    `field_count` is a list of one number, the number of types so far. It is increased, to enforce a limit.
+    Args:
+        fields: The fields of the schema or of a struct, as in JSON.
+        field_count: A list with one number: how many types of the schema have been checked, nested ones included. This
+            function adds to it, and raises the error if the number exceeds a limit.
+        depth: The number of structs, lists and maps around the fields.
     """
     named_fields = as_objects(fields, "the fields of the schema")
     # Delta requires names that are unique without regard to case.

@@ -77,7 +77,7 @@ class HudiFragmentPlanner:
         """Return the fragments of file slices by file group.
 
         Args:
-            slices: the file slices. A slice without a base file has no fragment if none of its log files has changes
+            slices: the file slices. A slice without a base file has a fragment only if one of its log files has changes
                 that belong to the state.
             meta_columns: whether the columns that Hudi adds are requested.
         """

@@ -82,7 +82,7 @@ class _TaskResult:
 
 @dataclass(frozen=True)
 class _SectionCopy:
-    """A task for a group of one profile: copy this profile from a shared file (a section of it) to separate files."""
+    """A task for a group with a single profile: copy it from a section of a shared file to separate files."""
 
     group_key: str
     folder: str
