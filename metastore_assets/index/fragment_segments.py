@@ -114,6 +114,10 @@ class Segments:
         return ranges.without(self.all[number].find_rows(removed, ranges)) if len(removed) else ranges
 
 
+_RECENT_READS = 4
+"""Number of reads of a small segment whose columns stay in memory."""
+
+
 class FragmentSegment(ABC):
     """One segment of the index, whose files are opened on first use."""
 
@@ -225,22 +229,34 @@ class SmallSegment(FragmentSegment):
         return pa.schema(fields)
 
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        stored = [name for name in names if name in self._stored_columns]
-        sections = list(dict.fromkeys(self._stored_columns[name][0] for name in stored))
-        physical = list(dict.fromkeys(self._stored_columns[name][1] for name in stored))
+        stored = tuple(name for name in names if name in self._stored_columns)
+        table = self._recent.get(stored)
+        if table is None:
+            table = self._recent[stored] = self._read_columns(stored)
+            for earliest in list(self._recent)[:-_RECENT_READS]:
+                self._recent.pop(earliest, None)
+        with parquet_errors(self.uri):
+            return table if ranges.row_count == len(table) else table.take(pa.array(ranges.positions()))
+
+    @lock_free_cached_property
+    def _recent(self) -> dict[tuple[str, ...], pa.Table]:
+        """The last columns that were read, by their names. Repeated predicates mostly need the same columns."""
+        return {}
+
+    def _read_columns(self, names: Sequence[str]) -> pa.Table:
+        sections = list(dict.fromkeys(self._stored_columns[name][0] for name in names))
+        physical = list(dict.fromkeys(self._stored_columns[name][1] for name in names))
         try:
             tables = self.main.read_sections(sections, physical)
         except KeyError as error:
             raise self._missing(error) from error
         with parquet_errors(self.uri):
-            columns = {
-                name: _physical_column(tables[self._stored_columns[name][0]], self._stored_columns[name][1])
-                for name in stored
-            }
-            table = pa.table(columns)
-            if ranges.row_count != len(table):
-                table = table.take(pa.array(ranges.positions()))
-            return table
+            return pa.table(
+                {
+                    name: _physical_column(tables[self._stored_columns[name][0]], self._stored_columns[name][1])
+                    for name in names
+                }
+            )
 
     def index_rows(self, removed: pa.Array) -> IndexRows:
         """Return the rows whose keys are not in `removed`."""
