@@ -1,6 +1,6 @@
 """Seconds of each step from a commit to its version in Dagster's UI, with three ways to run Spark.
 
-`dagster dev` runs with sensor, queue and webserver. After a commit to a small Delta table, the webserver is asked ten
+`dagster dev` runs with sensor, queue and webserver. After a commit to a small Delta table, the webserver is queried ten
 times a second until it shows the new version. The ways are `cold` (each run starts Spark), `remote` (a running Spark
 server) and `auto` (no Spark). Environment variables:
 

@@ -82,7 +82,7 @@ def export_check_results(
         selected: The keys of the checks to evaluate.
         table: The resolved configuration of the table.
         lookup: The table, opened at the newest version.
-        results: The results of exports in this run. A target without one is asked for its state.
+        results: The results of exports in this run. Other targets are queried for their state.
     """
     keys = {key.name: key for key in selected}
     names = [entry.name for entry in read_export_entries(table) if _export_check_name(entry.name) in keys]

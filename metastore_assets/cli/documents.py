@@ -1,19 +1,13 @@
-"""Models of the JSON documents that commands print with `--json`, from which JSON schemas are generated.
+"""Models of the JSON documents that commands print with `--json`. See `output_schemas` for their JSON schemas.
 
 Commands do not use the models. Tests validate the output of every command with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-
-SCHEMA_VERSION = "1.0"
-"""The version of all schemas. The first number rises if a key is removed, or changes its meaning or type. The second
-number rises if a key is added."""
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+from pydantic import BaseModel, ConfigDict, Field
 
 Integer = int | str
 """A whole number; a text if its absolute value is beyond 2^53."""
@@ -927,61 +921,3 @@ def _remove_defaults(schema: dict[str, Any]) -> None:
     """Remove the defaults from a model's JSON schema, because they only mark keys that may be absent."""
     for key in schema.get("properties", {}).values():
         key.pop("default", None)
-
-
-DOCUMENTS: Mapping[str, TypeAdapter[Any]] = {
-    "backfill": TypeAdapter(BackfillPlanDocument | BackfillDocument),
-    "changes": TypeAdapter(Changes),
-    "check": TypeAdapter(CheckResults | SuggestedChecks),
-    "check-statistic": TypeAdapter(StatisticLaws),
-    "clustering": TypeAdapter(Clustering),
-    "compact": TypeAdapter(Compaction),
-    "count": TypeAdapter(RowCountDocument),
-    "diff": TypeAdapter(Diff),
-    "doctor": TypeAdapter(Diagnosis),
-    "estimate": TypeAdapter(RowEstimate),
-    "expire": TypeAdapter(Expiry),
-    "export": TypeAdapter(Exports),
-    "histogram": TypeAdapter(list[HistogramBin]),
-    "history": TypeAdapter(list[VersionSummary] | list[StatisticPoint] | list[HistoryRow]),
-    "init": TypeAdapter(WrittenConfiguration),
-    "locate": TypeAdapter(list[PartitionFrequencyDocument]),
-    "profile": TypeAdapter(ProfiledTable | FailedLocation),
-    "prune": TypeAdapter(PrunedFiles),
-    "purge": TypeAdapter(Purge),
-    "quantile": TypeAdapter(list[QuantileValue]),
-    "rank": TypeAdapter(RankOfValue),
-    "refresh": TypeAdapter(Refreshed | RefreshPlan | FailedTable),
-    "report": TypeAdapter(WrittenReport),
-    "show": TypeAdapter(TableStatistics | list[PartitionSummary]),
-    "spark-server start": TypeAdapter(StartedServer),
-    "spark-server status": TypeAdapter(ServerStatus),
-    "spark-server stop": TypeAdapter(StoppedServer),
-    "sql": TypeAdapter(list[dict[str, Any]]),
-    "tables": TypeAdapter(list[TableSummary]),
-    "top": TypeAdapter(list[ValueFrequencyDocument]),
-    "verify": TypeAdapter(VerificationDocument),
-    "versions": TypeAdapter(list[VersionSummary]),
-}
-"""The model of one line of JSON that each command prints, by the command's name."""
-
-
-def command_schema(command: str) -> dict[str, Any]:
-    """Return the JSON schema of each line that a command prints with `--json`."""
-    return {
-        "$schema": _DIALECT,
-        "$id": f"urn:metastore-assets:output:{SCHEMA_VERSION}:{command.replace(' ', '-')}",
-        **DOCUMENTS[command].json_schema(),
-    }
-
-
-def all_schemas() -> dict[str, Any]:
-    """Return one document with the version and the JSON schemas of all commands, by the command's name."""
-    keys, definitions = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in DOCUMENTS.items()])
-    return {
-        "$schema": _DIALECT,
-        "$id": f"urn:metastore-assets:output:{SCHEMA_VERSION}",
-        "version": SCHEMA_VERSION,
-        "commands": {name: keys[name, "validation"] for name in DOCUMENTS},
-        "$defs": definitions["$defs"],
-    }

@@ -34,7 +34,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 from metastore_assets.store.segment_levels import SegmentMerge, SegmentUpdate
-from metastore_assets.store.segment_merge import MergeSource, cut_files, merge_segments, with_bounds
+from metastore_assets.store.segment_merge import MergeSource, with_bounds
 from metastore_assets.store.segments import (
     EMPTY,
     ROWS,
@@ -117,25 +117,14 @@ class _PartitionMerge:
         self._described = files
         self._files = SegmentReader(store, KIND, SegmentFiles(0, files)).segments
         self._read_rows = lru_cache(_OPEN_FILES)(self._read_source)
-        self._sources: list[MergeSource] = []
-        number = 0
-        for part in merge.parts:
-            numbers = range(number, number + len(part.files))
-            self._sources.append(self._stored_source(numbers, part.keys))
-            number = numbers.stop
+        self._sources = [self._stored_source(numbers, keys) for numbers, keys in merge.numbered_parts()]
         tombstones = pa.array(sorted(merge.removed), pa.string())
-        batch = _numbered(self._batch.partitions, number).sort_by(PARTITIONS.names[0])
+        batch = _numbered(self._batch.partitions, len(files)).sort_by(PARTITIONS.names[0])
         self._sources.append(MergeSource.of_table(batch, tombstones))
 
     def write(self) -> list[SegmentFile]:
         """Write all statistics in the order of the partition keys; return the files."""
-        ranges = merge_segments(self._sources, _MERGED)
-        if not self._merge.with_tombstones:
-            ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
-        files: list[SegmentFile] = []
-        for rows, tombstones in cut_files(ranges, self._merge.file_rows):
-            files.append(replace(self._write_file(rows, tombstones), continues=bool(files)))
-        return files
+        return self._merge.write_files(self._sources, _MERGED, self._write_file)
 
     def _stored_source(self, numbers: Iterable[int], keys: SegmentKeyRange | None) -> MergeSource:
         def rows() -> Iterator[pa.Table]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -37,7 +37,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
 from metastore_assets.store.segment_levels import SegmentMerge, SegmentUpdate
-from metastore_assets.store.segment_merge import MergeSource, cut_files, merge_segments, with_bounds
+from metastore_assets.store.segment_merge import MergeSource, with_bounds
 from metastore_assets.store.segments import (
     ROWS,
     TOMBSTONES,
@@ -356,15 +356,10 @@ class _FilterMerge:
         self._files = [file for part in merge.parts for file in part.files]
         self._batch = _FilterBatch(merge.batch or _NO_FILTERS)
         self._open = lru_cache(_OPEN_FILES)(self._open_source)
-        self._sources: list[MergeSource] = []
-        number = 0
-        for part in merge.parts:
-            numbers = range(number, number + len(part.files))
-            self._sources.append(self._stored_source(numbers, part.keys))
-            number = numbers.stop
+        self._sources = [self._stored_source(numbers, part_keys) for numbers, part_keys in merge.numbered_parts()]
         keys = self._batch.keys_and_rows()
         tombstones = pa.array(sorted(merge.removed), pa.large_string())
-        self._sources.append(MergeSource.of_table(_numbered(keys, number), tombstones))
+        self._sources.append(MergeSource.of_table(_numbered(keys, len(self._files)), tombstones))
 
     def _open_source(self, number: int) -> _FilterFile | _FilterBatch:
         return self._batch if number == len(self._files) else _FilterFile(self._store, self._files[number])
@@ -381,13 +376,7 @@ class _FilterMerge:
 
     def write(self) -> list[SegmentFile]:
         """Write all filters in ascending order of their keys. Return the files."""
-        ranges = merge_segments(self._sources, _MERGED)
-        if not self._merge.with_tombstones:
-            ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
-        files: list[SegmentFile] = []
-        for rows, tombstones in cut_files(ranges, self._merge.file_rows):
-            files.append(replace(self._write_file(rows, tombstones), continues=bool(files)))
-        return files
+        return self._merge.write_files(self._sources, _MERGED, self._write_file)
 
     def _write_file(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
         """Write the filters and tombstones of a range of keys as one file. At least one of them must exist.

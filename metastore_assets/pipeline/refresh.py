@@ -51,7 +51,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
     The plan of a table that is up to date has no stages, except one for the targets under `exports` that do not have
-    the version. To find these targets, each target is asked which version was exported to it last.
+    the version. To find these targets, the version of its last export is requested from each target.
 
     Args:
         config: The configuration.

@@ -12,12 +12,15 @@ a reader needs no knowledge of steps. The `first` key of the newer segment shows
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import pyarrow as pa
+
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segment_merge import MergeSource, cut_files, merge_segments
 from metastore_assets.store.segments import (
     EMPTY,
     KeyChanges,
@@ -65,6 +68,35 @@ class SegmentMerge(Generic[Batch]):
     """Whether tombstones are written. The oldest segment needs none."""
     file_rows: int
     """A file is closed once it has this many keys."""
+
+    def numbered_parts(self) -> Iterator[tuple[range, SegmentKeyRange | None]]:
+        """Yield (numbers of its files, range of keys) for each part. Files are numbered from 0 across all parts."""
+        start = 0
+        for part in self.parts:
+            numbers = range(start, start + len(part.files))
+            yield numbers, part.keys
+            start = numbers.stop
+
+    def write_files(
+        self,
+        sources: Sequence[MergeSource],
+        schema: pa.Schema,
+        write_file: Callable[[pa.Table, pa.Array], SegmentFile],
+    ) -> list[SegmentFile]:
+        """Merge sources, and write the result as the files of one segment in the order of their keys.
+
+        Args:
+            sources: The parts and the batch, the oldest first.
+            schema: The columns of the merged rows, the key first.
+            write_file: Writes the rows and the tombstones of one file.
+        """
+        ranges = merge_segments(sources, schema)
+        if not self.with_tombstones:
+            ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
+        files: list[SegmentFile] = []
+        for rows, tombstones in cut_files(ranges, self.file_rows):
+            files.append(replace(write_file(rows, tombstones), continues=bool(files)))
+        return files
 
 
 WriteMerged: TypeAlias = Callable[[Sequence[SegmentPart], bool, bool, int], Sequence[SegmentFile]]

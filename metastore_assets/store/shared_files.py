@@ -189,7 +189,7 @@ def _unchanged_references(
         if entry.fragments == 1 and entry.key not in profiled and not uncounted.isdisjoint(entry.files.paths())
     ]
     entries: list[Any] = fragments.find_prefixes([fragment_key(key, "") for key in keys]) if keys else []
-    # Likewise, a table with one partition uses the files of that partition.
+    # A table with one partition also uses the files of that partition.
     if len(partitions) == 1 and not partitions.put and not uncounted.isdisjoint(version.files.paths()):
         entries += list(partitions)
     references_by_path: dict[str, Counter[str]] = {}

@@ -35,7 +35,7 @@ def render_configuration() -> str:
 
 def render_schemas() -> str:
     """Return the JSON schemas of all commands."""
-    from metastore_assets.cli.documents import all_schemas
+    from metastore_assets.cli.output_schemas import all_schemas
 
     return json.dumps(all_schemas(), indent=1, ensure_ascii=False) + "\n"
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from metastore_assets.cli.commands import cli
-from metastore_assets.cli.documents import DOCUMENTS
+from metastore_assets.cli.output_schemas import DOCUMENTS
 
 BADLY_JOINED = re.compile(r"[\w)'`…][.,;:]\s*[.;](\s|$)|[\w)'`…][.,;:]{2}(\s|$)|[?!]\s*[.;](\s|$)|[\w)'`][.,:;]$|\.\)")
 """What no message has: `..`, `.;`, `. .`, `?;`, and a full stop at the end, which the others do not have."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from metastore_assets.cli.documents import DOCUMENTS, SCHEMA_VERSION
+from metastore_assets.cli.output_schemas import DOCUMENTS, SCHEMA_VERSION
 from tests.cli.run_command import all_commands, assert_matches_schema, documents, run
 
 _COMMANDS = [

@@ -21,7 +21,7 @@ def schema(invocation: Invocation, command: tuple[str, ...]) -> None:
     Without COMMAND, prints the schemas of all commands, and their version. The first number of the version rises if a
     key is removed or changes its meaning or type; the second one rises if a key is added.
     """
-    from metastore_assets.cli.documents import DOCUMENTS, all_schemas, command_schema
+    from metastore_assets.cli.output_schemas import DOCUMENTS, all_schemas, command_schema
 
     name = " ".join(command)
     if name and name not in DOCUMENTS:

@@ -73,7 +73,7 @@ class OrcColumns:
                 else:
                     array = file.read_stripe(stripe).column(index)
             if array.type != self._stored.field(index).type:
-                raise pa.ArrowInvalid(f"column {field.name!r} of stripe {stripe} is not the one that was asked for")
+                raise pa.ArrowInvalid(f"column {field.name!r} of stripe {stripe} is not the requested one")
             if clocks is not None:
                 array = map_leaves(array, partial(_to_local, clocks[stripe]))
             array = _convert(array, field.type)

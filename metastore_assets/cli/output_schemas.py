@@ -1,0 +1,111 @@
+"""The JSON schemas of the documents that commands print with `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from metastore_assets.cli.documents import (
+    BackfillDocument,
+    BackfillPlanDocument,
+    Changes,
+    CheckResults,
+    Clustering,
+    Compaction,
+    Diagnosis,
+    Diff,
+    Expiry,
+    Exports,
+    FailedLocation,
+    FailedTable,
+    HistogramBin,
+    HistoryRow,
+    PartitionFrequencyDocument,
+    PartitionSummary,
+    ProfiledTable,
+    PrunedFiles,
+    Purge,
+    QuantileValue,
+    RankOfValue,
+    Refreshed,
+    RefreshPlan,
+    RowCountDocument,
+    RowEstimate,
+    ServerStatus,
+    StartedServer,
+    StatisticLaws,
+    StatisticPoint,
+    StoppedServer,
+    SuggestedChecks,
+    TableStatistics,
+    TableSummary,
+    ValueFrequencyDocument,
+    VerificationDocument,
+    VersionSummary,
+    WrittenConfiguration,
+    WrittenReport,
+)
+
+SCHEMA_VERSION = "2.0"
+"""The version of all schemas. The first number rises if a key is removed, or changes its meaning or type. The second
+number rises if a key is added."""
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+DOCUMENTS: Mapping[str, TypeAdapter[Any]] = {
+    "backfill": TypeAdapter(BackfillPlanDocument | BackfillDocument),
+    "changes": TypeAdapter(Changes),
+    "check": TypeAdapter(CheckResults | SuggestedChecks),
+    "check-statistic": TypeAdapter(StatisticLaws),
+    "clustering": TypeAdapter(Clustering),
+    "compact": TypeAdapter(Compaction),
+    "count": TypeAdapter(RowCountDocument),
+    "diff": TypeAdapter(Diff),
+    "doctor": TypeAdapter(Diagnosis),
+    "estimate": TypeAdapter(RowEstimate),
+    "expire": TypeAdapter(Expiry),
+    "export": TypeAdapter(Exports),
+    "histogram": TypeAdapter(list[HistogramBin]),
+    "history": TypeAdapter(list[VersionSummary] | list[StatisticPoint] | list[HistoryRow]),
+    "init": TypeAdapter(WrittenConfiguration),
+    "locate": TypeAdapter(list[PartitionFrequencyDocument]),
+    "profile": TypeAdapter(ProfiledTable | FailedLocation),
+    "prune": TypeAdapter(PrunedFiles),
+    "purge": TypeAdapter(Purge),
+    "quantile": TypeAdapter(list[QuantileValue]),
+    "rank": TypeAdapter(RankOfValue),
+    "refresh": TypeAdapter(Refreshed | RefreshPlan | FailedTable),
+    "report": TypeAdapter(WrittenReport),
+    "show": TypeAdapter(TableStatistics | list[PartitionSummary]),
+    "spark-server start": TypeAdapter(StartedServer),
+    "spark-server status": TypeAdapter(ServerStatus),
+    "spark-server stop": TypeAdapter(StoppedServer),
+    "sql": TypeAdapter(list[dict[str, Any]]),
+    "tables": TypeAdapter(list[TableSummary]),
+    "top": TypeAdapter(list[ValueFrequencyDocument]),
+    "verify": TypeAdapter(VerificationDocument),
+    "versions": TypeAdapter(list[VersionSummary]),
+}
+"""The model of one line of JSON that each command prints, by the command's name."""
+
+
+def command_schema(command: str) -> dict[str, Any]:
+    """Return the JSON schema of each line that a command prints with `--json`."""
+    return {
+        "$schema": _DIALECT,
+        "$id": f"urn:metastore-assets:output:{SCHEMA_VERSION}:{command.replace(' ', '-')}",
+        **DOCUMENTS[command].json_schema(),
+    }
+
+
+def all_schemas() -> dict[str, Any]:
+    """Return one document with the version and the JSON schemas of all commands, by the command's name."""
+    keys, definitions = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in DOCUMENTS.items()])
+    return {
+        "$schema": _DIALECT,
+        "$id": f"urn:metastore-assets:output:{SCHEMA_VERSION}",
+        "version": SCHEMA_VERSION,
+        "commands": {name: keys[name, "validation"] for name in DOCUMENTS},
+        "$defs": definitions["$defs"],
+    }
