@@ -44,7 +44,7 @@ ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result, with a wa
 test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-fast: $(INSTALLED) ## Run the tests without Spark, servers and slow files: the inner loop, about 100 seconds (ARGS=tests/formats)
+test-fast: $(INSTALLED) ## Run the tests without Spark, servers and slow files: the inner loop, 90 seconds (ARGS=tests/formats)
 	@HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -n 2 --dist loadfile \
 	  -m "not slow and not spark and not s3 and not long and not browser and not postgresql and not cluster and not soak" $(ARGS)
 
