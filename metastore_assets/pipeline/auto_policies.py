@@ -1,21 +1,21 @@
-"""Decisions of policies that depend on the data: which columns are enumerated (stored as value counts).
+"""Decisions that the policies `auto` and `repeated` leave to the data: whether a column is enumerated.
 
-A column with the policy `auto` is either enumerated or estimated. A column with the policy `repeated` is either
-enumerated or fingerprinted, that is stored as short hashes of its values. The numbers of distinct values and of all
-values decide:
+An enumerated column is stored as value counts. Otherwise a column with the policy `auto` is `estimated`, and a column
+with the policy `repeated` is `fingerprinted`: stored as short hashes of its values. The rules use the numbers of
+distinct values and of all values:
 
 - An `auto` column becomes estimated if it has more than FREQUENCY_LIMIT distinct values, or if it has more than
   NEAR_UNIQUE_FROM values and more than half of them are distinct.
-- It becomes enumerated again only if it has at most half of FREQUENCY_LIMIT distinct values, and if these are few or
-  occur four times on average. A column near a limit therefore does not change with each commit.
-- A `repeated` column follows the same rules, but without FREQUENCY_LIMIT.
+- It becomes enumerated again only at stricter limits, see `why_enumerated`. A column near a limit therefore does not
+  change with each commit.
+- A `repeated` column follows the same rules without FREQUENCY_LIMIT.
 
-Distinct values are counted by merging sketches, which depend only on the sets of values. Two processes that publish the
-same fragments after the same version therefore decide the same.
+Distinct values are counted with sketches, which depend only on the sets of values. Two processes that publish the same
+fragments after the same version therefore decide the same.
 
-A change to estimated or fingerprinted takes effect at once, because it needs no reading: fingerprints are derived
-from value counts. A change of an estimated column to enumerated takes effect with the next commit, because fragments
-must be read again and the plan must list them.
+An enumerated column can become estimated or fingerprinted during the refresh that decides it, because fingerprints are
+derived from value counts. An estimated column becomes enumerated with the next commit, because its fragments must be
+read again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OVERESTIMATE = 1.1
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
-    """Return the reason why an enumerated `auto` column becomes estimated; None if it stays enumerated.
+    """Return why an enumerated `auto` column becomes estimated; None if it stays enumerated.
 
     Args:
         distinct: Approximate number of distinct values.
@@ -66,7 +66,7 @@ def why_estimated(distinct: int, values: int) -> str | None:
 
 
 def why_enumerated(distinct: int, values: int) -> str | None:
-    """Return the reason why an estimated `auto` column becomes enumerated again; None if it stays estimated.
+    """Return why an estimated `auto` column becomes enumerated; None if it stays estimated.
 
     Args:
         distinct: Approximate number of distinct values.
@@ -78,7 +78,7 @@ def why_enumerated(distinct: int, values: int) -> str | None:
 
 
 def why_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return the reason why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated.
+    """Return why an enumerated `repeated` column becomes fingerprinted; None if it stays enumerated.
 
     Args:
         distinct: Approximate number of distinct values.
@@ -90,7 +90,7 @@ def why_fingerprinted(distinct: int, values: int) -> str | None:
 
 
 def why_not_fingerprinted(distinct: int, values: int) -> str | None:
-    """Return the reason why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted.
+    """Return why a fingerprinted `repeated` column becomes enumerated; None if it stays fingerprinted.
 
     Args:
         distinct: Approximate number of distinct values.
@@ -107,14 +107,13 @@ def _why_not_enumerated(policy: ResolvedPolicy, estimate: CardinalityEstimate) -
 
 
 def _alternative(policy: ResolvedPolicy) -> CardinalityMode:
-    """Return the alternative to `enumerated` under a policy: `fingerprinted` for `repeated`, `estimated` for `auto`."""
     return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
 
 
 def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, CardinalityMode]:
-    """Return {field id: form} of the columns with `auto` or `repeated`, as a version stores them.
+    """Return {field id: mode} of a version's `auto` and `repeated` columns.
 
-    A form is `enumerated`, `estimated` or `fingerprinted`. Columns without a recorded decision are enumerated.
+    Columns without a recorded decision are `enumerated`.
     """
     leaves = table_profile_spec(version.schema, table).unresolved
     return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "enumerated" for leaf in leaves}
@@ -123,18 +122,17 @@ def recorded_resolutions(version: Version, table: TableConfig) -> dict[str, Card
 def planned_resolutions(
     base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, has_new_snapshot: bool
 ) -> dict[str, CardinalityMode]:
-    """Decide which columns with `auto` or `repeated` are enumerated, from the published version alone.
+    """Decide before profiling which `auto` and `repeated` columns are enumerated.
 
     Args:
         base: The published version.
         schema: The schema of the snapshot.
         table: The configured policies.
         store: The table's folder.
-        has_new_snapshot: Whether the table has changed since `base`. Without a change, no column becomes enumerated
-            again.
+        has_new_snapshot: Whether the table has changed since `base`. Otherwise no column becomes enumerated again.
 
     Returns:
-        {field id: decision}, made before any fragment is read. Columns that `base` does not have are omitted.
+        {field id: mode}. Columns that `base` does not have are omitted.
     """
     column_specs = [parse_column_spec(text) for text in base.specs[base.spec_id].values()]
     states = {leaf: spec.state(leaf) for spec in column_specs if spec is not None for leaf in spec.values}
@@ -159,9 +157,7 @@ def planned_resolutions(
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> ProfileSpec:
-    """Decide after profiling which columns with `auto` or `repeated` are enumerated. Return the resulting spec.
-
-    If no decision differs from the plan, the planned spec is returned.
+    """Decide after profiling which `auto` and `repeated` columns are enumerated. Return the resulting spec.
 
     Args:
         context: The table, its store and engine.
@@ -215,7 +211,7 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
 
 
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
-    """Return {field id: decision} of the `auto` and `repeated` columns, as the next version records them.
+    """Return {field id: decision} that the next version records for its `auto` and `repeated` columns.
 
     A column that has always been enumerated has no record.
 
@@ -251,10 +247,7 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
 
 
 def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> bool:
-    """Return whether a policy is already resolved to a mode.
-
-    The result is True if `mode` is None, because there is no decision to apply.
-    """
+    """Return whether a policy is resolved to `mode`. True if `mode` is None."""
     return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
 
@@ -265,10 +258,7 @@ def _columns_needing_sketches(
     estimates: Mapping[str, CardinalityEstimate],
     added: Sequence[FragmentEntry],
 ) -> set[str]:
-    """Return the undecided columns whose decision needs merged sketches.
-
-    The other columns stay enumerated in any case: they would have few enough distinct values even if all values of
-    added fragments were new and distinct.
+    """Return the undecided columns that may become estimated or fingerprinted, so that sketches must be merged.
 
     Args:
         store: The table's folder.
@@ -309,7 +299,7 @@ def _columns_needing_sketches(
 def _is_enumerated(
     policy: ResolvedPolicy, before: CardinalityEstimate, added: CardinalityEstimate, *, has_removed: bool
 ) -> bool:
-    """Return whether a column stays enumerated, given estimates of its values.
+    """Return whether a column stays enumerated.
 
     Args:
         policy: The column's policy.

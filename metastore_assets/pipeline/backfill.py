@@ -1,4 +1,4 @@
-"""Backfills of one table: planning, and processing chunk by chunk in this process or elsewhere."""
+"""Backfills of one table: planning, and processing of chunks (see `backfill_plan`)."""
 
 from __future__ import annotations
 
@@ -52,13 +52,12 @@ class ChunkResult:
     bytes: int
     """Stored size of the fragments."""
     failed_checks: tuple[str, ...] = ()
-    """Names of the Dagster checks that failed after the version was published. Without Dagster, `export_<name>` for
-    each target that could not be written."""
+    """In Dagster, names of the checks that failed. Elsewhere, `export_<name>` for each target that could not be
+    written."""
 
 
 ChunkProcessor = Callable[[Chunk, str], ChunkResult]
-"""Processes one chunk. The second argument is the chunk's label for messages, such as `2 of 5`; empty for a single
-chunk."""
+"""Processes one chunk. The second argument is a label for messages, such as `2 of 5`; empty for a single chunk."""
 
 
 @dataclass
@@ -91,7 +90,7 @@ def plan_backfill(
 ) -> BackfillPlan:
     """Plan a backfill of a table, with an estimate of its duration. Reads metadata only.
 
-    A plan continues an interrupted backfill of the same selection, unless the options request a restart.
+    The plan omits partitions that an interrupted backfill of the same selection has finished.
 
     Args:
         config: The configuration.
@@ -124,15 +123,14 @@ def backfill(
 ) -> None:
     """Process the chunks of a plan in order.
 
-    If the selection of the plan has the mode `all`, the partitions of each finished chunk are recorded, and later plans
-    of the same selection omit them. Other modes need no record: they select only outdated partitions.
+    If the plan's mode is `all`, finished partitions are recorded. A later plan of the same selection omits them.
 
     Args:
         config: The configuration.
         table: The table.
         plan: The plan.
         process: Processes a chunk. Its errors are raised.
-        result: Updated after each chunk, so that after an error it has the finished chunks.
+        result: Updated after each chunk. After an error, it contains the finished chunks.
     """
     started = time.monotonic()
     versions = versions_of(config, table.name)
@@ -175,15 +173,11 @@ def local_processor(
         table: The table.
         spark: Starts Spark. Called only if there is much to read.
         plan: The plan of the backfill.
-        progress: Called with the progress over all chunks.
+        progress: Called with the progress of the whole backfill.
     """
     before = Progress(table.name, "profile")
 
     def process(chunk: Chunk, part: str) -> ChunkResult:
-        """Process one chunk, and report progress over all chunks.
-
-        `part` is the label of the chunk in progress messages, such as `2 of 5`.
-        """
         nonlocal before
         # `before`: the progress after the previous chunk. Progress of this chunk is added to it.
         latest, begun = before, before
@@ -210,10 +204,9 @@ def _refresh_chunk(
     chunk: Chunk,
     progress: Callable[[Progress], None],
 ) -> ChunkResult:
-    """Refresh the table, and read the fragments of the partitions in `chunk.read_again` again.
+    """Refresh the table, and read the partitions in `chunk.read_again` again.
 
-    Partitions that were removed from the table since planning are ignored. The result has no version if the table was
-    up to date.
+    The result has no version if the table was up to date.
     """
     read_again = chunk.read_again
     while True:
@@ -259,11 +252,8 @@ def _save_chunk_profiles(
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
-    """Return the backfill plan. Its first chunk no longer counts the fragments that an interrupted attempt has read.
-
-    An attempt that is interrupted has saved profiles of the first unfinished chunk only. So the other chunks are the
-    same.
-    """
+    """Return the backfill plan without the fragments that an interrupted attempt has read."""
+    # An interrupted attempt has saved profiles of the first unfinished chunk only.
     first = backfill_plan.chunks[0]
     attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))
     read_again = set(first.read_again)
@@ -285,7 +275,7 @@ def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: Version
 
 
 def _recent_refresh_stats(versions: VersionStore, newest: int) -> list[RefreshStats]:
-    """Return the statistics of the refreshes that published the most recent versions, except expired versions."""
+    """Return the statistics of the refreshes that published the `_ESTIMATE_VERSIONS` newest versions."""
     refresh_stats = []
     for number in range(newest, max(0, newest - _ESTIMATE_VERSIONS), -1):
         try:

@@ -1,8 +1,8 @@
 """The plan of a backfill: which partitions are read, and in which chunks.
 
-A version describes the whole table. All partitions that are missing or stale in the newest version therefore make one
-chunk, however many there are. Their profiles are saved while the chunk is processed. In the mode `all`, partitions
-that are up to date are read again. These can be split into several chunks, each of which publishes a version.
+Partitions that are missing or stale in the newest version make one chunk, because each version describes the whole
+table. Only the mode `all` reads partitions that are up to date. They can be split into several chunks, each of which
+publishes a version.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BackfillSelection:
 
     @property
     def id(self) -> str:
-        """A digest of the criteria. A backfill continues an interrupted backfill with the same id."""
+        """A digest of the criteria."""
         keys = ["keys", *sorted(set(self.keys))] if self.keys is not None else []
         bounds = [repr(self.first), repr(self.last)]
         bounds += [] if self.where is None else [repr(PartitionFilter.of(self.where))]
@@ -96,7 +96,9 @@ class BackfillSelection:
 def _filter_keys(table: str, where: str, keys: Sequence[str], snapshot: SnapshotMetadata) -> tuple[str, ...]:
     """Return the keys of the partitions that may satisfy the condition `where`.
 
-    Raises PartitionNotFoundError if there are none, and ColumnNotFoundError if it names another column.
+    Raises:
+        PartitionNotFoundError: No partition satisfies the condition.
+        ColumnNotFoundError: The condition names a column that is no partition column.
     """
     condition = PartitionFilter.of(where)
     items = {key: decode_partition_key(key) for key in keys}
@@ -132,7 +134,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class PartitionTotals:
-    """Totals over some partitions: their number, and the number and stored size of the fragments to read."""
+    """Totals over some partitions: their number, the fragments to read, and the stored size of these."""
 
     partitions: int = 0
     fragments: int = 0
@@ -176,10 +178,9 @@ class BackfillPlan:
     unselected: PartitionTotals
     """Totals of the missing and stale partitions that are not selected."""
     done: tuple[str, ...] = ()
-    """Keys of the selected partitions that an interrupted backfill with the same selection has finished."""
+    """Keys of the selected partitions that an interrupted backfill of this selection has finished."""
     attempt: str = ""
-    """Id of the backfill, see `BackfillRecord`. A plan that continues an interrupted backfill has the same id as that
-    backfill."""
+    """Id of the backfill, see `BackfillRecord`. A continued backfill keeps its id."""
     seconds: float | None = None
     """Estimated duration in seconds, from the durations of earlier refreshes; None if there are none."""
 
@@ -270,8 +271,8 @@ def make_backfill_plan(
 def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, versions: int) -> float | None:
     """Estimate the duration of a backfill in seconds; None without an earlier refresh.
 
-    The estimate assumes the reading speed of the earlier refresh that read most. It assumes for each version at least
-    the duration of the fastest earlier refresh.
+    The reading speed is that of the earlier refresh that read most. Each version takes at least as long as the fastest
+    earlier refresh.
 
     Args:
         refresh_stats: The bytes that earlier refreshes read, and their durations.
@@ -286,12 +287,7 @@ def expected_seconds(refresh_stats: Sequence[RefreshStats], bytes_: int, version
 
 
 def _mode_includes(mode: Mode, *, is_published: bool) -> bool:
-    """Return whether a mode selects an outdated partition. Outdated partitions are missing or stale.
-
-    Args:
-        mode: The mode.
-        is_published: Whether the newest version has the partition. It is then stale, otherwise missing.
-    """
+    """Return whether a mode selects a partition that is stale (if published) or missing (if not)."""
     return mode in ("outdated", "all") or (mode == "stale") == is_published
 
 
@@ -303,10 +299,7 @@ def _is_current(plan: Plan) -> bool:
 
 
 def _partition_sizes(plan: Plan) -> dict[str, tuple[int, int]]:
-    """Return {partition key: (number of fragments, their stored bytes)} of all partitions of the snapshot.
-
-    For unchanged partitions, the numbers are those of the published version.
-    """
+    """Return {partition key: (number of fragments, stored bytes)} of all partitions of the snapshot."""
     sizes = partition_sizes(plan.base) if plan.base else {}
     for key in plan.removed_partitions:
         del sizes[key]
@@ -326,10 +319,7 @@ def _totals(sizes: Mapping[str, tuple[int, int]], keys: Collection[str]) -> Part
 def _split_into_chunks(
     keys: Sequence[str], partition_sizes: Mapping[str, tuple[int, int]], max_partitions: int | None
 ) -> Iterator[tuple[str, ...]]:
-    """Split the keys, in their order, into chunks of at most `max_partitions` keys.
-
-    If `max_partitions` is None, the chunks have about equal stored sizes, of about `CHUNK_BYTES` at most.
-    """
+    """Split keys into consecutive chunks of at most `max_partitions` keys, or of about `CHUNK_BYTES` if it is None."""
     sizes = {key: partition_sizes[key][1] for key in keys}
     total = sum(sizes.values())
     limit = total / max(1, -(-total // CHUNK_BYTES))

@@ -1,6 +1,6 @@
 """Estimates of the numbers of values and of distinct values of columns.
 
-The estimates decide whether a column is enumerated: whether all of its distinct values are stored with their counts.
+They decide whether a column is enumerated: whether all of its distinct values are stored with their counts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CardinalityEstimate:
     sketch: bytes | None = None
     """Mergeable sketch of the distinct values; None if it was not read."""
     not_enumerated: bool = False
-    """Whether at least one fragment was profiled without value counts, because its values hardly repeat."""
+    """Whether a fragment has no value counts of the column, because its values hardly repeat."""
 
 
 UNKNOWN = CardinalityEstimate(None, 0, 0)
@@ -43,7 +43,7 @@ UNKNOWN = CardinalityEstimate(None, 0, 0)
 def estimate_cardinality(
     engine: Engine, store: ObjectStore, leaves: Set[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """Return the estimates of columns over some fragments, by merging sketches of their profiles.
+    """Return estimates of columns over some fragments, from merged sketches of their profiles.
 
     Args:
         engine: The engine that reads the profiles.
@@ -63,10 +63,7 @@ def estimate_cardinality(
 def _read_estimates(
     store: ObjectStore, leaves: frozenset[str], fragments: Sequence[FragmentEntry]
 ) -> dict[str, CardinalityEstimate]:
-    """Return {field id: estimate} of columns, read from the profiles of some fragments and merged.
-
-    May run in a worker process.
-    """
+    """Return {field id: estimate} over some fragments. May run in a worker process."""
     estimates = []
     with StatesReader(store) as reader:
         for entry in fragments:
@@ -95,7 +92,7 @@ def _merge_by_column(parts: Iterable[Mapping[str, CardinalityEstimate]]) -> dict
 
 
 def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEstimate:
-    """Merge estimates of one column by their sketches. Estimates without a sketch add no distinct values."""
+    """Merge estimates of one column. Those without a sketch add no distinct values."""
     sketches = [estimate.sketch for estimate in estimates if estimate.sketch is not None]
     sketch = merge_distinct_sketches(sketches) if sketches else None
     return CardinalityEstimate(
@@ -108,9 +105,9 @@ def merge_estimates(estimates: Sequence[CardinalityEstimate]) -> CardinalityEsti
 
 
 def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: CardinalityEstimate) -> CardinalityEstimate:
-    """Add a sketch of the column's published value counts to an estimate.
+    """Return an estimate with a sketch of the column's published value counts.
 
-    Returns the estimate unchanged if the published version does not store value counts of the column.
+    The estimate is returned unchanged if the published version has no value counts of the column.
 
     Args:
         store: The table's folder.
@@ -128,9 +125,7 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, estimate: Card
 
 
 def table_cardinality(store: ObjectStore, files: ProfileFiles) -> dict[str, CardinalityEstimate]:
-    """Return the estimates of all columns from the table's statistics, by field id.
-
-    These estimates have no sketches.
+    """Return {field id: estimate without sketch} of all columns, from the table's statistics.
 
     Args:
         store: The table's folder.

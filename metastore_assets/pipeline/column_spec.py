@@ -1,9 +1,8 @@
-"""Column specs: short texts that describe the content of a top-level column's profile, stored or wanted.
+"""Column specs: short texts that describe the wanted or stored content of a top-level column's profile.
 
-A stored profile satisfies a spec if it contains at least the wanted outputs. Statistics, frequencies and histograms
-each have a version, so that a change of one output does not outdate the others. Names and column order are recorded
-separately, because no number depends on them. Default values are omitted from the text, so that a new option does not
-change stored specs.
+A stored profile satisfies a wanted spec if it contains at least the wanted outputs. Outputs are statistics,
+frequencies, histograms and the like. Each kind has its version, so that a change of one does not outdate the others.
+Default values are omitted from the text, so that a new option does not change stored specs.
 
 A top-level column has one or more leaves: columns without children, such as the fields of a struct.
 """
@@ -34,9 +33,9 @@ HISTOGRAMS_VERSION = HISTOGRAM.version
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
 _NOT_ENUMERATED = {"auto": "estimated", "enumerated": "estimated", "repeated": "fingerprinted"}
-"""{state of a leaf in the spec: its state in a fragment that did not enumerate it, because values hardly repeat}."""
+"""{state of a leaf in the spec: its state in a fragment without value counts of the leaf}."""
 _ENUMERATING = ("enumerated", "auto", "repeated")
-"""States of leaves that have value counts, except in fragments that did not enumerate them."""
+"""States of leaves that have value counts, except in fragments where values hardly repeat."""
 DERIVED = "="
 """Prefix of the keys of user-defined statistics that are derived from value counts."""
 _DEFAULT = ResolvedPolicy()
@@ -69,11 +68,11 @@ class ColumnSpec:
     histograms_version: str = ""
 
     def state(self, leaf: str, not_enumerated: Collection[str] = ()) -> str:
-        """Return the form in which frequencies of a leaf are stored.
+        """Return how the frequencies of a leaf are stored.
 
         Args:
             leaf: The field id.
-            not_enumerated: Leaves whose values a fragment did not enumerate, although the spec allows it.
+            not_enumerated: Leaves for which the fragment has no value counts, because values hardly repeat.
 
         Returns:
             `enumerated`, `fingerprinted`, `estimated`, `off`, `auto` or `repeated`.
@@ -86,19 +85,19 @@ class ColumnSpec:
 
         Args:
             wanted: The spec with the wanted outputs.
-            not_enumerated: Leaves whose values a fragment did not enumerate, although the spec allows it.
+            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
         return not any(True for _ in self.missing_outputs(wanted, not_enumerated))
 
     def missing_outputs(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> Iterator[tuple[str, str]]:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
-        The outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of user-defined
-        statistics. If the types differ, only `statistics` is reported for each leaf, because everything is missing.
+        Outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of user-defined
+        statistics. `statistics` stands for all outputs of a leaf.
 
         Args:
             wanted: The spec with the wanted outputs.
-            not_enumerated: Leaves whose values a fragment did not enumerate, although the spec allows it.
+            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
         if self.statistics != wanted.statistics:
             yield from ((leaf, "statistics") for leaf in wanted.values)
@@ -122,13 +121,13 @@ class ColumnSpec:
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def equals(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
-        """Return whether exactly the wanted outputs are stored. Names and column order are not compared.
+        """Return whether the wanted outputs are stored and no others. Names and column order are not compared.
 
-        Leaves that are not decided yet (`auto`, `repeated`) count as enumerated.
+        Undecided leaves (`auto`, `repeated`) count as enumerated.
 
         Args:
             wanted: The spec with the wanted outputs.
-            not_enumerated: Leaves whose values a fragment did not enumerate, although the spec allows it.
+            not_enumerated: Leaves for which the stored profile has no value counts, because values hardly repeat.
         """
         return (
             (self.statistics, self.without_quantiles) == (wanted.statistics, wanted.without_quantiles)
@@ -142,10 +141,7 @@ class ColumnSpec:
         )
 
     def _has_frequencies(self, wanted: ColumnSpec, leaf: str, not_enumerated: Collection[str]) -> bool:
-        """Return whether the frequencies of a leaf that `wanted` requires are stored or can be derived.
-
-        The result is True if `wanted` requires none, because the leaf is `estimated` or `off`.
-        """
+        """Return whether the wanted frequencies of a leaf, if any, are stored or can be derived."""
         if wanted.state(leaf) in ("estimated", "off"):
             return True
         if self.frequencies_version != wanted.frequencies_version:
@@ -171,7 +167,7 @@ class ColumnSpec:
         return "enumerated" if state in _ENUMERATING else state
 
     def to_text(self) -> str:
-        """Return the spec as the text that is stored."""
+        """Return the spec as JSON, which `parse_column_spec` parses."""
         document: dict[str, Any] = {"statistics": self.statistics, "names": self.names, "values": list(self.values)}
         document |= {"frequencies": self.frequencies} if self.frequencies else {}
         document |= {"histograms": self.histograms} if self.histograms else {}
@@ -184,7 +180,7 @@ class ColumnSpec:
 
 @lru_cache(maxsize=65_536)
 def parse_column_spec(text: str) -> ColumnSpec | None:
-    """Parse a stored spec. Return None if the text cannot be parsed: profiles with this spec cannot be reused."""
+    """Parse a stored spec; None if the text cannot be parsed."""
     try:
         document = json.loads(text)
         frequencies_version, histograms_version = document["versions"]
@@ -239,7 +235,7 @@ def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy
 
 
 def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mapping[str, str]) -> None:
-    """Raise ConfigError if the source code of a user-defined statistic has changed, and its revision has not.
+    """Raise ConfigError if a user-defined statistic has new source code under the same revision.
 
     Args:
         table: Name of the table.
@@ -261,7 +257,7 @@ def check_sources(table: str, stored: Iterable[Mapping[str, str]], wanted: Mappi
 
 
 def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield (key, digest of the source code) of each user-defined statistic in column specs."""
+    """Yield (key, digest of the source code) of each user-defined statistic."""
     for text in column_specs.values():
         spec = parse_column_spec(text)
         for sources in spec.user_defined.values() if spec is not None else ():
@@ -269,11 +265,7 @@ def _sources(column_specs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _user_defined(leaf: LeafColumn, policy: ResolvedPolicy) -> dict[str, str]:
-    """Return {key: digest of the source code} of a leaf's user-defined statistics.
-
-    Keys are those of `ColumnSpec.user_defined`. The result is empty if the leaf is hidden, or if its type is not
-    supported.
-    """
+    """Return {key: digest of the source code} of a leaf's user-defined statistics, see `ColumnSpec.user_defined`."""
     if not policy.statistics or policy.values == "hidden" or not _is_typed(leaf):
         return {}
     return {

@@ -18,12 +18,12 @@ from metastore_assets.store.versions import VersionStore
 
 
 def ignore_progress(progress: Progress) -> None:
-    """Do nothing: the default for a function that receives progress."""
+    """Do nothing: the default progress callback."""
 
 
 @dataclass(frozen=True)
 class RefreshContext:
-    """The table, its store, and the engine that runs tasks, which all stages of a refresh use."""
+    """The table, its store, and the engine that runs tasks."""
 
     engine: Engine
     versions: VersionStore
@@ -42,8 +42,8 @@ class RefreshContext:
 def export_version(context: RefreshContext, version: Version) -> tuple[ExportResult, ...]:
     """Write a published version to the table's export targets. Return one result for each target.
 
-    If a newer version has been published since, that version is written instead. A target that already has the version
-    is not written. A target that fails has a result with the state `failed`.
+    If a newer version exists, it is written instead. Targets that already have the version are not written. An error of
+    a target is reported in its result.
     """
     if not context.table.exports:
         return ()

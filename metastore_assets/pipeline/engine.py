@@ -1,10 +1,10 @@
-"""The decision whether the work of a refresh runs on Spark, or in this process and its child processes.
+"""The decision whether the work of a refresh runs on Spark or in local processes.
 
 Starting a Spark session takes seconds, and each job some tenths of a second. Most commits change little, so they
 finish earlier without Spark.
 
-The files of a table may crash the process that reads them, so a child process reads them. This process merges only
-files that the Metastore wrote.
+Corrupt files of a table may crash the process that reads them, so a child process reads them. This process merges
+only files that the Metastore wrote.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _SMALL_MERGE = 4_000
-"""Maximum number of column profiles that this process merges: less than a second of work. A column profile is the
-profile of one column in one set of rows, such as a fragment."""
+"""Maximum number of column profiles that this process merges: less than a second of work. A column profile is the part
+of a profile about one column."""
 _SMALL_SUM = 500_000
 """Maximum number of values whose counts this process sums: less than a second of work."""
 _SMALL_BYTES = 32 << 20
@@ -47,21 +47,19 @@ def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
 
 
 class Engine:
-    """A runner of the tasks of a refresh, on Spark or, if there is little work, without Spark.
+    """A runner of the tasks of a refresh, which starts Spark when it is first needed.
 
-    Spark is started when it is first needed. An engine of kind `spark` always reads the files of tables on Spark. An
-    engine of kind `auto` reads them in a child process if they are few and small. Both kinds do small merges in this
-    process.
+    The engine `spark` reads all files of tables on Spark. The engine `auto` reads them in a child process if they are
+    few and small. Both do small merges in this process.
     """
 
     def __init__(self, start: Callable[[], SparkSession] | None, kind: Literal["spark", "auto"] = "spark") -> None:
         """Create an engine.
 
         Args:
-            start: Returns the Spark session, and starts it at the first call. If None, all files of tables are read in
-                child processes, and work that needs Spark raises MetastoreError.
-            kind: `spark` reads all files of tables on Spark. `auto` reads them in a child process if they are few and
-                small.
+            start: Returns the Spark session, and starts it at the first call. If None, child processes read all files
+                of tables, and work that needs Spark raises MetastoreError.
+            kind: `spark` or `auto`, see the class.
         """
         self._start = start
         self._kind = kind
@@ -70,12 +68,12 @@ class Engine:
 
     @classmethod
     def of(cls, config: MetastoreConfig, start: Callable[[], SparkSession]) -> Engine:
-        """Create the engine of a configuration for work that is not a refresh, such as a purge."""
+        """Create the configured engine for work that is not a refresh, such as a purge."""
         return cls(start, "auto" if config.engine == "auto" else "spark")
 
     @classmethod
     def of_refresh(cls, config: MetastoreConfig, table: TableConfig, start: Callable[[], SparkSession]) -> Engine:
-        """Create the engine of a configuration for a refresh.
+        """Create the configured engine for a refresh.
 
         Raises ConfigError if refreshes are jobs of Dagster.
         """
@@ -101,14 +99,14 @@ class Engine:
         return self.spark_runner.parallelism
 
     def reading_runner(self, fragments: Sequence[Fragment]) -> TaskRunner:
-        """Return the runner of tasks that read fragments: child processes if `reads_here(…)` is true, else Spark.
+        """Return the runner of tasks that read fragments: child processes if they are few and small, else Spark.
 
         Without Spark, child processes read all fragments.
         """
         return IsolatedRunner() if self._start is None or self.reads_here(fragments) else self.spark_runner
 
     def summing_runner(self, columns: int, values: int) -> TaskRunner:
-        """Return the runner of tasks that sum value counts: this process if `sums_here(…)` is true, otherwise Spark.
+        """Return the runner of tasks that sum value counts: this process for few values, else Spark.
 
         Args:
             columns: Number of column profiles to sum.
@@ -117,15 +115,12 @@ class Engine:
         return InProcessRunner() if self.sums_here(columns, values) else self.spark_runner
 
     def reads_here(self, fragments: Sequence[Fragment]) -> bool:
-        """Return whether fragments are read without Spark, because they are few and small.
-
-        Sizes come from the table's metadata. If these are too large, the sizes of the stored files are checked as
-        well, because wrong metadata would start Spark unnecessarily.
-        """
+        """Return whether fragments are read without Spark, because they are few and small."""
         if self._kind != "auto" or len(fragments) > _SMALL_FILES:
             return False
         if sum(fragment.bytes for fragment in fragments) <= _SMALL_BYTES:
             return True
+        # The sizes in the table's metadata may be wrong. Spark is started only for files that are really large.
         stored = 0
         for fragment in sorted(fragments, key=lambda fragment: -fragment.bytes):
             stored += _stored_size(fragment)
@@ -150,7 +145,7 @@ class Engine:
         """Return `[function(task) for task in tasks]`, computed in this process or on Spark.
 
         Args:
-            function: The function. It may read only files that the Metastore wrote, which cannot crash this process.
+            function: Reads only files that the Metastore wrote, because others may crash this process.
             tasks: Picklable tasks.
             columns: The number of column profiles that each task merges.
         """
@@ -159,13 +154,10 @@ class Engine:
 
 
 def _stored_size(fragment: Fragment) -> int:
-    """Return the stored size of a fragment; 0 if it cannot be determined.
-
-    In that case, the task that reads the file reports the error.
-    """
+    """Return the stored size of a fragment in bytes; 0 if it cannot be determined."""
     if not isinstance(fragment.source, SizedSource):
         return fragment.bytes
     try:
         return fragment.source.stored_size()
     except (OSError, MetastoreError):
-        return 0
+        return 0  # the task that reads the file reports the error

@@ -52,22 +52,19 @@ from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges, count_changes
 
 GRACE = timedelta(days=1)
-"""Minimum time between the publication of a version and the removal of the version before it, which readers may still
-use."""
+"""Minimum time between the publication of a version and the removal of its predecessor, which may still have
+readers."""
 
 
 class UnreadableFragmentsError(MetastoreError):
-    """Raised if fragments cannot be read.
-
-    If the table has changed since the plan was made, the refresh plans again. Otherwise it raises `reported`.
-    """
+    """Raised by a stage if fragments cannot be read. `reported` is the error for the user."""
 
     def __init__(self, reported: ProfileError, *, is_missing: bool) -> None:
         """Create the error.
 
         Args:
-            reported: The error to raise to the user. It names the fragments and the reasons.
-            is_missing: Whether a file is missing, so that the table may have changed since the plan was made.
+            reported: The error for the user. It names the fragments and the reasons.
+            is_missing: Whether a file is missing. The table may then have changed since planning.
         """
         super().__init__(str(reported))
         self.reported = reported
@@ -84,31 +81,31 @@ class Execution:
     started: float
     """Time of the monotonic clock when the refresh started."""
     cached_metadata: Mapping[bytes, bytes]
-    """Metadata of the table's files. The version stores it for planning the next version."""
+    """Metadata of the table's files, stored in the version for planning the next one."""
     target: Target
-    """The partitions and spec of the next version: as planned, then as changed by the stages."""
+    """The next version as planned, then as changed by the stages."""
     fragments: dict[str, FragmentEntry]
     """The entries of all fragments of the target's partitions, by fragment id."""
     profiled: Profiled = field(default_factory=Profiled)
     executed: list[PlanStage] = field(default_factory=list)
     """The stages that are finished."""
     value_count_changes: ValueCountChanges | None = None
-    """Changes of the table's value counts; None if they are unknown, and before the version is published."""
+    """Changes of the table's value counts; None before the version is published, or if they are unknown."""
     version: Version | None = None
-    """The version, once it is built. It is published by the stage `Publish`."""
+    """The version that the stage `Publish` publishes; None until it is built."""
     exports: tuple[ExportResult, ...] = ()
-    """The results of the targets to which the version was exported."""
+    """One result for each target under `exports`."""
     _builder: VersionBuilder | None = None
 
     @property
     def builder(self) -> VersionBuilder:
-        """The builder of the version, created by the first use. Use it only after the target is resolved."""
+        """The builder of the version, created at first use with the current `target`."""
         if self._builder is None:
             self._builder = VersionBuilder(self.context, self.target, self.fragments)
         return self._builder
 
     def clean_up(self) -> None:
-        """After a failure, save new profiles for the next attempt, and delete written value counts."""
+        """After a failure, save new profiles for the next attempt, and delete value counts that were written."""
         self.profiled.save_unsaved(self.context.versions)
         if self._builder is not None and self.version is None:
             self._builder.discard()
@@ -121,7 +118,7 @@ def execute(
     started: float,
     cached_metadata: Mapping[bytes, bytes],
 ) -> Execution:
-    """Run the stages of a plan in order, publish the version, and return the results of the stages.
+    """Run the stages of a plan in order, and return their results.
 
     Args:
         context: The table, its store and engine.
@@ -150,8 +147,8 @@ def execute(
 def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
     """Profile the fragments that the plan reads, and add their entries to `execution.fragments`.
 
-    If some fragments fail, raise UnreadableFragmentsError, after adding the entries of the other fragments to
-    `attempt.entries`.
+    Raises:
+        UnreadableFragmentsError: Some fragments failed. The entries of the others are in `attempt.entries`.
     """
     context, attempt = execution.context, execution.attempt
     profiled = execution.profiled = profile_all(context, execution.plan, attempt.name)
@@ -165,10 +162,7 @@ def _profile_fragments(execution: Execution, stage: ProfileFragments) -> None:
 
 
 def _resolve_auto_policies(execution: Execution, stage: ResolveAutoPolicies) -> None:
-    """Resolve `auto` and `repeated` policies.
-
-    If the decisions change the profile spec, the target gets all partitions, because any may have to be merged again.
-    """
+    """Resolve `auto` and `repeated` policies, and update the target if the profile spec changes."""
     spec = resolve_auto_policies(execution.context, execution.plan, execution.fragments)
     if spec.id != execution.target.spec.id:
         target = execution.target.with_all_partitions()
@@ -224,10 +218,10 @@ def _write_indexes(execution: Execution, stage: WriteIndexes) -> None:
 
 
 def _publish(execution: Execution, stage: Publish) -> None:
-    """Publish the version, completed by the numbers of this refresh; then remove expired versions.
+    """Publish the version, then remove expired versions.
 
-    If another process published first, delete the version's value counts and indexes, add its files to
-    `attempt.unpublished_paths`, and raise VersionConflictError.
+    Raises:
+        VersionConflictError: Another process published first. Value counts and indexes of this version were deleted.
     """
     context, base, version = execution.context, execution.plan.base, execution.version
     assert version is not None
@@ -280,11 +274,7 @@ _EXECUTORS: Mapping[type[PlanStage], Callable[[Execution, Any], None]] = {
 
 @contextmanager
 def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
-    """Convert the error of a missing file to CorruptionError with advice, if the stage reads stored state.
-
-    Such a stage reads files of the last version, so a missing file means that this version is damaged. Errors in other
-    stages are raised unchanged.
-    """
+    """Convert the error of a missing file to CorruptionError, if the stage reads files of the last version."""
     try:
         yield
     except (ObjectNotFoundError, VersionNotFoundError) as error:
@@ -299,10 +289,7 @@ def _explain_missing(table: TableConfig, stage: PlanStage) -> Iterator[None]:
 
 @contextmanager
 def _explain_unreadable_values(table: TableConfig) -> Iterator[None]:
-    """Convert the FragmentError of a merge to an UnreadableFragmentsError.
-
-    A merge reads a file of the table only if values of a fingerprinted column have to be read again.
-    """
+    """Convert FragmentError to UnreadableFragmentsError, in stages that may read values of fragments again."""
     try:
         yield
     except FragmentError as error:

@@ -1,7 +1,7 @@
-"""The first version of a table with very many files. It is computed in lots of fragments.
+"""The first version of a table with very many fragments, which is computed in lots.
 
-Each lot is profiled, merged with the lots before it, and stored as a staged version (see `store.staged_versions`). So
-the memory in use depends on the size of a lot, and an interruption loses the work of at most one lot.
+A lot is a limited number of fragments. Each lot is profiled, merged with the lots before it, and stored as a staged
+version, which no reader sees. So memory depends on the size of a lot, and an interruption loses at most one lot.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class FirstVersion:
         self._profiled = self._bytes = 0
 
     def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
-        """Compute the lots that are not staged yet, and publish the version.
+        """Compute the missing lots and publish the version. Return None if it cannot be computed in lots.
 
-        Return the result without its duration: `seconds` is 0. If the version cannot be computed in lots, save the
-        finished profiles for a plan of all fragments, set `attempt.makes_lots` to false, and return None.
+        In that case, finished profiles are saved, and `attempt.makes_lots` is set to false. The result has a duration
+        of 0.
 
         Args:
             attempt: The profiles of this refresh.
             started: Time of the monotonic clock when the refresh started.
-            cached: Metadata of the table's files, which is stored for planning the next version.
+            cached: Metadata of the table's files, stored for planning the next version.
 
         Raises:
             UnreadableFragmentsError: Fragments cannot be read.
@@ -138,7 +138,7 @@ class FirstVersion:
         return base
 
     def _stage(self, base: Version | None, lot: Lot, part: str) -> Version:
-        """Profile and merge one lot, and stage the version that contains it. Return that version."""
+        """Add one lot to the staged version `base`, and return the new staged version."""
         context, staged, attempt = self._context, self._staged, AttemptProfiles()
         context = replace(
             context, versions=staged, progress=lambda event: self._context.progress(replace(event, part=part))
@@ -157,11 +157,7 @@ class FirstVersion:
         return newest
 
     def _newest_staged(self) -> Version | None:
-        """Return the newest staged version.
-
-        If the version is damaged, or an earlier release wrote it, all staged versions are removed and the result is
-        None.
-        """
+        """Return the newest staged version. If it cannot be used, remove all staged versions and return None."""
         try:
             return self._staged.latest()
         except (CorruptionError, OlderFormatError):
@@ -169,7 +165,7 @@ class FirstVersion:
             return None
 
     def _give_up(self, attempt: AttemptProfiles) -> None:
-        """Save the profiles of staged fragments, so that a plan of all fragments uses them."""
+        """Save the profiles of staged fragments, so that a plan without lots reuses them."""
         attempt.makes_lots = False
         newest = self._newest_staged()
         if newest is None:

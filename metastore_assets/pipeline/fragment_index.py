@@ -1,7 +1,7 @@
 """The next fragment index of a table: bounds and null counts of each column in each fragment.
 
-The next index is the published one, plus the rows of added fragments, minus the rows of removed fragments. The rows of
-added fragments are read from their stored profiles, also from profiles that an earlier refresh stored.
+The published index loses the rows of removed fragments, and gets rows of added ones from their stored profiles. A file
+of profiles may have several profiles, each in a section with a name.
 """
 
 from __future__ import annotations
@@ -38,15 +38,13 @@ _PROFILE_COLUMNS = ("field_id", "value_count", "null_count", "frequencies", *_BO
 """The columns that are read from a profile."""
 _FILES_PER_TASK = 64
 _READS_PER_MERGE = 10
-"""Number of profiles whose bounds are read in the time that it takes to merge one."""
+"""Number of profiles whose bounds can be read in the time of merging one profile."""
 
 
 def update_fragment_index(
     engine: Engine, store: ObjectStore, columns: int, base: SegmentFiles | None, fragments: EntryChanges[FragmentEntry]
 ) -> SegmentFiles:
-    """Write the fragment index of the next version as an update of the published index. Return its files.
-
-    Reads only the profiles of fragments that are not in the published index.
+    """Write the changes between the published and the next fragment index. Return the files of the next index.
 
     Args:
         engine: The engine that reads profiles.
@@ -106,9 +104,9 @@ def class_or_none(type: pa.DataType) -> TypeClass | None:
 
 
 def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
-    """Return the index rows of one column as a table of `null_count`, `nan_count`, `minimum` and `maximum`.
+    """Return the columns `null_count`, `nan_count`, `minimum` and `maximum` of one column's index rows.
 
-    The bounds are null if the type of the column is unsupported.
+    The bounds are null if the type is unsupported.
 
     Args:
         rows: The table of the column in `IndexRows`.
@@ -124,10 +122,7 @@ def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
 
 
 def _row_identity(entry: FragmentEntry) -> tuple[object, ...]:
-    """Return a tuple that changes whenever the index rows of a fragment may change.
-
-    For example, it changes when the fragment is profiled again.
-    """
+    """Return a tuple that changes whenever the index rows of a fragment may change."""
     return entry.files.name, entry.id, entry.bytes, entry.row_count
 
 
@@ -138,7 +133,7 @@ def _fragment_table(entries: Sequence[FragmentEntry]) -> pa.Table:
 
 
 def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
-    """Concatenate tables of index rows. Their bounds are cast to a common union type."""
+    """Concatenate tables of index rows, with bounds cast to a common union type."""
     tables = [table for table in tables if len(table)]
     union = merge_unions(table.schema.field("minimum").type for table in tables)
     schema = pa.schema([("at", pa.int64()), ("field_id", pa.string()), *column_schema(union)])
@@ -153,13 +148,11 @@ def _concatenate(tables: Iterable[pa.Table]) -> pa.Table:
 def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]]]) -> pa.Table:
     """Read the index rows of profiles. May run in a worker process.
 
-    The result has the columns `at`, `field_id`, and those of the index. `at` is the fragment's position in the
-    argument of `read_rows`.
+    The result has the columns `at` (position of the fragment), `field_id`, and those of the index.
 
     Args:
         store: The folder of the profiles.
-        files: (path, positions) of each file. `positions` maps the name of each profile's section in the file to the
-            value of `at`. A file without sections has one profile, with the name "".
+        files: For each file, (path, {section: position of the fragment}). The section is "" if the file has none.
     """
     tables = []
     for path, positions in files:
@@ -169,13 +162,12 @@ def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]
 
 
 def _read_profiles(store: ObjectStore, path: str, positions: Mapping[str, int]) -> Iterable[pa.Table]:
-    """Yield the index rows of some profiles in one file, with the columns that `_read_files` returns.
+    """Yield the index rows of profiles in one file, with the columns that `_read_files` returns.
 
     Args:
         store: The folder of the profiles.
         path: The path of the file.
-        positions: The value of `at` for each profile, by name of its section. {"": position} for a file without
-            sections.
+        positions: {section: position of the fragment}. The section is "" if the file has none.
     """
     if "" in positions:
         table = store.read_parquet(path, list(_PROFILE_COLUMNS)).combine_chunks()
@@ -200,13 +192,11 @@ def _read_filtered(read: Callable[[], pa.Table], mask: pa.Array) -> pa.Table:
 
 
 def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], pa.Table]) -> pa.Table:
-    """Return the index rows for rows of profiles. Each row is about one column of one fragment.
-
-    Bounds that a profile does not store are derived from its value counts.
+    """Return index rows from rows of profiles. Bounds that a profile does not store are derived from value counts.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.
-        at: The value of `at` for each row.
+        at: The position of the fragment for each row.
         read_value_counts: Reads the `VALUE_COUNT_COLUMNS` of the same rows.
     """
     for name in ("minimum", "maximum"):
@@ -226,9 +216,9 @@ def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], p
 
 
 def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Table) -> pa.Table:
-    """Set the bounds of some rows to the first and the last value in their value counts.
+    """Return the table with bounds of some rows set to the first and the last value in their value counts.
 
-    Value counts are sorted by value, with NaN last. NaN is not a bound: its count is stored in `nan_count`.
+    Value counts are sorted by value, with NaN last. NaN is counted, but is not a bound.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.

@@ -1,4 +1,7 @@
-"""The fragments of a snapshot, sorted by key in bounded memory, and their comparison with the published entries."""
+"""The fragments of a snapshot, sorted by key in bounded memory, and their comparison with the published entries.
+
+The key of a fragment consists of its partition key and its path.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,14 @@ _HOST = re.compile(r"[^/]+://[^/]*|")
 class _FragmentCodec:
     """An encoder of fragments to bytes, and a decoder.
 
-    Storage options and hosts of locations may contain credentials, which must not be in a file. They therefore stay
-    in memory, and the bytes contain numbers that refer to them. Many fragments share the same ones.
+    Storage options and hosts may contain credentials. They stay in memory, and the bytes contain numbers in their
+    place.
     """
 
     def __init__(self) -> None:
         self._values: list[Location | LocationPolicy] = []
-        """Location policies, and locations without the path of their URI, by number."""
+        """Location policies, and locations without the path of their URI. Their positions are the numbers in the
+        bytes."""
         self._numbers: dict[Location | LocationPolicy, int] = {}
 
     def encode(self, fragment: Fragment) -> bytes:
@@ -54,7 +58,7 @@ class _FragmentCodec:
         return fragment
 
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
-        """Return (number of the value in memory, path that completes its URI)."""
+        """Keep a value in memory. Return its number, and the path of its URI, which is not kept."""
         path = ""
         if isinstance(value, Location):
             host = _HOST.match(value.uri)
@@ -67,7 +71,7 @@ class _FragmentCodec:
         return number, path
 
     def resolve(self, number: int, path: str) -> Location | LocationPolicy:
-        """Return the value for which `reference` returned a number and a path."""
+        """Return the value to which `reference` gave this number and path."""
         value = self._values[number]
         return replace(value, uri=value.uri + path) if isinstance(value, Location) else value
 
@@ -91,10 +95,14 @@ class _Unpickler(pickle.Unpickler):
 
 
 class FragmentRuns:
-    """The fragments of a snapshot, partly in a temporary file. It is a context manager."""
+    """The fragments of a snapshot, partly in a temporary file. The end of the context manager deletes the file."""
 
     def __init__(self, fragments: Iterable[Fragment]) -> None:
-        """Read all fragments. Raises UnstreamableError if two of them have the same partition key and path."""
+        """Read all fragments.
+
+        Raises:
+            UnstreamableError: Two fragments have the same partition key and path.
+        """
         self._runs = SortedRuns(_COLUMNS)
         self._codec = _FragmentCodec()
         self.count = 0
@@ -113,7 +121,8 @@ class FragmentRuns:
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
         """Yield (key, id, encoded fragment) of each fragment, by ascending key. `decode` decodes a fragment.
 
-        Raises UnstreamableError at the end if two fragments have the same key.
+        Raises:
+            UnstreamableError: Two fragments have the same key. Raised after the last row.
         """
         count = 0
         for table in self._runs.stream():
@@ -123,7 +132,7 @@ class FragmentRuns:
             raise UnstreamableError("two fragments have the same partition key and path")
 
     def decode(self, data: bytes) -> Fragment:
-        """Return the fragment that was encoded as the bytes in a row."""
+        """Decode a fragment that `rows` yielded."""
         return self._codec.decode(data)
 
     def close(self) -> None:
@@ -139,9 +148,10 @@ class FragmentRuns:
 
 @contextmanager
 def sort_fragments(stream: SnapshotStream) -> Iterator[FragmentRuns | SortedFragments]:
-    """Provide the fragments of a snapshot, sorted by key. The format sorts them, or else a temporary file is used.
+    """Provide the fragments of a snapshot, sorted by key. If the format does not sort them, a temporary file is used.
 
-    Raises UnstreamableError if the snapshot has to be read at once.
+    Raises:
+        UnstreamableError: The fragments cannot be streamed.
     """
     if stream.sorted_fragments is not None:
         yield stream.sorted_fragments
@@ -156,17 +166,17 @@ def compare_stream(
     reason: str,
     requested: Callable[[SnapshotChanges], Collection[str]] | None = None,
 ) -> SnapshotChanges:
-    """Compare all fragments of a snapshot with the published ones. Only those that differ are in memory.
+    """Compare all fragments of a snapshot with the published ones. Only differing fragments are in memory.
 
     Args:
         stream: The snapshot.
         published: The entries of the published fragments.
         reason: Why all fragments are compared.
-        requested: Returns the keys of some partitions, given the changes. The result also has the unchanged fragments
-            of these partitions. If None, the result has no unchanged fragments.
+        requested: Returns keys of partitions, given the changes. The result also has the unchanged fragments of these
+            partitions. If None, the result has no unchanged fragments.
 
     Raises:
-        UnstreamableError: The snapshot has to be read at once.
+        UnstreamableError: The fragments cannot be streamed.
         MetastoreError: The table cannot be read.
     """
     with sort_fragments(stream) as fragments:
@@ -190,18 +200,18 @@ def compare_stream(
 
 @dataclass(frozen=True)
 class Lot:
-    """A limited number of the differences between a snapshot and stored entries."""
+    """Some of the differences between a snapshot and stored entries."""
 
     added: tuple[Fragment, ...]
-    """Fragments that are not stored, or are stored with another id, sorted by (partition_key, id)."""
+    """Fragments whose id is not stored under their key, sorted by (partition_key, id)."""
     removed: tuple[str, ...]
-    """Keys of stored entries whose fragment the snapshot does not have, or has with another id."""
+    """Keys of stored entries whose id the snapshot does not have under this key."""
 
 
 def stream_lots(
     fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None, size: int
 ) -> Iterator[Lot]:
-    """Yield the differences between a snapshot and stored entries, by ascending key, in lots.
+    """Yield the differences between a snapshot and stored entries in lots, by ascending key.
 
     Args:
         fragments: The fragments of the snapshot.
@@ -218,10 +228,7 @@ def stream_lots(
 def _differences(
     fragments: FragmentRuns | SortedFragments, stored: StoredEntries[FragmentEntry] | None
 ) -> Iterator[tuple[Fragment | None, str | None]]:
-    """Yield (fragment to add, key of the entry to remove) for each key that differs, by ascending key.
-
-    If only the snapshot has the key, the second item is None. If only the stored entries have it, the first is None.
-    """
+    """Yield (fragment to add or None, key of the entry to remove or None) for each differing key, ascending."""
     current, published = fragments.rows(), stream_ids(stored) if stored is not None else iter(())
     new, old = next(current, None), next(published, None)
     while new is not None or old is not None:

@@ -1,7 +1,7 @@
-"""Profiling of fragments: each task reads a bundle of fragments, and writes their profiles to one file.
+"""Profiling of fragments: each task reads a bundle of fragments, and writes their profiles.
 
-If a partition has only one fragment, the fragment's profile is also the partition's profile. Such a profile is
-usually written to separate files instead of a section in the shared file, because users read the files of partitions.
+The profiles of a bundle share one file. Only a fragment that is alone in its partition gets separate files: they are
+also the partition's files, which users read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DAMAGE = (*CORRUPTION_ERRORS, pl.exceptions.PolarsError, pl.exceptions.PanicExc
 
 @dataclass(frozen=True)
 class ProfilingContext:
-    """The objects that every profiling task of a refresh needs."""
+    """The inputs that all profiling tasks of a refresh share."""
 
     store: ObjectStore
     """The table's folder below the Metastore's root."""
@@ -50,8 +50,7 @@ class ProfilingContext:
     schema: pa.Schema
     spec: ProfileSpec
     alone: frozenset[str] = frozenset()
-    """Ids of the fragments that get separate files, because each is the only one of its partition. Others share files.
-    """
+    """Ids of the fragments that get separate files, because each is the only one of its partition."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,9 @@ class FragmentFailure:
     path: str
     message: str
     missing: bool
-    """Whether the data file is missing. The table may then have changed since the plan was made."""
+    """Whether the data file is missing."""
     unsupported: bool = False
-    """Whether the data file has content that is not supported. False if the file is damaged."""
+    """Whether the data file has unsupported content. False if it is damaged."""
 
 
 Bundle: TypeAlias = Sequence[Fragment]
@@ -74,7 +73,7 @@ Results: TypeAlias = list[FragmentEntry | FragmentFailure]
 
 
 def read_cost(fragments: Iterable[Fragment]) -> float:
-    """Return the cost of reading fragments: their size in bytes, plus the cost of opening each file."""
+    """Return the cost of reading fragments: their size in bytes, and `_OPEN_COST` for each."""
     return float(sum(fragment.bytes + _OPEN_COST for fragment in fragments))
 
 
@@ -86,10 +85,9 @@ class FragmentProfiler:
         self._context = context
 
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-        """Profile bundles of fragments in parallel. Return (entries of profiled fragments, failures).
+        """Profile bundles in parallel. Return (entries of profiled fragments, failures).
 
-        If a bundle crashes the process that reads it, each of its fragments is read again in a separate process. Only
-        fragments that crash again are failures.
+        If a bundle crashes its reader, its fragments are read again, each in a separate process.
         """
         results, crashed = self._profile(bundles)
         single_results, crashed = self._profile([(fragment,) for bundle, _ in crashed for fragment in bundle])
@@ -101,7 +99,7 @@ class FragmentProfiler:
         )
 
     def _profile(self, bundles: Sequence[Bundle]) -> tuple[Results, list[tuple[Bundle, str]]]:
-        """Profile bundles once. Return (results, [(bundle, message) of each bundle whose reader crashed])."""
+        """Profile bundles once. Return (results, (bundle, message) of each bundle that crashed its reader)."""
         if not bundles:
             return [], []
         runner = self._engine.reading_runner([fragment for bundle in bundles for fragment in bundle])
@@ -129,16 +127,14 @@ def _profile_with_one_thread(context: ProfilingContext, bundle: Bundle) -> Resul
 
 
 def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
-    """Read the fragments of one bundle, one top-level column at a time, and write their profiles.
-
-    Runs in a worker process.
+    """Read the fragments of one bundle, and write their profiles. Runs in a worker process.
 
     Args:
         context: The table, its store and profile spec.
         bundle: The fragments.
 
     Returns:
-        The entry of each profiled fragment, and a failure for each other fragment. A failure names the file.
+        An entry for each profiled fragment, and a failure for each other fragment.
 
     Raises:
         StoreError: A profile cannot be written.
@@ -163,9 +159,10 @@ def profile_bundle(context: ProfilingContext, bundle: Bundle) -> Results:
 def _outcome(
     context: ProfilingContext, fragment: Fragment, profile: Callable[[], FragmentEntry]
 ) -> FragmentEntry | FragmentFailure:
-    """Return the entry that `profile` returns, or a failure if it raises an error about the fragment.
+    """Return the entry that `profile` returns, or a failure if the fragment cannot be read.
 
-    A StoreError is not about the fragment, and is not caught.
+    Raises:
+        StoreError: The profile cannot be written.
     """
     try:
         return profile()
@@ -184,11 +181,7 @@ def _outcome(
 
 
 def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseException, text: str) -> str:
-    """Return the message of an error about a fragment, for the list of failures.
-
-    If the table has hidden columns, details that may quote values are omitted. A `FragmentError` never quotes hidden
-    values (see `formats.redaction`), so its message is complete.
-    """
+    """Return `text`, or a message without details if they may quote hidden values."""
     if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):
         return text
     return f"{fragment.path}: cannot be read ({type(error).__name__}; details are left out to protect hidden values)"
@@ -200,9 +193,9 @@ def _failure(fragment: Fragment, message: str, missing: bool, unsupported: bool 
 
 
 def _profile_to_section(context: ProfilingContext, fragment: Fragment, writer: StatesWriter) -> FragmentEntry:
-    """Write the profile of a fragment to a new section of a shared file; return its entry.
+    """Write the profile of a fragment to a new section of a shared file.
 
-    The `files` of the entry name only the section, because the shared file is not finished.
+    `files` of the returned entry has only the section, because the shared file is not finished.
     """
     with _open(fragment) as reader:
         section = writer.begin(reader.row_count)
@@ -211,7 +204,6 @@ def _profile_to_section(context: ProfilingContext, fragment: Fragment, writer: S
 
 
 def _profile_to_separate_files(context: ProfilingContext, fragment: Fragment) -> FragmentEntry:
-    """Write the profile of a fragment to separate files; return its entry with these files."""
     with (
         _open(fragment) as reader,
         ProfileWriter(context.store, "fragments", context.spec, reader.row_count) as writer,
@@ -222,7 +214,11 @@ def _profile_to_separate_files(context: ProfilingContext, fragment: Fragment) ->
 
 @contextmanager
 def _open(fragment: Fragment) -> Iterator[FragmentReader]:
-    """Open a fragment for reading. Raise FragmentError if the table's metadata states another row count."""
+    """Open a fragment for reading.
+
+    Raises:
+        FragmentError: The fragment and the table's metadata have different row counts.
+    """
     with fragment.source.open() as reader:
         if fragment.row_count is not None and fragment.row_count != reader.row_count:
             raise FragmentError(
@@ -235,10 +231,7 @@ def _open(fragment: Fragment) -> Iterator[FragmentReader]:
 def _profile_columns(
     context: ProfilingContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
 ) -> FragmentEntry:
-    """Profile all columns of a fragment; return the fragment's entry without files.
-
-    Each column's profile is passed to `add`.
-    """
+    """Pass the profile of each column of a fragment to `add`. Return the fragment's entry without files."""
     row_count = reader.row_count
     policies = {leaf.path: policy for leaf, policy in context.spec.leaves}
     not_enumerated: list[str] = []

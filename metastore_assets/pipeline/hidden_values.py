@@ -25,17 +25,14 @@ _KEY = re.compile(rb"[0-9a-f]{64}\n")
 
 
 def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool = False) -> TableConfig:
-    """Return the table with the key that hashes its hidden values.
-
-    A table without hidden columns is returned unchanged.
+    """Return the table with the key that hashes its hidden values. A table without hidden columns gets none.
 
     The key is `$METASTORE_HIDDEN_KEY`, else `hidden_key` of the configuration, else the content of `KEY_FILE`.
 
     Args:
         config: The configuration with the root.
         table: The table.
-        create: Whether to write a new `KEY_FILE` if there is no key. If false, the table gets a random key that is
-            not stored.
+        create: Whether to write a new `KEY_FILE` if there is no key. If false, a random key is used, but not stored.
 
     Raises:
         ConfigError: The key is too short.
@@ -55,10 +52,10 @@ def with_hidden_key(config: MetastoreConfig, table: TableConfig, *, create: bool
 
 
 def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
-    """Return the key in `KEY_FILE`.
+    """Return the key in `KEY_FILE`, or a random key if there is no file. `create` writes the random key to the file.
 
-    If there is no file, the key is random. It is written to the file only if `create` is true. Raises CorruptionError
-    if the file contains no key.
+    Raises:
+        CorruptionError: The file contains no key.
     """
     for _ in range(2):
         try:
@@ -82,8 +79,7 @@ def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
 def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
     """Raise ConfigError if a hidden column may have been renamed, so that its values would be shown.
 
-    The error is raised if the snapshot lacks a hidden column of the published version, and has new columns that are
-    shown.
+    This is the case if the snapshot lacks a published hidden column, and has a new shown column.
 
     Args:
         table: The table.
@@ -107,7 +103,7 @@ def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Sche
 
 
 def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: SnapshotMetadata) -> None:
-    """Raise ConfigError if partition keys or another column reveal the values of a hidden column.
+    """Raise ConfigError if partition keys or other columns reveal the values of a hidden column.
 
     Args:
         table: The table.
@@ -143,10 +139,7 @@ def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: Sn
 def _hidden_source(
     table: TableConfig, spec: ProfileSpec, hidden: Sequence[LeafColumn], derived: DerivedColumn
 ) -> str | None:
-    """Return the path of a hidden column that a derived column may be computed from; None if there is none.
-
-    A derived column without known sources may be computed from any hidden column.
-    """
+    """Return the path of a hidden column that `derived` may be computed from; None if there is none."""
     if not derived.sources:
         return hidden[0].path if hidden else None
     for identity, path in derived.sources:

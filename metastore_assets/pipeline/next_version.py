@@ -1,4 +1,7 @@
-"""Construction of the next version of a table from the profiles of its fragments."""
+"""Construction of the next version of a table from the profiles of its fragments.
+
+Only differences from the published version are computed, so the work depends on the number of changed partitions.
+"""
 
 from __future__ import annotations
 
@@ -69,27 +72,24 @@ from metastore_assets.store.segments import SegmentFiles
 
 @dataclass(frozen=True)
 class _PartitionChildren:
-    """The published partitions as `StoredChildren`: the profiles that are merged into the table's profile."""
+    """The published partitions, as inputs of a merge that computes the table's profile."""
 
     entries: StoredEntries[PartitionEntry] | None
     child: Callable[[PartitionEntry], Child]
 
     def find_all(self, keys: Collection[str]) -> dict[str, Child]:
-        """Return the children that have one of the keys, by key."""
         entries = self.entries.find_all(keys) if self.entries is not None else {}
         return {key: self.child(entry) for key, entry in entries.items()}
 
     def read_all(self) -> dict[str, Child]:
-        """Return all children, by key."""
         return {entry.key: self.child(entry) for entry in self.entries or ()}
 
 
 class VersionBuilder:
     """A builder of the next version.
 
-    Call each of the methods from `merge_partitions` to `version` once, in the order of their definition. Call
-    `discard` and `new_paths` only if the version is not published. Only the differences from the published version's
-    entries are computed, so the work depends on the number of changed partitions.
+    Call the methods from `merge_partitions` to `version` once, in the order of their definition. Call `discard` and
+    `new_paths` only if the version is not published.
     """
 
     def __init__(self, context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> None:
@@ -123,7 +123,7 @@ class VersionBuilder:
         self._value_filters: ValueFilterFiles | None = None
 
     def merge_partitions(self) -> None:
-        """Merge fragment profiles into a profile of each changed partition. Other partitions keep theirs."""
+        """Merge fragment profiles into a profile of each changed partition."""
         target = self._target
         groups = [self._partition_group(partition) for partition in target.partitions if partition.reused is None]
         reduction = merge_groups(self._merge, groups)
@@ -150,10 +150,7 @@ class VersionBuilder:
         self._partitions = EntryChanges(PARTITIONS, _stored(target.base, PARTITIONS), put, {**replaced, **removed})
 
     def merge_table(self) -> None:
-        """Merge the profiles of all partitions into the profile of the table.
-
-        If no partition and no policy changed, the published profile is reused.
-        """
+        """Merge the profiles of all partitions into the profile of the table, if a partition or a policy changed."""
         base, spec = self._target.base, self._target.spec
         before, now = (
             {key: self._partition_child(entry) for key, entry in entries.items()}
@@ -178,17 +175,14 @@ class VersionBuilder:
         """Update the value counts of the table by the changed fragments, and write their files."""
 
         def profiles() -> list[tuple[str, ProfileFiles]]:
-            """Return (key, files) of profiles whose value counts sum to those of the table: all partitions.
-
-            If there is only one partition, its profile stores no value counts. The result then has its fragments.
-            """
+            """Return (key, files) of profiles that together have the table's value counts."""
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]
 
         self._value_count_files = self._value_counts.files(profiles)
 
     def compact_segments(self) -> None:
-        """Replace files in which most profiles are unused: copy the used profiles to new files."""
+        """Replace files in which most profiles are unused by new files with the used profiles."""
         changes = SegmentChanges(self._fragments, self._nodes, self._retired)
         counted, columns = _stored(self._target.base, SHARED_FILES), len(self._target.spec.leaves)
         root = self._nodes.find(node_key(TABLE, ROOT))
@@ -257,10 +251,9 @@ class VersionBuilder:
         )
 
     def new_paths(self, version: Version) -> set[str]:
-        """Return the paths of the files that this version references and the previous version's document does not.
+        """Return the paths of files that this version references and the document of the previous version does not.
 
-        Some of these files are older than this version. For example, a fragment that moves to another partition gets a
-        new entry, which references the profile that the fragment had before.
+        They include older profiles of fragments that moved to another partition.
         """
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}
@@ -282,7 +275,6 @@ class VersionBuilder:
         return Child(entry.key, entry.files, entry.spec_id, matches_spec, entry.row_count)
 
     def _partition_group(self, partition: PartitionPlan) -> MergeGroup:
-        """Return the fragments of a partition as a group to merge."""
         before = [self._child(entry) for entry in partition.before]
         now = [self._child(self._fragments_by_id[id_]) for id_ in partition.fragments]
         children, published = GroupChildren.between(before, now), partition.published
@@ -295,9 +287,9 @@ class VersionBuilder:
         self._dropped_nodes |= reduction.dropped_nodes
 
     def _previous_result(self, entry: PartitionEntry, children: GroupChildren) -> PreviousResult | None:
-        """Return the published profile of a partition and its changed children, to compute the next profile from.
+        """Return the published profile of a partition, from which the next one is computed.
 
-        Returns None if the published profile does not have exactly the outputs of the current profile spec.
+        Returns None if it does not have exactly the outputs of the current profile spec.
         """
         if not self._compatibility.equals(entry.spec_id):
             return None
@@ -309,12 +301,7 @@ class VersionBuilder:
         return PreviousResult(entry.files, missing, tuple(child for key, child in stored.items() if key in keys))
 
     def _partition_entry(self, partition: PartitionPlan, files: Mapping[str, ProfileFiles]) -> PartitionEntry:
-        """Return the new entry of a partition whose profile was merged.
-
-        Args:
-            partition: The partition.
-            files: The files of the merged profiles, by partition key.
-        """
+        """Return the new entry of a partition, given the files of all merged profiles by partition key."""
         fragments = [self._fragments_by_id[id_] for id_ in partition.fragments]
         spec_id = self._target.spec.id
         if len(fragments) == 1 and fragments[0].files == files[partition.key]:
@@ -333,10 +320,9 @@ class VersionBuilder:
         )
 
     def _changed_retired(self) -> EntryChanges[RetiredFragment]:
-        """Return the retired fragments of the next version: the entries of fragments that recent commits removed.
+        """Return the entries of fragments that one of the last `keep_versions` versions removed.
 
-        An entry is retained for `keep_versions` versions. If a restore of the table adds the fragment again in this
-        time, its profile is reused.
+        If a restore of the table adds such a fragment again, its profile is reused.
         """
         target, number = self._target, self._target.number
         if target.base is None:
@@ -351,11 +337,11 @@ class VersionBuilder:
         return EntryChanges(RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired}, dropped)
 
     def _used_specs(self, *, is_complete: bool) -> dict[str, Mapping[str, str]]:
-        """Return the profile specs that entries of the version refer to, by id.
+        """Return the profile specs to which entries of the version refer, by id.
 
         Args:
-            is_complete: Whether to read all entries and return only the specs in use. If false, all specs of the
-                published version and of changed entries are returned.
+            is_complete: Whether to read all entries, and return only specs in use. If false, the result also has all
+                specs of the published version.
         """
         specs, base, kinds = self._target.specs, self._target.base, (self._fragments, self._partitions, self._nodes)
         used = {self._target.spec.id}
@@ -390,7 +376,6 @@ def _changed_fragments(
 
 
 def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | None:
-    """Return the stored entries of one kind in the published version; None if `base` is None."""
     if base is None:
         return None
     entries = getattr(base, kind.name)
@@ -401,7 +386,7 @@ def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | 
 def _updated_sum(
     base: Version | None, name: str, put: Iterable[PartitionEntry], dropped: Iterable[PartitionEntry]
 ) -> int:
-    """Return the sum of field `name` over all partitions: the published sum, plus `put`, minus `dropped`."""
+    """Return the sum of field `name` over all partitions, from the published sum and the changed entries."""
     total: int = getattr(base, name) if base is not None else 0
     return total + sum(getattr(entry, name) for entry in put) - sum(getattr(entry, name) for entry in dropped)
 
@@ -428,10 +413,7 @@ def build_version(context: RefreshContext, target: Target, fragments: Mapping[st
 
 
 def _stored_schema(target: Target) -> pa.Schema:
-    """Return the snapshot's schema without default values of hidden columns.
-
-    A struct column with a hidden field loses its default value, too.
-    """
+    """Return the snapshot's schema without default values that reveal hidden columns."""
     owners = target.spec.column_of_leaf
     hidden = {owners[leaf.field_id] for leaf, policy in target.spec.leaves if policy.values == "hidden"}
     schema = target.snapshot.schema

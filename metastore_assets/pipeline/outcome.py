@@ -14,17 +14,14 @@ from metastore_assets.store.manifest import RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges
 
 STEPS = ("plan", "profile", "decide", "reduce", "value_counts", "publish")
-"""Steps of a refresh whose reads and writes are counted. The counts of `reduce` do not include those of `value_counts`.
-"""
+"""Steps of a refresh whose reads and writes are counted. `reduce` merges profiles, and does not include
+`value_counts`."""
 _SECONDS_BETWEEN_LOGS = 10.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of one stage of a refresh, counted in fragments or partitions.
-
-    The stage `reduce` continues after its last partition, because it also merges the table.
-    """
+    """The progress of one stage of a refresh, counted in fragments or partitions."""
 
     table: str
     stage: str
@@ -62,18 +59,18 @@ class RefreshResult:
     fragments_profiled: int
     """Number of fragments that were read. Added fragments whose profile was stored are not read."""
     partitions_changed: tuple[str, ...]
-    """Keys of the partitions whose profile was merged, including those of added partitions."""
+    """Keys of the partitions whose profile was merged, including added partitions."""
     partitions_removed: tuple[str, ...]
     partitions_total: int
     seconds: float
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and the table no longer has."""
     type_changes: tuple[TypeChange, ...] = ()
-    """Columns whose type differs from their type in the version before."""
+    """Columns whose type changed since the version before."""
     value_count_changes: ValueCountChanges | None = field(default_factory=ValueCountChanges)
-    """Changes of the table's value counts; None if the value counts were rebuilt, because changes are then unknown."""
+    """Changes of the table's value counts; None if unknown, because the value counts were rebuilt."""
     refresh_stats: RefreshStats | None = None
-    """What the refresh read to publish the version, and how long it took; None if no version was published."""
+    """Fragments and bytes that the refresh read, and its duration; None if no version was published."""
     steps: Mapping[str, IoCounts] = field(default_factory=dict)
     """Reads and writes of the table's and the Metastore's files in all processes, by step."""
     stages: tuple[PlanStage, ...] = ()
@@ -83,7 +80,7 @@ class RefreshResult:
 
     @property
     def failed_exports(self) -> tuple[ExportResult, ...]:
-        """The targets that could not be written. The next refresh writes them again."""
+        """The targets that could not be written."""
         return tuple(export for export in self.exports if export.state == "failed")
 
     def to_json(self) -> dict[str, object]:
@@ -137,10 +134,7 @@ def counts_by_step(counter: IoCounter) -> dict[str, IoCounts]:
 
 
 def log_progress(log: Callable[[str], object]) -> Callable[[Progress], None]:
-    """Return a function that logs the start of each stage, and then its progress at most every ten seconds.
-
-    Few lines are logged, because each is a row in Dagster's database.
-    """
+    """Return a function that logs the start of each stage, then its progress at most every ten seconds."""
     stage, logged = "", 0.0
 
     def report(progress: Progress) -> None:

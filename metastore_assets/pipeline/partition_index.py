@@ -25,7 +25,7 @@ from metastore_assets.values.leaf_columns import schema_leaves
 
 _FILES_PER_TASK = 64
 _READS_PER_MERGE = 10
-"""Number of files of statistics that are read in the time that it takes to merge one profile."""
+"""Number of statistics files that can be read in the time of merging one profile."""
 _BATCH_ROWS = 500_000
 """Number of rows of statistics that are in memory at once."""
 
@@ -37,10 +37,10 @@ def update_partition_index(
     base: PartitionIndex | None,
     partitions: EntryChanges[PartitionEntry],
 ) -> PartitionIndex:
-    """Return the partition index of the next version, as an update of the published index.
+    """Return the partition index of the next version, updated by changed partitions.
 
-    Reads only the statistics of changed partitions. Most commits write no file: the index lists a few partitions as
-    unindexed, and their current statistics are only in their own files.
+    If few partitions changed, no file is written: the index lists them as unindexed, and readers use their statistics
+    files.
 
     Args:
         engine: The engine that reads statistics.
@@ -69,7 +69,7 @@ def _unindexed(entry: PartitionEntry) -> UnindexedPartition:
 def _read_batches(
     engine: Engine, store: ObjectStore, columns: int, partitions: Sequence[UnindexedPartition]
 ) -> Iterator[PartitionRows]:
-    """Read the statistics of partitions in batches. If there are many files, Spark tasks read them."""
+    """Read the statistics of partitions in batches, with Spark if there are many files."""
     size = max(_FILES_PER_TASK, _BATCH_ROWS // columns)
     for start in range(0, len(partitions), size):
         batch = partitions[start : start + size]
@@ -87,10 +87,10 @@ def _read_files(store: ObjectStore, partitions: Sequence[UnindexedPartition]) ->
 
 
 def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (partition key, column, difference) where the index differs from the partition's own statistics file.
+    """Yield (partition key, column, difference) where the index differs from the partition's statistics file.
 
-    Examples: ("day=2024-01-01", "price", "another row"), and ("day=2024-01-01", "", "no rows") if the index lacks the
-    partition. Unindexed partitions are not compared, because the index has no current rows of them.
+    Example: ("day=2024-01-01", "price", "another row"). The column is "" if the index lacks the partition. Unindexed
+    partitions are not compared.
 
     Args:
         store: The table's folder.
@@ -126,7 +126,7 @@ def find_wrong_rows(store: ObjectStore, version: Version, keys: Collection[str])
 
 
 def _comparable(row: ColumnStatistics) -> dict[str, object]:
-    """Return the fields of a row by name, with floats as text, because NaN is not equal to itself."""
+    """Return the fields of a row by name. Floats become text, because NaN is not equal to itself."""
     results = {
         name: (repr(result.value.as_py()), result.guarantee, result.reason) for name, result in row.user_defined.items()
     }

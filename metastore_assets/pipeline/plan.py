@@ -66,18 +66,17 @@ class PlanInputs:
     changes: SnapshotChanges
     """How the table's snapshot differs from the published version."""
     spec: ProfileSpec
-    """The wanted outputs. Policies that depend on profiles still to be made are not resolved."""
+    """The wanted outputs. Policies that depend on new profiles are not resolved."""
     stored: Sequence[FragmentEntry] = ()
     """Stored profiles besides those of the published version: of fragments that were removed earlier, and of attempts
     that did not publish."""
     attempt_profiles: Sequence[FragmentEntry] = ()
-    """Profiles from earlier attempts with the same request. They are used even for fragments that the request reads
-    again."""
+    """Profiles from earlier attempts with the same request. Their fragments are not read again even if the request
+    says so."""
     specs: ProfileSpecs = field(default_factory=dict)
     """The specs under which stored profiles were made, by id."""
     number: int | None = None
-    """Number of the next version; None for the number after `base`. It is set if a damaged version is replaced, without
-    `base`."""
+    """Number of the next version; None for the number after `base`. It is set if a damaged version is replaced."""
     dropped_columns: tuple[str, ...] = ()
     """Columns that a policy names and that only earlier versions of the table had."""
     exports: tuple[str, ...] = ()
@@ -86,7 +85,7 @@ class PlanInputs:
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """One partition of the next version that may differ from the published version."""
+    """One partition of the next version, with its state in the published version."""
 
     key: str
     fragments: tuple[str, ...]
@@ -107,11 +106,11 @@ class TypeChange:
     before: pa.DataType
     now: pa.DataType
     reason: str | None
-    """The content that did not fit the earlier type, and its file; None unless the format infers types from the
-    contents of files."""
+    """For formats that infer types from files: the content that did not fit the earlier type, and its file.
+    Otherwise None."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the change as an item of `type_changes`, which a refresh and its plan print."""
+        """Return the change as an item of `type_changes` in the JSON of a refresh and its plan."""
         return {"column": self.column, "before": str(self.before), "now": str(self.now), "reason": self.reason}
 
 
@@ -119,8 +118,8 @@ class TypeChange:
 class Target:
     """The partitions and the profile spec of the next version, given as a difference from the published version.
 
-    The target is planned before fragments are profiled. After that, two stages may change it. `ResolveAutoPolicies`
-    may change the spec, and thereby the set of reused partitions. `SkipRewrites` may add reused partitions.
+    It is planned before profiling. Then the stage `ResolveAutoPolicies` may change the spec, and the stage
+    `SkipRewrites` may find more partitions whose published profile can be reused.
     """
 
     number: int
@@ -130,8 +129,7 @@ class Target:
     specs: ProfileSpecs
     """The specs of all stored profiles, and of those that the plan makes, by id."""
     partitions: tuple[PartitionPlan, ...]
-    """The partitions that may differ from the published version, sorted by key. All other partitions of the published
-    version stay as they are, except the removed ones."""
+    """The partitions that may differ from the published version, sorted by key."""
     removed: tuple[PartitionEntry, ...] = ()
     """The partitions of the published version that the snapshot does not have."""
     removed_fragments: tuple[FragmentEntry, ...] = ()
@@ -155,10 +153,10 @@ class Target:
 
     @property
     def needs_partition_value_counts(self) -> bool:
-        """Whether an unchanged partition needs separate value counts, which the published version does not store.
+        """Whether an unchanged partition needs value counts that the published version does not store.
 
-        If a table has only one partition, the table's value counts are not stored again for the partition. When a
-        second partition is added, the first one needs separate value counts.
+        A single partition has none, because they would equal the table's. It needs them when a second partition is
+        added.
         """
         base = self.base
         return (
@@ -170,11 +168,11 @@ class Target:
 
     @property
     def fragments_before(self) -> list[FragmentEntry]:
-        """The fragments that the published version has in the partitions of `partitions` and `removed`."""
+        """The published fragments of the partitions in `partitions` and `removed`."""
         return [*chain.from_iterable(partition.before for partition in self.partitions), *self.removed_fragments]
 
     def with_all_partitions(self) -> Target:
-        """Return the target with all partitions of the next version in `partitions`. Reads all published entries."""
+        """Return the target with all partitions of the next version in `partitions`."""
         if self.base is None:
             return self
         affected = {partition.key for partition in self.partitions} | {entry.key for entry in self.removed}
@@ -191,14 +189,12 @@ class Target:
         return replace(self, partitions=tuple(partitions))
 
     def with_spec(self, spec: ProfileSpec, fragments: Mapping[str, FragmentEntry]) -> Target:
-        """Return the target with another profile spec.
-
-        Partitions that do not fit the spec are no longer reused.
+        """Return the target with another profile spec. Partitions that do not fit it are no longer reused.
 
         Args:
             spec: The profile spec.
             fragments: The entries of all fragments of `partitions`, by fragment id. If the spec differs, `partitions`
-                must have all partitions of the next version, see `with_all_partitions`.
+                must have all partitions, see `with_all_partitions`.
         """
         if spec.id == self.spec.id:
             return self
@@ -223,7 +219,7 @@ class Plan:
     """The partitions and the spec of the next version, as planned before profiling."""
     stages: tuple[PlanStage, ...]
     to_profile: tuple[Fragment, ...]
-    """Fragments to read. All other fragments have usable stored profiles."""
+    """Fragments to read. All others have usable stored profiles."""
     reused: Mapping[str, FragmentEntry]
     """The usable stored profiles, by fragment id."""
     added: tuple[str, ...]
@@ -252,7 +248,7 @@ class Plan:
 
     @property
     def publishes(self) -> bool:
-        """Whether the plan publishes a version. It does not if the published version is up to date."""
+        """Whether the plan publishes a version. False if the published version is up to date."""
         return any(isinstance(stage, Publish) for stage in self.stages)
 
     @property
@@ -262,7 +258,7 @@ class Plan:
 
     @property
     def spec(self) -> ProfileSpec:
-        """The wanted profile spec. Policies that depend on missing profiles are not resolved yet."""
+        """The wanted profile spec. Policies that depend on new profiles are not resolved yet."""
         return self.target.spec
 
     @property
@@ -277,7 +273,7 @@ class Plan:
 
     @property
     def partition_keys(self) -> set[str]:
-        """Keys of all partitions of the snapshot. Reads all published partitions."""
+        """Keys of all partitions of the snapshot."""
         return self.target.changes.partition_keys(self.base)
 
     @property
@@ -287,10 +283,9 @@ class Plan:
 
     @property
     def may_read_again(self) -> dict[str, int]:
-        """Number of unchanged fragments whose values may be read again, by path of each fingerprinted column.
+        """Number of unchanged fragments that may be read again, by path of each fingerprinted column.
 
-        Fingerprinted columns store short hashes, and values only for hashes that occur at least twice. A fragment is
-        read again if one of its values occurred once before and occurs twice now. These fragments are unknown before
+        A fragment is read again if one of its values occurred once before and occurs twice now. This is unknown before
         profiling.
         """
         fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
@@ -328,9 +323,6 @@ class Plan:
 
 def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
     """Plan a refresh from the changes of the table since the last published version.
-
-    Only the partitions that changed are considered. If the profile spec differs from the published one, or if columns
-    are fingerprinted, all partitions are considered.
 
     Args:
         inputs: The published version, the changes, the profile spec and the stored profiles.
@@ -393,23 +385,21 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
 
 @dataclass(frozen=True)
 class _AffectedPartitions:
-    """The partitions that may differ from the published version, with their fragments before and after the changes."""
+    """The partitions that may differ from the published version, with their published and current fragments."""
 
     before: Mapping[str, Sequence[FragmentEntry]]
-    """The fragments in the published version, by partition key."""
+    """The published fragments, by partition key."""
     fragments: Mapping[str, Mapping[str, str]]
-    """The fragments of the snapshot: {partition key: {fragment id: path}}. Partitions without fragments are missing."""
+    """The current fragments: {partition key: {fragment id: path}}. Partitions without fragments are missing."""
     requested: set[str]
     """Keys of the partitions whose fragments the request reads again."""
 
 
 def _find_affected_partitions(inputs: PlanInputs, request: RefreshRequest) -> _AffectedPartitions:
-    """Return the partitions that may differ from the published version.
+    """Return the partitions that may differ from the published version, and those that the request names.
 
-    They are the partitions of added and removed fragments, and those that the request names. If the profile spec
-    changed, or if values may be read again from any fragment, all partitions are returned.
-
-    Raises PartitionNotFoundError if the request names a partition that the snapshot does not have.
+    Raises:
+        PartitionNotFoundError: The request names a partition that the snapshot does not have.
     """
     base, changes, spec = inputs.base, inputs.changes, inputs.spec
     changed = {fragment.partition_key for fragment in changes.added}
@@ -452,9 +442,10 @@ def needs_all_fragments(spec: ProfileSpec) -> bool:
 
 
 def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tuple[Fragment, ...]:
-    """Return the fragments with some ids, sorted by partition key and id.
+    """Return the fragments with these ids, sorted by partition key and id.
 
-    Raises NoDiffError if `changes` does not contain one of them.
+    Raises:
+        NoDiffError: `changes` does not contain one of them.
     """
     added = {fragment.id: fragment for fragment in (*changes.unchanged, *changes.added)}
     current = changes.current or {}
@@ -471,7 +462,7 @@ def _reuse_partitions(
     profiles: Mapping[str, FragmentEntry],
     merged_again: Collection[str],
 ) -> Target:
-    """Return the target with `reused` set: to the published entry of a partition that needs no merge, else None.
+    """Return the target with `reused` set to the published entry of each partition that needs no merge.
 
     Args:
         target: The target.
@@ -495,7 +486,6 @@ def _reuse_partitions(
 def _stages(
     target: Target, request: RefreshRequest, to_profile: Sequence[Fragment], exports: tuple[str, ...]
 ) -> tuple[PlanStage, ...]:
-    """Return the stages of a plan, in the order of execution."""
     spec, changes, valued = target.spec, target.changes, target.spec.typed_leaves
     undecided = undecided_columns(spec)
     auto_columns = tuple(leaf.path for leaf, _ in spec.leaves if leaf.field_id in undecided)
@@ -531,23 +521,18 @@ def _stages(
 
 
 def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
-    """Return the field ids of columns that are planned as enumerated, but may be stored otherwise after profiling.
-
-    Their policy is `auto` or `repeated` and depends on the values.
-    """
+    """Return the field ids of `auto` and `repeated` columns that are enumerated until profiling decides otherwise."""
     enumerated = {leaf.field_id for leaf, policy in spec.leaves if policy.is_enumerated}
     return frozenset(enumerated & spec.auto_leaves & spec.typed_leaves)
 
 
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of published partitions whose files may have been rewritten without a change of rows.
-
-    These partitions both lost and gained fragments, as in a compaction.
+    """Return the keys of partitions that both lost and gained fragments, as a compaction does.
 
     Args:
         target: The next version, as planned before profiling.
-        profiled: Ids of the fragments that the refresh reads. A partition is omitted if one of its unchanged
-            fragments is among them.
+        profiled: Ids of the fragments that the refresh reads. A partition is omitted if one of its unchanged fragments
+            is among them.
     """
     keys = []
     for partition in target.partitions:
@@ -560,10 +545,7 @@ def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str
 
 
 def _type_changes(before: pa.Schema, snapshot: SnapshotMetadata) -> tuple[TypeChange, ...]:
-    """Return the columns of the snapshot whose type differs from the schema `before`.
-
-    Columns are matched by identity. New columns are omitted.
-    """
+    """Return the columns of the snapshot whose type differs from the schema `before`. New columns are omitted."""
     types = {field_identity(field): field.type for field in before}
     reasons = {(reason.column, reason.type): reason.counterexample for reason in snapshot.type_reasons}
     return tuple(
@@ -574,19 +556,19 @@ def _type_changes(before: pa.Schema, snapshot: SnapshotMetadata) -> tuple[TypeCh
 
 
 def members_id(fragments: Iterable[str]) -> str:
-    """Return a digest that identifies the set of fragments of a partition."""
+    """Return a digest of the set of a partition's fragment ids."""
     return digest(sorted(fragments))
 
 
 def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
-    """Return a digest of everything that determines a partition's profile: its profile spec and its fragments."""
+    """Return a digest of what determines a partition's profile: its profile spec and its fragments."""
     return digest([spec_id, *sorted(fragments)])
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
-    """Return a digest of everything that determines a version's numbers: its spec, and its partitions' content.
+    """Return a digest of what determines a version's numbers: its profile spec and its partitions.
 
-    The digest is a sum of digests of the partitions, so that `updated_content_id` can add and subtract some.
+    It is a sum of digests of the partitions, so `updated_content_id` can add and subtract partitions.
     """
     return f"{sum(_content_digest(spec.id, partition) for partition in partitions) % _MODULUS:064x}"
 
@@ -594,13 +576,13 @@ def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
 def updated_content_id(
     spec: ProfileSpec, before: str, removed: Iterable[PartitionEntry], added: Iterable[PartitionEntry]
 ) -> str:
-    """Return the content id of a version that differs from another one in some partitions.
+    """Return the content id of a version after a change of some partitions.
 
     Args:
-        spec: The profile spec of both versions.
-        before: The content id of the other version.
-        removed: The old entries of the partitions that were removed or changed since the other version.
-        added: The new entries of the partitions that were added or changed.
+        spec: The profile spec before and after the change.
+        before: The content id before the change.
+        removed: The old entries of the removed and changed partitions.
+        added: The new entries of the added and changed partitions.
     """
     difference = int(content_id(spec, added), 16) - int(content_id(spec, removed), 16)
     return f"{(int(before, 16) + difference) % _MODULUS:064x}"
@@ -614,7 +596,7 @@ def _content_digest(spec_id: str, partition: PartitionEntry) -> int:
 def is_current_partition(
     compatibility: SpecCompatibility, entry: PartitionEntry, fragments: Sequence[FragmentEntry]
 ) -> bool:
-    """Return whether a published partition already has the profile that a new merge would produce.
+    """Return whether a new merge would produce the profile that a partition already has.
 
     Args:
         compatibility: Compares specs of stored profiles with the wanted spec.
@@ -642,16 +624,7 @@ def is_current_partition(
 def _read_again(
     compatibility: SpecCompatibility, stored: Iterable[FragmentEntry], profiled: set[str]
 ) -> dict[str, dict[str, int]]:
-    """Return how many fragments are read again because their stored profile lacks an output.
-
-    Args:
-        compatibility: Compares specs of stored profiles with the wanted spec.
-        stored: The stored profiles.
-        profiled: Ids of the fragments that are read. Stored profiles of other fragments are ignored.
-
-    Returns:
-        {path of the column: {name of the output: number of fragments}}.
-    """
+    """Return {column: {output: number of fragments that are read because their stored profile lacks it}}."""
     paths = {leaf.field_id: leaf.path for leaf, _ in compatibility.wanted.leaves}
     counts: dict[str, dict[str, int]] = {}
     for entry in {entry.id: entry for entry in stored if entry.id in profiled}.values():
@@ -664,15 +637,12 @@ def _read_again(
 def _usable_profiles(
     profiles: Iterable[FragmentEntry], compatibility: SpecCompatibility, locations: Mapping[str, tuple[str, str]]
 ) -> dict[str, FragmentEntry]:
-    """Return the stored profiles that can be used instead of reading their fragments, by fragment id.
-
-    A usable profile satisfies the wanted spec. Its entry gets the partition key and path that the fragment has in the
-    snapshot.
+    """Return the stored profiles that satisfy the wanted spec, by fragment id.
 
     Args:
-        profiles: Stored profiles. Profiles of fragments that are not in `locations` are ignored.
+        profiles: Stored profiles.
         compatibility: Compares specs of stored profiles with the wanted spec.
-        locations: The partition key and path of each fragment, by id.
+        locations: The current partition key and path of each fragment, by id. They replace those in the entries.
     """
     usable: dict[str, FragmentEntry] = {}
     for entry in profiles:

@@ -58,7 +58,7 @@ FRAGMENTS_PER_LOT = 10_000
 class AttemptProfiles:
     """The profiles and files that one refresh has written so far.
 
-    A refresh may attempt to publish several times. Profiles of failed attempts are used by the next attempt.
+    A refresh may attempt several times to publish. Each attempt uses the profiles of the attempts before.
     """
 
     name: str = ""
@@ -66,21 +66,21 @@ class AttemptProfiles:
     entries: list[FragmentEntry] = field(default_factory=list)
     """Profiles that the next attempt uses, even if the request is to read their fragments again."""
     resumed: int = 0
-    """Number of profiles, at the start of `entries`, that an interrupted refresh made."""
+    """Number of profiles at the start of `entries` that an interrupted refresh made."""
     specs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """The specs under which the profiles were made, by id."""
     newest: Version | None = None
-    """The newest version, if the refresh has read it for this plan. If None, planning reads it."""
+    """The newest version. If None, planning reads it."""
     ignores_newest: bool = False
-    """Whether the newest version is damaged, so that a full refresh neither reuses nor compares anything of it."""
+    """Whether a full refresh ignores the newest version, because it is damaged."""
     unpublished_paths: set[str] = field(default_factory=set)
-    """Files of versions that could not be published, because another process was first."""
+    """Files of versions that were not published, because another process was first."""
 
     @classmethod
     def resume(cls, versions: VersionStore, request: RefreshRequest) -> AttemptProfiles:
-        """Return the saved profiles of interrupted refreshes with the same request and the same newest version.
+        """Load the profiles that interrupted refreshes saved for the same request and the same newest version.
 
-        The result is empty if the request does not force reading: planning then uses all saved profiles anyway.
+        The result is empty if the request does not force reading. Planning then uses all saved profiles anyway.
         """
         name = attempt_name(versions, request)
         entries = versions.pending(name) if name else []
@@ -88,7 +88,7 @@ class AttemptProfiles:
 
     @property
     def new_entries(self) -> Sequence[FragmentEntry]:
-        """The profiles that this refresh computed, without those of interrupted refreshes."""
+        """The profiles that this refresh computed itself."""
         return self.entries[self.resumed :]
 
     @property
@@ -100,15 +100,15 @@ class AttemptProfiles:
     """Whether the first version of a table with many fragments is made in lots."""
 
     def clear(self) -> None:
-        """Remove all profiles and files from this object. Nothing is deleted from the store."""
+        """Forget all profiles and files. Nothing is deleted from the store."""
         self.entries, self.resumed, self.specs, self.unpublished_paths = [], 0, {}, set()
 
 
 class ManyFragmentsError(MetastoreError):
-    """Raised if a table has so many fragments that its first version has to be built in lots."""
+    """Raised if the first version of a table must be made in lots."""
 
     def __init__(self, stream: SnapshotStream) -> None:
-        """Create the error. `stream` is the snapshot, of which no fragment has been read yet."""
+        """Create the error. `stream` is the snapshot, with all fragments still to be read."""
         super().__init__("the table has too many files for one plan")
         self.stream = stream
 
@@ -116,26 +116,29 @@ class ManyFragmentsError(MetastoreError):
 def plan_lot(
     context: RefreshContext, table_format: TableFormat, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot
 ) -> Plan:
-    """Return the plan of a part of the first version; see `_Planner.plan_lot`.
+    """Return the plan of a part of the first version, which follows the staged parts.
 
     Args:
         context: The table, with the store of its staged versions.
         table_format: The table.
         attempt: The profiles of this part.
         metadata: The metadata of the snapshot.
-        lot: The differences between the snapshot and the staged versions that this part processes.
+        lot: The fragments that this part adds and removes.
+
+    Raises:
+        NoDiffError: The version cannot be made in lots.
     """
     planner = _Planner(context.versions, table_format, context.table, DEFAULT_REQUEST, attempt)
     return planner.plan_lot(metadata, lot)
 
 
 def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
-    """Return the cached metadata of the table's files; an empty cache if all files are read again."""
+    """Return the stored cache of the table's metadata, or an empty cache for a full refresh."""
     return MetadataCache(ignore_process=True) if full else MetadataCache(versions.metadata_cache)
 
 
 def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:
-    """Return the name under which an attempt saves its profiles: a digest of the request and the newest version.
+    """Return the name under which profiles are saved: a digest of the request and the newest version.
 
     The name is empty if the request forces no reading: any refresh may then use the profiles.
 
@@ -190,8 +193,8 @@ def current_plan(
 ) -> Plan:
     """Plan a refresh to the table's current snapshot.
 
-    If the table's format reports what the commits since the newest version changed, the plan is made from these
-    changes. Otherwise all fragments are compared, and the plan contains the reason.
+    The plan uses the changes of the commits since the newest version if the format reports them. Otherwise all
+    fragments are compared, and the plan contains the reason.
 
     Args:
         versions: The published versions of the table.
@@ -213,12 +216,7 @@ def current_plan(
 
 
 def _retry_without_newest(make: Callable[[], Plan], request: RefreshRequest, attempt: AttemptProfiles) -> Plan:
-    """Return a plan that `make` computes. If the newest version is damaged, a full request is planned without it.
-
-    Args:
-        make: Plans the refresh.
-        request: The request that `make` plans.
-        attempt: The attempt for which `make` plans. If it ignores the newest version, so does `make`.
+    """Return the plan that `make` computes. If the newest version is damaged, a full request is planned without it.
 
     Raises:
         CorruptionError: The newest version is damaged, and the request is not full.
@@ -245,8 +243,8 @@ def _explain_missing_entries() -> Iterator[None]:
 class _Planner:
     """A planner of one refresh.
 
-    `plan_current` chooses one of the next three methods. `plan_from_difference` uses the changes of the commits since
-    the newest version. `plan_from_stream` and `plan_from_snapshot` compare all fragments of the current snapshot.
+    `plan_from_difference` uses the changes of the commits since the newest version. `plan_from_stream` and
+    `plan_from_snapshot` compare all fragments. `plan_current` chooses between them.
     """
 
     def __init__(
@@ -266,7 +264,6 @@ class _Planner:
         self._pending = versions.pending()
 
     def plan_current(self) -> Plan:
-        """Return the plan: from the changes that commits made, or from a comparison of all fragments."""
         try:
             return self.plan_from_difference()
         except NoDiffError as error:
@@ -277,9 +274,10 @@ class _Planner:
         return self.plan_from_snapshot(reason, plan_or_snapshot)
 
     def plan_from_difference(self) -> Plan:
-        """Return the plan made from the changes that commits made since the newest version.
+        """Return the plan made from the changes of the commits since the newest version.
 
-        Raises NoDiffError if all fragments must be compared instead.
+        Raises:
+            NoDiffError: All fragments must be compared instead.
         """
         base = self._base
         if base is None:
@@ -299,11 +297,7 @@ class _Planner:
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
         """Return the plan made by a comparison of all fragments in bounded memory.
 
-        If planning needs all fragments in memory instead, return the complete snapshot for it, or None if the snapshot
-        has not been read yet.
-
-        Args:
-            reason: Why all fragments are compared.
+        If all fragments must be in memory, return the complete snapshot instead, or None if it has not been read.
         """
         base, patterns = self._base, self._request.partitions
         if self._request.full or (base is None and patterns):
@@ -329,10 +323,10 @@ class _Planner:
             return stream.snapshot
 
     def _first_snapshot(self) -> Snapshot | None:
-        """Return the complete snapshot, to plan the first version; None if its fragments cannot be streamed.
+        """Return the complete snapshot for the first version; None if its fragments cannot be streamed.
 
-        Raises ManyFragmentsError if the snapshot has more fragments than a lot, and the refresh can build the version
-        in lots.
+        Raises:
+            ManyFragmentsError: The first version must be made in lots.
         """
         stream = self._format.stream()
         try:
@@ -350,15 +344,7 @@ class _Planner:
             return None
 
     def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
-        """Return the plan of the part of the first version that follows the staged parts.
-
-        Args:
-            metadata: The metadata of the snapshot.
-            lot: The differences between the snapshot and the staged versions that this part processes.
-
-        Raises:
-            NoDiffError: The version cannot be made in lots.
-        """
+        """Return the plan of one lot of the first version, see `plan_lot`."""
         base, reason = self._base, "no version is published"
         spec, dropped_columns = self._resolve_policies(metadata)
         if needs_all_fragments(spec):
@@ -387,8 +373,6 @@ class _Planner:
     def _resolve_policies(self, snapshot: SnapshotMetadata) -> tuple[ProfileSpec, tuple[str, ...]]:
         """Return (wanted profile spec, columns that a policy names but the table no longer has).
 
-        `auto` and `repeated` policies are resolved if the newest version has the necessary statistics.
-
         Raises:
             ConfigError: A policy names a column that never existed, a hidden column would be revealed, or the source of
                 a user-defined statistic changed without its revision.
@@ -407,7 +391,6 @@ class _Planner:
         return spec, dropped_columns
 
     def _plan(self, changes: SnapshotChanges, spec: ProfileSpec, dropped_columns: tuple[str, ...]) -> Plan:
-        """Return the plan for some changes. Profiles of retired fragments and of earlier attempts are reused."""
         base, attempt = self._base, self._attempt
         added = [fragment.id for fragment in changes.added]
         inputs = PlanInputs(
@@ -433,13 +416,10 @@ def _unknown_columns(schema: pa.Schema, table: TableConfig) -> list[str]:
 def _dropped_columns(
     versions: VersionStore, base: Version | None, schema: pa.Schema, table: TableConfig
 ) -> tuple[str, ...]:
-    """Return the columns that a policy names and the table no longer has.
-
-    Each version records these columns, because the versions that contained them expire. Older versions are read only
-    for names that the newest version does not record.
+    """Return the columns that a policy names and that only earlier versions of the table had.
 
     Raises:
-        ConfigError: No published version had such a column, so its name is misspelt.
+        ConfigError: No version had a column with this name.
     """
     unknown = _unknown_columns(schema, table)
     unexplained = set(unknown)
@@ -464,9 +444,7 @@ def _dropped_columns(
 
 
 def _read_base(versions: VersionStore, attempt: AttemptProfiles) -> tuple[Version | None, int]:
-    """Return (newest version, number of the next version).
-
-    The version is None if there is none, or if the attempt ignores it.
+    """Return (newest version or None, number of the next version).
 
     Raises:
         CorruptionError: The document of the newest version is damaged.

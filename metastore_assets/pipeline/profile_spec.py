@@ -47,9 +47,10 @@ class ProfileSpec:
     column_of_leaf: Mapping[str, str]
     """The identity of the top-level column of each leaf, by field id of the leaf."""
     defaulted_columns: frozenset[str] = frozenset()
-    """Identities of the top-level columns that have a default value in files written before the column was added."""
+    """Identities of the top-level columns with a default value for files that were written before the column was
+    added."""
     auto_leaves: frozenset[str] = frozenset()
-    """Field ids of the leaves with a configured policy, such as `auto`, that lets the data decide about enumeration."""
+    """Field ids of the leaves whose configured policy is `auto` or `repeated`."""
 
     @property
     def typed_leaves(self) -> frozenset[str]:
@@ -65,7 +66,7 @@ class ProfileSpec:
 
 
 class SpecCompatibility:
-    """A comparison of the specs of stored profiles with the wanted spec. Results are cached."""
+    """A comparison of the specs of stored profiles with the wanted spec."""
 
     def __init__(self, specs: ProfileSpecs, wanted: ProfileSpec) -> None:
         """Prepare comparisons.
@@ -91,9 +92,7 @@ class SpecCompatibility:
         return self._compare("satisfies", spec_id, not_enumerated)
 
     def equals(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> bool:
-        """Return whether the columns of a profile have the wanted outputs and no others.
-
-        Missing columns are ignored.
+        """Return whether the columns of a profile have the wanted outputs and no others. Missing columns are ignored.
 
         Args:
             spec_id: The id of the profile's spec.
@@ -102,10 +101,7 @@ class SpecCompatibility:
         return self._compare("equals", spec_id, not_enumerated)
 
     def missing_columns(self, spec_id: str) -> frozenset[str]:
-        """Return the identities of the wanted columns that profiles with this spec do not have.
-
-        With an unknown spec, these are all wanted columns.
-        """
+        """Return the identities of the wanted columns that profiles with this spec lack."""
         if spec_id not in self._missing:
             self._missing[spec_id] = frozenset(self._wanted_columns) - set(self.specs.get(spec_id, {}))
         return self._missing[spec_id]
@@ -124,7 +120,7 @@ class SpecCompatibility:
         ]
 
     def has_user_defined(self, columns: Iterable[str]) -> bool:
-        """Return whether the wanted spec has user-defined statistics of any of the given columns (identities)."""
+        """Return whether the wanted spec has user-defined statistics of any of these columns (identities)."""
         return any(spec.user_defined for column in columns if (spec := self._wanted_columns[column]) is not None)
 
     def has_current_names(self, spec_id: str) -> bool:
@@ -134,14 +130,12 @@ class SpecCompatibility:
         return self._has_current_names[spec_id]
 
     def _names(self, spec_id: str) -> dict[str, str]:
-        """Return {identity of a column: digest of its names and position in files with this spec}."""
+        """Return {identity of a column: digest of its names and position}."""
         columns = {column: parse_column_spec(text) for column, text in self.specs.get(spec_id, {}).items()}
         return {column: spec.names for column, spec in columns.items() if spec is not None}
 
     def _compare(self, method: str, spec_id: str, not_enumerated: tuple[str, ...]) -> bool:
-        """Return whether each column that both specs have passes a comparison.
-
-        The result is False if the profile's spec is unknown, or if the spec of such a column cannot be parsed.
+        """Return whether each column of both specs passes a comparison. False if a stored spec cannot be parsed.
 
         Args:
             method: The method of `ColumnSpec` that compares: `satisfies` or `equals`.
@@ -162,10 +156,7 @@ class SpecCompatibility:
         return self._answers[key]
 
     def _shared_columns(self, spec_id: str) -> list[tuple[ColumnSpec, ColumnSpec]]:
-        """Return (stored spec, wanted spec) of each column that both have.
-
-        Specs that cannot be parsed are omitted.
-        """
+        """Return (stored spec, wanted spec) of each column that both have. Omits specs that cannot be parsed."""
         stored = self.specs.get(spec_id, {})
         pairs = [
             (parse_column_spec(stored[column]), wanted)
@@ -178,9 +169,7 @@ class SpecCompatibility:
 def table_profile_spec(
     schema: pa.Schema, table: TableConfig, resolved: Mapping[str, CardinalityMode] | None = None
 ) -> ProfileSpec:
-    """Return the profile spec of a schema under a table's policies.
-
-    Policies of columns that the schema does not have are ignored, because planning reports names that never existed.
+    """Return the profile spec of a schema under a table's policies. Ignores policies of columns that the schema lacks.
 
     Args:
         schema: The schema.
@@ -220,25 +209,20 @@ def table_profile_spec(
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
-    """Return a text that identifies the selected partitions.
-
-    If the selection uses `current_date`, the text changes every day.
-    """
+    """Return a text that identifies the selected partitions. With `current_date`, it changes every day."""
     if not isinstance(partitions, str):
         return json.dumps(partitions)
     return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"
 
 
 def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str, CardinalityMode]) -> ResolvedPolicy:
-    """Return the effective policy of a leaf.
-
-    If the leaf's values are hidden and the table has a key, the policy contains the leaf's hash key. An `auto` or
-    `repeated` policy is resolved by the decision about the leaf. Without a decision it stays undecided.
+    """Return the effective policy of a leaf, with its hash key if it is hidden.
 
     Args:
         table: The configured policies, and the key of hidden values.
         leaf: The leaf.
-        resolved: Decisions by field id of the leaf. A decision about a leaf with any other policy is ignored.
+        resolved: Decisions about `auto` and `repeated` policies, by field id. Without a decision, the policy stays
+            undecided.
     """
     policy = table.effective_policy(leaf.path, leaf.aliases)
     if policy.values == "hidden" and table.hidden_key is not None:
@@ -249,9 +233,9 @@ def _resolve_policy(table: TableConfig, leaf: LeafColumn, resolved: Mapping[str,
 
 
 def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Sequence[ExportEntry]) -> ResolvedPolicy:
-    """Return a column's policy with the statistics added that export targets need.
+    """Return a column's policy with the statistics that export targets need.
 
-    None are added to a hidden column, nor to an enumerated column, because its value counts are sufficient.
+    Hidden columns get none. Enumerated columns need none, because they have value counts.
     """
     if policy.has_all_values or policy.values == "hidden":
         return policy
@@ -262,10 +246,9 @@ def _add_export_statistics(policy: ResolvedPolicy, leaf: LeafColumn, exports: Se
 
 
 def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
-    """Raise ConfigError if a column's own policy requests a statistic, and stores no value counts to compute it from.
+    """Raise ConfigError if a column's policy has `frequencies: off` and a statistic that is computed from value counts.
 
-    Only the entry under `columns` for exactly this column is checked. If a policy for many columns requests the
-    statistic, the column just does not get it.
+    Only the entry under `columns` for exactly this column is checked.
     """
     column_policy = table.columns.get(leaf.path)
     if column_policy is None or "statistics" not in column_policy.model_fields_set or policy.frequencies != "off":
@@ -285,7 +268,7 @@ def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: ResolvedPoli
 
 @contextmanager
 def _add_table_to_errors(table: TableConfig) -> Iterator[None]:
-    """Add the table's name to errors of user-defined statistics that are raised in the block."""
+    """Add the table's name to errors of user-defined statistics."""
     try:
         yield
     except ConfigError as error:
@@ -293,6 +276,6 @@ def _add_table_to_errors(table: TableConfig) -> Iterator[None]:
 
 
 def field_identity(field: pa.Field) -> str:
-    """Return the stable identity of a top-level column: its field id, or its name if it has no field id."""
+    """Return the stable identity of a top-level column: its field id, otherwise its name."""
     identity: bytes | None = (field.metadata or {}).get(FIELD_ID)
     return identity.decode() if identity is not None else str(field.name)

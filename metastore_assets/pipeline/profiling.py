@@ -1,7 +1,7 @@
-"""Profiling of the fragments of a plan in several jobs.
+"""Profiling of the fragments of a plan, in one or more jobs.
 
-Finished profiles are saved even if other fragments fail. A bundle is a group of fragments of one partition, which one
-task profiles. Spark runs as many tasks at the same time as it has slots.
+A bundle is a group of fragments of one partition, which one task profiles. Spark runs one task per slot at a time.
+Profiles are saved even if other fragments fail.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 
 _BUNDLES_PER_SLOT = 8
-"""Maximum number of bundles per slot in one Spark job; more bundles need more jobs. Between jobs, finished profiles are
-saved and progress is reported."""
+"""Maximum number of bundles per slot in one Spark job. Between jobs, finished profiles are saved and progress is
+reported."""
 _TASKS_PER_SLOT = 4
-"""Fragments are divided into at least about this many bundles per slot, over all jobs, if there are so many fragments.
-"""
+"""Approximate minimum number of bundles per slot over all jobs, if there are so many fragments."""
 _MAX_BUNDLE_COST = 32 << 20
 _MIN_BUNDLE_COST = 4 << 20
-"""A bundle is full at a read cost in bytes between these two bounds. Within the bounds, bundles are small enough for
-each slot to have work."""
+"""Bounds of the read cost in bytes at which a bundle is full. Within them, bundles are small enough for each slot to
+have work."""
 _MAX_ROWS = 1 << 14
 """Maximum number of rows in the states file of a bundle, which has one row per fragment and column."""
 
@@ -53,9 +52,9 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the entries of the last job as they are now, and delete the files that they no longer reference.
+        """Save the current entries of the last job's fragments, and delete the files that they no longer reference.
 
-        After profiling, `drop_value_counts` may have copied profiles to new files.
+        `drop_value_counts` may have copied these profiles to new files.
 
         Args:
             versions: The store of the table.
@@ -72,8 +71,7 @@ class Profiled:
 def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profiled:
     """Profile the fragments that a plan reads. Return their entries, and the fragments that failed.
 
-    Profiles are saved after each job except the last one, so a crash loses the profiles of one job. If a fragment
-    fails, the profiles of the last job are saved, too.
+    Profiles are saved after each job except the last. Those of the last job are saved if a fragment failed.
 
     Args:
         context: The table, its store and engine.
@@ -118,9 +116,7 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
 def bundle_fragments(
     fragments: Sequence[Fragment], alone: Collection[str], columns: int, tasks: int = 1
 ) -> list[tuple[Fragment, ...]]:
-    """Group fragments into bundles. One task profiles a bundle, and writes one file.
-
-    A bundle has fragments of one partition, in the order of the tree that merges the partition.
+    """Group the fragments of each partition into bundles. One task profiles a bundle, and writes one file.
 
     Args:
         fragments: The fragments.
@@ -167,7 +163,7 @@ def failure_advice(is_unsupported: Sequence[bool]) -> str:
     """Return advice about files that could not be read.
 
     Args:
-        is_unsupported: For each file, True if its content is not supported, False if it is damaged.
+        is_unsupported: For each file, whether its content is not supported. Otherwise it is damaged.
     """
     if all(is_unsupported):
         return "Nothing is damaged, so do not remove these files: their content is not supported"

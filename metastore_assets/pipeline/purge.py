@@ -1,8 +1,7 @@
 """Purge: remove old versions and their files at once, so that deleted values are no longer stored.
 
-Unlike the command `expire`, a purge also removes young files and profiles of removed fragments. Young files may be in
-use by readers and refreshes; profiles of removed fragments serve restores. A purge first publishes a version. A
-refresh that runs at the same time then cannot publish. It starts again without the files that it wrote before.
+The command `expire` retains young files for readers, and profiles of removed fragments for restores. A purge removes
+both. It first publishes a version, so that a refresh that runs at the same time cannot publish and starts again.
 """
 
 from __future__ import annotations
@@ -58,12 +57,12 @@ _NOT_REACHED = (
     "reports and answers that were saved or sent",
     "copies, backups and earlier versions of objects that the store keeps",
 )
-"""Places outside the root that may contain values, and that a purge does not reach."""
+"""Places outside the root that may contain values, and that a purge does not change."""
 
 
 @dataclass(frozen=True)
 class PurgeResult:
-    """The numbers of files that a purge removed, and the locations of copies that a purge cannot remove."""
+    """The numbers of files that a purge removed, and the places of copies that it cannot remove."""
 
     versions: int
     """Number of removed versions."""
@@ -74,10 +73,9 @@ class PurgeResult:
     published: int
     """Number of the version that the purge published: the newest one again, without profiles of removed fragments."""
     unfinished: int
-    """Number of removed files that no version referenced. Refreshes that did not publish left them behind."""
+    """Number of removed files that no version referenced, for example of a refresh that failed."""
     outdated: int
-    """Number of profiles in the version that contain columns the table no longer has. They remain until the table is
-    read again."""
+    """Number of profiles that still contain columns the table no longer has, until the table is read again."""
     not_reached: tuple[str, ...] = _NOT_REACHED
     """Places outside the root that may contain values."""
 
@@ -85,20 +83,14 @@ class PurgeResult:
 def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     """Remove all versions before a number, and every file that the remaining versions do not need.
 
-    The content of the newest version is published again, in files that contain nothing else. Other remaining versions
-    retain the profiles of partitions and of the table. Fragment profiles are retained if the newest version needs them
-    for planning; they may contain columns that the table no longer has (`PurgeResult.outdated`). Cached metadata,
-    records of unfinished backfills and history values are removed.
-
-    Files that no version references are removed regardless of their age. A refresh that runs at the same time cannot
-    publish, because a newer version exists. `Version.purged` of that version tells the refresh to start again. If the
-    refresh is killed before it starts again, the next purge removes what it wrote.
+    The newest version is published again, without profiles of removed fragments. Older versions that remain may lose
+    fragment profiles, which only planning needs. Files that no version references are removed regardless of their age.
+    Cached metadata, records of unfinished backfills and history values are removed.
 
     Args:
         engine: The engine that copies profiles.
         versions: The versions of the table.
-        before: Number of the first version that stays. If it is the newest version, this version is removed too: its
-            content stays in the version that the purge publishes.
+        before: Number of the first version that remains. If it is the newest version, only its copy remains.
 
     Raises:
         VersionNotFoundError: There is no version `before` or later.
@@ -177,7 +169,7 @@ def _count_outdated_profiles(version: Version) -> int:
 
 @dataclass(frozen=True)
 class _StoredFiles:
-    """A listing of a table's stored files, without the files of the history and the documents of versions."""
+    """A listing of a table's stored files, without history and version documents."""
 
     begun: datetime
     """Time at which the listing began."""
@@ -250,19 +242,13 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
 
 
 def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> tuple[Version, Version | None]:
-    """Write the entries, the indexes and the value filters of a version to files that contain nothing else.
+    """Write the entries, indexes and value filters of a version to files that contain nothing else.
 
-    Many entries are written in lots, so that few of them are in memory. Each lot is stored as a staged version, which
-    also has the entries of the lots before, in a folder that is removed at the end.
-
-    Args:
-        engine: The engine that copies and reads profiles.
-        versions: The versions of the table.
-        version: The version.
+    Many entries are written in lots, to save memory. Each lot is added to a staged version, which no reader sees.
 
     Returns:
-        (version to publish, base for `VersionStore.publish`). If the entries were written in lots, both are the last
-            staged version. Otherwise the entries of the first are in memory, and the second is None.
+        (version to publish, base for `VersionStore.publish`). With lots, both are the last staged version.
+            Otherwise the entries of the first are in memory, and the second is None.
     """
     if len(version.fragments) + len(version.partitions) + len(version.nodes) <= _ENTRIES_PER_LOT:
         lot = _Lot(list(version.fragments), list(version.partitions), list(version.nodes))
@@ -290,15 +276,11 @@ class _Lot:
 
 
 def _lots(version: Version) -> Iterator[_Lot]:
-    """Yield the entries of a version in lots of bounded size: fragments, then partitions, then nodes.
-
-    A node is a stored intermediate result of merging.
-
-    If the table has only one partition, this partition is in the first lot. The table then uses the partition's files,
-    and references to shared files are counted correctly only if both references are added in the same lot.
-    """
+    """Yield the entries of a version in lots of bounded size: fragments, then partitions, then merge nodes."""
     fragments, partitions, nodes = _chunks(version.fragments), _chunks(version.partitions), _chunks(version.nodes)
     if len(version.partitions) == 1:
+        # The table uses the files of its only partition. References to shared files are counted correctly only if both
+        # references are added in one lot.
         yield _Lot(next(fragments), next(partitions))
     yield from (_Lot(fragments=chunk) for chunk in fragments)
     yield from (_Lot(partitions=chunk) for chunk in partitions)
@@ -314,15 +296,13 @@ def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Version | None, lot: _Lot) -> Version:
-    """Copy the profiles of a lot to new files, and return a version with the entries of this lot and the lots before.
-
-    Its indexes and value filters are written, too.
+    """Copy the profiles of a lot to new files. Return the version `base` with the entries of the lot added.
 
     Args:
         engine: The engine that copies and reads profiles.
         objects: The table's folder.
         version: The version whose entries are copied.
-        base: The staged version with the entries of the lots before; None for the first lot.
+        base: The staged version with the lots before; None for the first lot.
         lot: The entries.
     """
     columns = len(version.schema)
@@ -360,7 +340,7 @@ def _added(kind: EntryKind[Entry], base: Version | None, entries: Sequence[Entry
 
 
 def _lookup_paths(version: Version) -> Iterator[pa.Array]:
-    """Yield the paths of the files that queries of a version read. Fragment profiles are not among them."""
+    """Yield the paths of the files that queries of a version read."""
     yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
     for entries in stored_entries(version):
         yield pa.array(entries.files.paths(), pa.string())
@@ -368,7 +348,7 @@ def _lookup_paths(version: Version) -> Iterator[pa.Array]:
 
 
 def _profile_paths(version: Version, kinds: Sequence[EntryKind[Any]] = KINDS) -> Iterator[pa.Array]:
-    """Yield the paths of the files of profiles that the entries of some kinds reference."""
+    """Yield the paths of the profiles that entries of these kinds reference."""
     for entries in stored_entries(version):
         if entries.kind in kinds and entries.kind.references_files:
             for rows in entries.stream_rows(FILE_COLUMNS):

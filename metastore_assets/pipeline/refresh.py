@@ -50,8 +50,7 @@ _ATTEMPTS = 5
 def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
     """Return the plan that `refresh` would execute now. Reads metadata only.
 
-    The plan of a table that is up to date has no stages, except one for the targets under `exports` that do not have
-    the version. To find these targets, the version of its last export is requested from each target.
+    If the table is up to date, the plan has no stages, except a stage for export targets that lack the version.
 
     Args:
         config: The configuration.
@@ -68,7 +67,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 
 
 def plan_version(config: MetastoreConfig, table: TableConfig, request: RefreshRequest = DEFAULT_REQUEST) -> Plan:
-    """Return the plan of `plan_refresh`, but without any stages if no version would be published."""
+    """Return the plan of `plan_refresh`, without stages if no version would be published."""
     versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, metadata_cache(versions, full=request.full))
     plan = current_plan(versions, table_format, table, request, AttemptProfiles.resume(versions, request))
@@ -77,7 +76,7 @@ def plan_version(config: MetastoreConfig, table: TableConfig, request: RefreshRe
 
 
 def _export_stages(exports: Sequence[ExportResult]) -> tuple[PlanStage, ...]:
-    """Return (stage that exports a version to the targets that lack it,); () if all targets have the version."""
+    """Return a stage that exports a version to the targets that lack it, or no stage if all have it."""
     targets = tuple(export.target for export in exports if export.state != "current")
     return (WriteExports(targets),) if targets else ()
 
@@ -104,18 +103,18 @@ def refresh(
 ) -> RefreshResult:
     """Publish a version for the table's current snapshot. Reads only fragments without a stored profile.
 
-    Nothing is published if the newest version is up to date. As the last step, the newest version is written to the
-    targets under `exports` that do not have it. A target that fails is reported in the result.
+    Nothing is published if the newest version is up to date. Export targets that lack the newest version are written.
+    The result reports targets that fail.
 
-    Several refreshes of a table may run at the same time. One of them publishes first. The others then plan again and
-    reuse the profiles that they have computed.
+    Several refreshes of a table may run at the same time. The first one publishes. The others plan again and reuse
+    their profiles.
 
     Args:
         config: The configuration.
         table: The table.
         spark: Starts Spark. Called only if there is work that `config.engine` leaves to Spark.
-        request: The fragments to read again. If a refresh with the same request was interrupted since the newest
-            version, the fragments that it has read are not read again.
+        request: The fragments to read again. Fragments that an interrupted refresh with the same request has read since
+            the newest version are not read again.
         progress: Called with the progress.
 
     Raises:
@@ -156,7 +155,7 @@ def refresh(
 
 
 class _PurgedError(MetastoreError):
-    """Raised if a purge removed files of this refresh while the plan was made."""
+    """Raised if a purge removed profiles of this refresh during planning."""
 
 
 class _Refresh:
@@ -170,7 +169,7 @@ class _Refresh:
     """The snapshot for which the last plan was made."""
 
     def __init__(self, config: MetastoreConfig, table: TableConfig, request: RefreshRequest) -> None:
-        """Load the saved profiles of interrupted refreshes. Other methods need `open` first."""
+        """Load the saved profiles of interrupted refreshes. Call `open` next."""
         self._config = config
         self._table = table
         self._request = request
@@ -180,7 +179,7 @@ class _Refresh:
         self._purged = self.versions.last_purge
 
     def open(self, spark: Callable[[], SparkSession], progress: Callable[[Progress], None]) -> None:
-        """Open the table, and create the engine and the context of the stages."""
+        """Open the table, and create `context`."""
         engine = Engine.of_refresh(self._config, self._table, spark)
         with io_step("plan"):
             table = with_hidden_key(self._config, self._table, create=True)
@@ -189,19 +188,13 @@ class _Refresh:
         self.context = RefreshContext(engine, self.versions, table, progress, self._config.keep_versions)
 
     def cached_metadata(self, plan: Plan) -> Mapping[bytes, bytes]:
-        """Return the metadata cache of the next version.
-
-        A plan that compares all fragments reads every cache entry that is still needed, so unused entries are
-        dropped. A plan made from the changes of commits reads few entries, so unused entries are retained.
-        """
+        """Return the metadata cache to store in the next version."""
         if plan.base is None or plan.target.changes.comparison:
-            return self.cache.entries
+            return self.cache.entries  # It compared all fragments, and so read every entry that is still needed.
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
-        """Build the first version in lots (groups of fragments), publish it, and return the result.
-
-        Returns None if the version cannot be built in lots.
+        """Build and publish the first version in lots (groups of fragments). None if it cannot be built in lots.
 
         Args:
             stream: The snapshot.
@@ -214,13 +207,12 @@ class _Refresh:
         return first_version.publish(self.attempt, started, self.cache.entries)
 
     def plan(self) -> Plan | SnapshotStream | Version:
-        """Return the plan for the current snapshot; or the newest version, if it is up to date.
+        """Return the plan for the current snapshot, or the newest version if it is up to date.
 
-        Return the stream of the snapshot instead if there is no version, and the snapshot has so many fragments that
-        the first version must be made in lots.
+        If the first version must be made in lots, return the stream of the snapshot instead.
 
         Raises:
-            _PurgedError: A purge removed profiles of this refresh while the plan was made.
+            _PurgedError: A purge removed profiles of this refresh during planning.
         """
         versions, attempt, context = self.versions, self.attempt, self.context
         if attempt.paths and versions.purged() != self._purged:
@@ -243,10 +235,10 @@ class _Refresh:
         return self._plan
 
     def check_outdated(self, error: MetastoreError) -> None:
-        """Raise the error, unless another attempt may succeed because the failed plan was outdated.
+        """Raise the error, unless another attempt may succeed.
 
-        A plan is outdated if another publisher was first, if a purge removed files, or if a file is missing because
-        the table has changed. If the newest version is damaged, a full refresh makes another attempt without it.
+        Another attempt may succeed if another refresh published first, if a purge or a commit removed files, or if a
+        full refresh can ignore the damaged newest version.
         """
         if isinstance(error, CorruptionError):
             if not self._request.full or self.attempt.ignores_newest:
@@ -289,7 +281,7 @@ def _result(execution: Execution) -> RefreshResult:
 def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
     """Add advice to errors of damaged files, crashed workers and missing tables.
 
-    The saved profiles of the attempt are removed if a damaged profile may have caused the error.
+    Also removes the saved profiles of the attempt if one of them may be damaged.
     """
     table = versions.table
     try:

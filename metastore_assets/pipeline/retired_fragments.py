@@ -1,4 +1,4 @@
-"""Retired fragments: a recent version removed them, and their profiles are retained in case of a restore."""
+"""Retired fragments: a recent version removed them, but their profiles are retained in case of a restore."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from metastore_assets.store.manifest import RetiredFragment, Version, retired_pr
 
 
 def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment]:
-    """Return the retired fragments in a version that have one of the given ids.
-
-    Args:
-        version: The version.
-        ids: Ids of fragments. Ids of other fragments are ignored.
-    """
+    """Return the retired fragments in a version that have one of these ids."""
     numbers = _retiring_versions(version)
     if len(numbers) * len(ids) > len(version.retired):
         wanted = set(ids)
@@ -25,13 +20,13 @@ def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment
 
 
 def expired_fragments(version: Version, last_expired: int) -> list[RetiredFragment]:
-    """Return the retired fragments in `version` that were removed by the version `last_expired` or an earlier one."""
+    """Return the retired fragments that the version `last_expired` or an earlier one removed."""
     prefixes = [retired_prefix(number) for number in _retiring_versions(version) if number <= last_expired]
     return entries_of(version, RETIRED).find_prefixes(prefixes)
 
 
 def _retiring_versions(version: Version) -> range:
-    """Return a range of version numbers: the retired fragments in `version` were removed by versions in this range."""
+    """Return a range with the numbers of all versions that removed a retired fragment."""
     if not len(version.retired):
         return range(0)
     least_key = entries_of(version, RETIRED).least_key()

@@ -1,8 +1,7 @@
-"""Detection of commits that move rows between files without changing any row, such as a compaction.
+"""Detection of commits that move rows between files without changing a row, such as a compaction.
 
-The numbers of a partition depend only on the multiset of each column's values. Profiles store a hash of each
-multiset. If the added and the removed fragments of a partition have equal hashes, the partition's published profile
-is reused. Everything that was merged from this profile is reused, too.
+Profiles store a hash of the multiset of each column's values. If the added and the removed fragments of a partition
+have equal hashes, the partition's published profile stays valid and is reused.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ _COMPARED = (
     "total_length",
     "reason",
 )
-"""The statistics that are compared. For columns with a type class, equal multiset hashes mean equal values. Lists, maps
-and unsupported types have no hash; their profiles contain only the other statistics."""
+"""The statistics that are compared. Lists, maps and unsupported types have no hash, and no statistics besides these."""
 
 
 @dataclass(frozen=True)
 class _Rewrite:
-    """The profiles of the fragments that a commit added to, and removed from, one partition."""
+    """The profiles of the fragments that a commit added to one partition, and of those that it removed."""
 
     partition_key: str
     added: tuple[ProfileFiles, ...]
@@ -48,9 +46,7 @@ class _Rewrite:
 def skip_rewrites(
     context: RefreshContext, stage: SkipRewrites, target: Target, fragments: Mapping[str, FragmentEntry]
 ) -> Target:
-    """Return a target in which a partition keeps its published profile if its rows only moved between files.
-
-    Profiles are read only for partitions whose added fragments have together as many rows as the removed ones.
+    """Return the target with the published profile for each partition whose rows only moved between files.
 
     Args:
         context: The table, its store and engine.
@@ -87,7 +83,7 @@ def skip_rewrites(
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
     """Return [the added and removed fragments of a partition] if the change may be a rewrite, else [].
 
-    The change is no rewrite if no fragment was added, if none was removed, or if the number of rows changed.
+    A rewrite adds and removes fragments with the same total number of rows.
     """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]
@@ -102,10 +98,7 @@ def _row_count(entries: Iterable[FragmentEntry]) -> int:
 
 
 def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> tuple[str, bool]:
-    """Return (partition key, whether the added and the removed fragments have the same rows).
-
-    May run in a worker process.
-    """
+    """Return (partition key, whether added and removed fragments have the same rows). May run in a worker process."""
     paths = [leaf.path for leaf, _ in spec.leaves]
     with StatesReader(store) as reader:
         added, removed = (
@@ -116,13 +109,7 @@ def _has_same_rows(store: ObjectStore, spec: ProfileSpec, rewrite: _Rewrite) -> 
 
 
 def _reuse(partition: PartitionPlan, entry: PartitionEntry, fragments: Mapping[str, FragmentEntry]) -> PartitionPlan:
-    """Return the plan of a partition that reuses the published entry, with the new fragments' number, bytes and ids.
-
-    Args:
-        partition: The partition in the next version.
-        entry: The published entry.
-        fragments: The entries of all fragments of the snapshot, by fragment id.
-    """
+    """Return the plan of a partition that keeps its published profile under a new set of fragments."""
     entries = [fragments[id_] for id_ in partition.fragments]
     reused = replace(
         entry,

@@ -1,7 +1,6 @@
-"""The stages of a refresh as data: the work of each stage, as text and JSON.
+"""The stages of a refresh as data, with text and JSON about their work.
 
-A plan consists of stages. A dry run prints them, and a refresh executes the same objects. Some work depends on
-profiles that do not exist yet. The `rule` of a stage describes how this work is determined.
+A plan consists of stages. A dry run prints them, and a refresh executes the same objects.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ _NAMES_SHOWN = 5
 
 @dataclass(frozen=True)
 class PlanStage(ABC):
-    """One stage of a plan. Fields of a subclass describe the stage's work, as known before profiling."""
+    """One stage of a plan. Fields of a subclass describe the work that is known before profiling."""
 
     name: ClassVar[str]
     step: ClassVar[str]
-    """The step of `RefreshResult.steps` that includes the reads and writes of the stage."""
+    """The key in `RefreshResult.steps` under which reads and writes of the stage are counted."""
     rule: ClassVar[str] = ""
-    """How the work that is not known before profiling is decided; empty if planning decides everything."""
+    """How the remaining work is decided after profiling; empty if planning decides everything."""
     reads_stored_state: ClassVar[bool] = False
     """Whether the stage reads files that the last version references."""
 
@@ -74,7 +73,7 @@ class ResolveAutoPolicies(PlanStage):
     columns: tuple[str, ...]
 
     def summary(self) -> str:
-        """Return the number of columns to decide about, and their first names."""
+        """Return the number of columns to decide about, and the names of the first ones."""
         return _names("column", self.columns)
 
 
@@ -90,13 +89,13 @@ class DropValueCounts(PlanStage):
     """Columns whose value counts may be dropped."""
 
     def summary(self) -> str:
-        """Return the number of columns whose value counts may be dropped, and their first names."""
+        """Return the number of columns whose value counts may be dropped, and the names of the first ones."""
         return f"in new profiles, if not enumerated: {_names('column', self.columns)}"
 
 
 @dataclass(frozen=True)
 class SaveProfiles(PlanStage):
-    """The stage that saves new fragment profiles. If this refresh publishes no version, the next refresh uses them."""
+    """The stage that saves new fragment profiles, so that a later refresh can use them if this one fails."""
 
     name = "save_profiles"
     step = "decide"
@@ -119,7 +118,7 @@ class SkipRewrites(PlanStage):
     """Partitions with both added and removed fragments."""
 
     def summary(self) -> str:
-        """Return the number of partitions to compare, and their first keys."""
+        """Return the number of partitions to compare, and the keys of the first ones."""
         return _names("partition", self.partitions)
 
 
@@ -153,29 +152,29 @@ class MergeTable(PlanStage):
     reads_stored_state = True
 
     def summary(self) -> str:
-        """Return the text `the profiles of all partitions`."""
+        """Return `the profiles of all partitions`."""
         return "the profiles of all partitions"
 
 
 @dataclass(frozen=True)
 class UpdateValueCounts(PlanStage):
-    """The stage that updates the table's value counts by those of the added and the removed fragments."""
+    """The stage that updates the table's value counts by the added and removed fragments."""
 
     name = "update_value_counts"
     step = "reduce"
     rule = "rebuilt from all fragments if half of the table's rows, or more, were added or removed"
     reads_stored_state = True
     columns: tuple[str, ...]
-    """Columns with value counts: enumerated or fingerprinted ones. `resolve_auto_policies` may remove some."""
+    """The enumerated and fingerprinted columns. `resolve_auto_policies` may remove some."""
 
     def summary(self) -> str:
-        """Return the number of columns with value counts, and their first names."""
+        """Return the number of columns with value counts, and the names of the first ones."""
         return _names("column", self.columns)
 
 
 @dataclass(frozen=True)
 class CompactSegments(PlanStage):
-    """The stage that replaces files in which most profiles are unused: used profiles are copied to new files."""
+    """The stage that replaces files in which most profiles are unused by new files with the used profiles."""
 
     name = "compact_segments"
     step = "reduce"
@@ -183,7 +182,7 @@ class CompactSegments(PlanStage):
     reads_stored_state = True
 
     def summary(self) -> str:
-        """Return the text `multi-profile files`."""
+        """Return `multi-profile files`."""
         return "multi-profile files"
 
 
@@ -229,7 +228,7 @@ class WriteExports(PlanStage):
     """Names of the targets."""
 
     def summary(self) -> str:
-        """Return the number of targets, and their first names."""
+        """Return the number of targets, and the names of the first ones."""
         return _names("target", self.targets)
 
 

@@ -1,7 +1,6 @@
-"""The differences between the fragments of a table's snapshot and the fragments of a published version.
+"""The differences between the fragments of a table's snapshot and those of a published version.
 
-Some formats report the difference from the commits of the table. Otherwise all fragments of the snapshot are compared
-with all fragments of the version.
+Some formats report the difference from the commits of the table. For others, all fragments are compared.
 """
 
 from __future__ import annotations
@@ -23,16 +22,14 @@ class SnapshotChanges:
 
     snapshot: SnapshotMetadata
     added: tuple[Fragment, ...]
-    """Fragments of the snapshot that the version does not have with the same id, partition key and path; sorted by
-    (partition_key, id)."""
+    """Fragments of the snapshot without an entry of the same id, partition key and path; sorted by (partition_key,
+    id)."""
     removed: Mapping[str, FragmentEntry]
-    """Fragments of the version that the snapshot does not have with the same id, partition key and path; by
-    `FragmentEntry.key`."""
+    """Entries of the version without a fragment of the same id, partition key and path; by `FragmentEntry.key`."""
     unchanged: tuple[Fragment, ...] = ()
-    """Fragments that both the version and the snapshot have. Only those in partitions that the user requests to read
-    again."""
+    """Fragments that both have, in partitions that are read again on request. Other unchanged fragments are omitted."""
     comparison: str = ""
-    """Why all fragments were compared, for people; empty if the format reported the difference."""
+    """Why all fragments were compared, as text for users; empty if the format reported the difference."""
 
     @property
     def complete_snapshot(self) -> Snapshot | None:
@@ -46,7 +43,7 @@ class SnapshotChanges:
         return None if snapshot is None else {fragment.id: fragment for fragment in snapshot.fragments}
 
     def partition_keys(self, base: Version | None) -> set[str]:
-        """Return the keys of all partitions of the snapshot. Reads the partitions of the version, and no fragments.
+        """Return the keys of all partitions of the snapshot.
 
         Args:
             base: The version with which the snapshot was compared; None if there is none.
@@ -58,7 +55,7 @@ class SnapshotChanges:
 
 
 def compare_snapshot(snapshot: Snapshot, base: Version | None, reason: str) -> SnapshotChanges:
-    """Return the changes between all fragments of a published version and all fragments of a snapshot.
+    """Compare all fragments of a snapshot with those of a published version.
 
     Args:
         snapshot: The snapshot.

@@ -15,8 +15,7 @@ from metastore_assets.config import TableConfig
 _FIELDS = frozenset(
     {"uri", "at", "partitions", "path_mapping", "allow", "restrict_to_table_root", "options", "declared"}
 )
-"""Configuration keys that decide where a table is and which rows it has. Others, such as storage options and catalog
-properties, may be secrets."""
+"""Configuration keys that decide where a table is and which rows it has. Other keys may contain secrets."""
 RECORDED_FIELDS = (_FIELDS - {"declared"}) | {"schema", "format"}
 """The keys of a recorded location."""
 
@@ -29,8 +28,7 @@ def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
         format: The table's format, which is added to the result.
 
     Returns:
-        Keys and values as JSON, without default values. None if a URI contains a password or a query string (which
-            may be a signature).
+        Keys and values as JSON, without default values. None if a URI may contain a secret, such as a password.
     """
     location = table.model_dump(mode="json", include=set(_FIELDS), exclude_defaults=True, by_alias=True)
     location["uri"] = _absolute(table.uri)

@@ -1,7 +1,7 @@
 """The next value filters of a table's fragments, updated from the published version.
 
-A value filter is a set of hash prefixes of a column's values in one fragment. It shows that a fragment does not contain
-a given value.
+A value filter is a set of hash prefixes of a column's values in one fragment. It shows which values the fragment does
+not contain.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def update_table_value_filters(
     base: ValueFilterFiles | None,
     fragments: EntryChanges[FragmentEntry],
 ) -> ValueFilterFiles | None:
-    """Write the value filters of the next version as an update of the published filters. Return their files.
-
-    The filters of new fragments are read from their profiles.
+    """Write the changes between the published and the next value filters. Return the files of all next filters.
 
     Args:
         engine: The engine that reads profiles.
@@ -115,19 +113,15 @@ def read_filters(
 def _read_profiles(
     store: ObjectStore, columns: Sequence[str], profiles: Sequence[ProfileFiles]
 ) -> dict[str, list[tuple[str, bytes] | None]]:
-    """Return a list of value filters for each profile, by name of the profile.
-
-    A list has one item for each of `columns`: (type class, encoded filter), or None if the column has no filter.
-    """
+    """Return {name of a profile: its filter of each column}, each as `_read_filter` returns it."""
     with StatesReader(store) as reader:
         return {files.name: [_read_filter(reader, files, field_id) for field_id in columns] for files in profiles}
 
 
 def _read_filter(reader: StatesReader, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-    """Return (type class, encoded filter) of a column in a profile.
+    """Return (type class, encoded filter) of a column in a profile, from its value counts if it stores no filter.
 
-    A filter that the profile does not store is built from its value counts. Returns None if it has neither, or if the
-    column has no values.
+    Returns None if it has neither, or if the column has no values.
     """
     if files.is_states_only and (stored := reader.read_filter(files, field_id)) is not None:
         return stored
@@ -145,9 +139,7 @@ def find_wrong_filters(
     value_filters: ValueFilterFiles,
     recomputed: Mapping[str, FragmentEntry],
 ) -> Iterator[tuple[str, str]]:
-    """Yield (key of the fragment, field id) of each wrong stored filter.
-
-    A filter is wrong if it differs from the recomputed one, or if only one of them exists.
+    """Yield (key of the fragment, field id) of each stored filter that differs from the recomputed one, or is missing.
 
     Args:
         engine: The engine that reads profiles.

@@ -1,6 +1,5 @@
-"""Incremental MapReduce: a graph of stages over sorted, versioned Parquet files.
-
-An update recomputes only changed keys.
+"""Incremental MapReduce: a graph of stages over sorted, versioned Parquet files, in which an update recomputes only
+changed keys.
 
 The package is independent of tables and statistics.
 """

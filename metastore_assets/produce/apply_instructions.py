@@ -1,10 +1,10 @@
-"""Application of sorted instructions to one key range of a stage's dataset.
+"""Application of sorted instructions to one key range of a stage's dataset: they lead to new content and an update.
 
-The results are new content and an update. A stage computes rows for target keys (the keys of its output) from rows of
-source keys (the keys of its input). An instruction is a row that replaces older rows of a target key, deletes them (a
-tombstone), or adds to its total. An update lists the changed target keys for the next stages. A task either rewrites
-its key range (`bulk`), or writes only the changes to a new sorted file (a run). It works in steps, each for the
-instructions of some target keys. A Preserve hook copies values such as ids from previous rows to new rows of a key.
+A stage computes rows for target keys (the keys of its output) from rows of source keys (the keys of its input). An
+instruction is a row that replaces older rows of a target key, deletes them (a tombstone), or adds to its total. An
+update lists the changed target keys for the next stages. A task applies instructions to one key range: it rewrites the
+range (`bulk`), or writes the changes to a new sorted file (a run). A step is the part of a task for some target keys. A
+Preserve hook copies values such as ids from previous rows to new rows of a key.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of a task: the rows and files that the task has written for its key range."""
+    """The rows and files that a task has written for its key range."""
 
     update: list[Part]
     content: list[Part]
-    """Rows of the new run; empty if the whole range was rewritten."""
+    """Rows of the new run; empty if the range was rewritten."""
     pieces: Pieces
-    """If the whole range was rewritten, its new runs, each with its greatest key; otherwise empty."""
+    """The new runs of a rewritten range, each with its greatest key; otherwise empty."""
     novel: int
-    """Number of new target keys that were assigned a number for the Preserve hook; 0 without a hook."""
+    """Number of new target keys that got a number for the Preserve hook; 0 without a hook."""
     previous: pl.DataFrame | None
-    """All rows that the updated target keys had before; None if they were not read, or are too many."""
+    """All previous rows of the updated target keys; None if they were not read, or are too many."""
 
 
 def apply(task: ApplyTask) -> Applied:
-    """Apply the instructions of a task to its key range. Return the new content and the update."""
+    """Apply the instructions of a task to its key range."""
     run_schema, spool = task.dataset.run_schema, task.spool
     updates = run_schema if task.rows is None else update_schema(task.rows, sums=bool(run_schema.amounts))
     tally = _StepTotals(spool.settings.buffer_rows if _reads_previous(task) else None)
@@ -59,7 +59,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return the number of target keys that the task will create. The Preserve hook numbers these keys."""
+    """Return the number of target keys that the task will create, which the Preserve hook numbers."""
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -73,22 +73,15 @@ def count_novel(task: ApplyTask) -> int:
 
 
 class _StepTotals:
-    """The totals of all steps of a task: the number of new keys, and the replaced rows.
-
-    The replaced rows are dropped if there are too many.
-    """
+    """Totals over the steps of a task: new keys are counted, and replaced rows are collected."""
 
     def __init__(self, limit: int | None) -> None:
-        """Set the maximum number of replaced rows that are collected.
-
-        If there are more than `limit`, all of them are dropped. If `limit` is None, none are collected.
-        """
+        """Collect at most `limit` replaced rows. If there are more, or if `limit` is None, collect none."""
         self.novel = 0
         self._limit = limit
         self._previous: list[pl.DataFrame] = []
 
     def add(self, step: Step) -> None:
-        """Count the new keys of one step, and collect the rows that it replaces."""
         self.novel += step.novel
         if self._limit is not None:
             self._previous.append(step.previous)
@@ -96,23 +89,17 @@ class _StepTotals:
                 self._limit, self._previous = None, []
 
     def previous(self) -> pl.DataFrame | None:
-        """Return the replaced rows of all steps; None if they were not collected, or were too many."""
+        """Return the replaced rows of all steps; None if they were not collected."""
         return pl.concat(self._previous) if self._previous else None
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return whether the previous rows that a task reads can be passed to the next stages in memory.
-
-    This requires that they are complete rows of exactly the updated keys.
-    """
+    """Return whether the previous rows that a task reads are complete rows of exactly the updated keys."""
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
 def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator[Step]:
-    """Yield the steps of a task, and record each of them first.
-
-    The update rows of a step are written to `update`, and the step is added to `tally`.
-    """
+    """Yield the steps of a task, after adding each to `update` and `tally`."""
     for step in _steps(task):
         tally.add(step)
         if task.rows is not None and task.is_followed:
@@ -121,7 +108,7 @@ def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator
 
 
 def _steps(task: ApplyTask) -> Iterator[Step]:
-    """Apply the instructions of a task to consecutive groups of target keys, and yield the effect on each group."""
+    """Apply the instructions of a task to some target keys at a time. Yield the effect on each group of keys."""
     numbered = task.counter
     hot_key: HotKey | None = None
     for cogroup in cogroup_instructions(task):
@@ -141,7 +128,7 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
 
 
 def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-    """Apply instructions that replace or delete rows. The Preserve hook is called on the new rows first."""
+    """Apply instructions that replace or delete rows, after the Preserve hook has changed the new rows."""
     written = instructions.filter(~pl.col(TOMBSTONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:
@@ -152,10 +139,13 @@ def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.Data
 
 
 def _update(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
-    """Return the update rows (delete, add or update) of the target keys in some instructions.
+    """Return the update rows (`delete`, `add` or `update`) of the target keys in some instructions.
 
-    `previous` and `content` contain all rows of these keys before and after the instructions. If the task suppresses
-    unchanged keys, such keys have no update rows.
+    Args:
+        task: The task, which may suppress keys whose values did not change.
+        instructions: The instructions.
+        previous: All rows of these keys before the instructions.
+        content: All rows of these keys after the instructions.
     """
     assert task.rows is not None
     rows, group = task.rows, task.dataset.run_schema.group
@@ -177,7 +167,7 @@ def _update(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame,
 
 
 def _unchanged(rows: Rows, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
-    """Return the target keys whose values are the same, in the same order, in both frames."""
+    """Return the target keys with the same values in the same order in both frames."""
     group, names = rows.order, rows.schema.names
     sizes = (
         frame.group_by(group.columns, maintain_order=True).len(name)

@@ -1,4 +1,4 @@
-"""Cogroups: the instructions for a range of target keys, joined piece by piece with the current rows of these keys.
+"""Cogroups: instructions joined with the current rows of their target keys.
 
 A stage computes the rows of target keys (the keys of its output) from source keys (the keys of its input). It stores
 these rows as its content, and the pairs (source key, target key) as its key-mappings. An instruction is a row that
@@ -33,16 +33,15 @@ class ApplyTask:
 
     stage: str
     rows: Rows | None
-    """Types of the update's keys and values. None for a dataset of key-mappings (pairs of source and target key), which
-    has no update."""
+    """Types of the update's keys and values. None for key-mappings, which have no update."""
     dataset: Dataset
     parts: tuple[Part, ...]
     key_range: KeyRange
     spool: Spool
     bulk: bool
-    """Whether to rewrite the whole range, rather than add one run with the changes."""
+    """Whether to rewrite the whole range, instead of adding a run with the changes."""
     suppress: bool = False
-    """Whether target keys whose values did not change are left out of the update."""
+    """Whether the update omits target keys whose values did not change."""
     preserve: Preserve | None = None
     counter: int = 0
     """The last number that was assigned to a new key."""
@@ -52,21 +51,20 @@ class ApplyTask:
 
 @dataclass(frozen=True)
 class Cogroup:
-    """Instructions for some target keys, together with the current rows of these keys."""
+    """Instructions for some target keys, with the current rows of these keys."""
 
     instructions: pl.DataFrame
     previous: pl.DataFrame
     """The current rows of the keys in `instructions`. In bulk, also the rows of other keys of the range."""
     hot_key: pl.DataFrame | None = None
-    """The hot key, if this is only a part of its instructions and rows; otherwise None."""
+    """The hot key, if this is a part of its instructions and rows; otherwise None."""
 
 
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
-    """Yield the instructions of a task together with the current rows of their target keys.
+    """Yield the instructions of a task with the current rows of their target keys. A hot key has several cogroups.
 
-    If `task.bulk`, the cogroups contain all rows of the range. Otherwise they contain only the rows of target keys
-    with instructions. In that case, fewer rows and columns are read of some datasets: no rows of key-mappings, and
-    only the key columns of a root (value columns are null). A hot key is yielded in several cogroups.
+    With `task.bulk`, the cogroups contain all rows of the range. Otherwise, they contain only rows that the task
+    needs.
     """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = merge_parts(dataset.storage, run_schema, task.parts, task.key_range)
@@ -99,13 +97,12 @@ def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
 
 
 def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield instructions together with the current rows of their target keys, which are looked up in the dataset.
+    """Yield instructions with the current rows of their target keys, which are looked up in the dataset.
 
     Args:
         task: The task.
-        frame: Instructions, sorted. All instructions of a target key are in the same frame.
-        hot_keys: The target keys with more rows than are read at a time. Their instructions are read again from the
-            task, and yielded a few source keys at a time.
+        frame: Sorted instructions. All instructions of a target key are in the frame.
+        hot_keys: The hot keys, whose instructions are read from the task instead.
     """
     group = task.dataset.run_schema.group
     batch_keys = group.semi(hot_keys, frame) if hot_keys.height else hot_keys
@@ -120,10 +117,7 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
 
 
 def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield the instructions of a frame together with the current rows, a limited number of rows at a time.
-
-    The frame contains no hot key.
-    """
+    """Yield the instructions of a frame without hot keys, with a limited number of current rows at a time."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     empty = run_schema.empty.drop(TOMBSTONE, strict=False)
     columns = run_schema.group.columns if is_root(run_schema) else run_schema.schema.names
@@ -139,13 +133,12 @@ def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup
 
 
 def _cogroup_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield the pairs of `align_hot_key` as cogroups that name the hot key."""
     for instructions, previous in align_hot_key(task, key):
         yield Cogroup(instructions, previous, key)
 
 
 def align_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
-    """Yield pairs [instructions, current rows] of one target key, each for the next few source keys."""
+    """Yield [instructions, current rows] of a hot key, each for the next few source keys."""
     dataset, run_schema = task.dataset, task.dataset.run_schema
     alone = KeyRange(key, key, closed=True)
     instructions = merge_parts(dataset.storage, run_schema, task.parts, alone)
@@ -153,21 +146,15 @@ def align_hot_key(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFr
 
 
 def _has_several_sources(run_schema: RunSchema) -> bool:
-    """Return True if several source keys may contribute rows to one target key."""
+    """Return whether several source keys may contribute rows to one target key."""
     return run_schema.unit != run_schema.group
 
 
 def _row_limit(task: ApplyTask) -> int:
-    """Return the number of rows of one target key that are read at a time. A key with more rows is a hot key.
-
-    There is no limit for datasets where each target key has rows of only one source key.
-    """
+    """Return the number of rows above which a target key is a hot key."""
     return task.spool.settings.buffer_rows if _has_several_sources(task.dataset.run_schema) else _NO_LIMIT
 
 
 def is_root(run_schema: RunSchema) -> bool:
-    """Return True for the schema of a root's content, where the new rows of a key replace all of its previous rows.
-
-    For such content, only the existence of previous rows matters, not their values.
-    """
+    """Return whether a schema is that of a root's content, where new rows of a key replace all of its previous rows."""
     return run_schema.replaces and run_schema.order == run_schema.group

@@ -1,10 +1,9 @@
-"""Merging of runs, so that reads are fast because there are few runs, and each row is rewritten only a few times.
+"""Merging of runs, so that reads open few files, and each row is rewritten only a few times.
 
 A run is a sorted file of a dataset. A shard is a key range with its runs; runs of level 0 span all shards. `fan_in`
 runs of one level are merged into one run of the next level. A shard is merged completely if the rows added since its
 last full merge are a large share of it (size-tiered compaction with bounded garbage; O'Neil et al., The
-log-structured merge-tree, 1996). Shards that have grown are split, small neighbours are joined. The content of the
-dataset does not change.
+log-structured merge-tree, 1996). Large shards are split, small neighbours are joined.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from metastore_assets.tasks.runner import TaskRunner
 BASE_LEVEL = 100
 """Level of the runs that a full merge, a rewrite or a load of a shard wrote."""
 _TOMBSTONE_WEIGHT = 4
-"""In the choice of merges, a tombstone counts as this many rows, so that tombstones disappear sooner."""
+"""Number of rows that a tombstone counts in the choice of merges, so that tombstones disappear sooner."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The context of a merge: the runner of its tasks, and the destination of merged runs."""
+    """The runner of merge tasks, and the destination of merged runs."""
 
     runner: TaskRunner
     spool: Spool
@@ -41,10 +40,10 @@ Pieces = list[tuple[Run, pl.DataFrame]]
 
 
 def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> DatasetState:
-    """Run all due merges that the dataset's credit allows, and return the new state.
+    """Run all due merges that the dataset's credit allows. Return the new state.
 
-    The credit is the number of rows that merges may write; updates add to it. With `unlimited`, the credit is ignored.
-    A shard with more than `max_runs` runs is merged at any cost.
+    The credit is the number of rows that merges may write; `unlimited` ignores it. A shard with more than `max_runs`
+    runs is always merged.
     """
     state = dataset.state
     while True:
@@ -55,10 +54,7 @@ def compact_dataset(dataset: Dataset, work: Work, *, unlimited: bool) -> Dataset
 
 
 def rewrite_dataset(dataset: Dataset, work: Work) -> DatasetState:
-    """Return the state after a rewrite of all rows.
-
-    In the new state, each shard is one run of about the target size, and level 0 is empty.
-    """
+    """Rewrite all rows. Return the state, in which each shard is one run and level 0 is empty."""
     state = dataset.state
     ranges = _join_small_shards(state, work.spool.settings)
     tasks = [_RewriteTask(dataset, work.spool, key_range) for key_range in ranges]
@@ -85,9 +81,9 @@ def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange
 
 
 def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterable[pl.DataFrame]) -> Pieces:
-    """Write frames as runs of about the target size, and return them with their greatest keys.
+    """Write frames as runs of about the target size. Return them with their greatest keys.
 
-    No key is split between two runs, however many rows it has.
+    A key is never split between two runs.
 
     Args:
         spool: Destination and sizes of the runs.
@@ -113,7 +109,7 @@ def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterabl
 
 
 def continues_key(last: pl.DataFrame, frame: pl.DataFrame, run_schema: RunSchema) -> bool:
-    """Return True if the first key of `frame` equals the last key of `last`, the frame before it."""
+    """Return whether `frame` begins with the last key of `last`, the frame before it."""
     return run_schema.group.distinct(pl.concat([last[-1:], frame[:1]], how="vertical")).height == 1
 
 
@@ -123,7 +119,7 @@ class _Job(Protocol):
         """The maximum number of rows that the merge writes."""
 
     def run(self, dataset: Dataset, work: Work) -> DatasetState:
-        """Return the state with the runs merged."""
+        """Run the merge. Return the new state."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +141,7 @@ class _Flush:
 
 @dataclass(frozen=True)
 class _TierMerge:
-    """The merge of the `count` newest runs of a shard, which have the same level, into one run of the next level."""
+    """The merge of the `count` newest runs of a shard, all of one level, into one run of the next level."""
 
     cost: int
     shard: int
@@ -164,7 +160,7 @@ class _TierMerge:
 
 @dataclass(frozen=True)
 class _FullMerge:
-    """The merge of all runs of a shard, except level 0, into one run. A shard that has grown too large is split."""
+    """The merge of all runs of a shard, except level 0, into one run. A shard that is too large is split."""
 
     cost: int
     shard: int
@@ -178,7 +174,7 @@ class _FullMerge:
 
 
 def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: list[pl.DataFrame]) -> DatasetState:
-    """Return the state in which one shard is replaced by several.
+    """Return the state with one shard replaced by others.
 
     Args:
         state: The state before.
@@ -194,11 +190,7 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
 
 
 def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """Return the next merge to run; None if no merge is due, or if the credit is too small for it.
-
-    The credit is the number of rows that merges may write. A merge of a shard with more than `max_runs` runs needs no
-    credit.
-    """
+    """Return the next merge to run; None if no merge is due that the credit (rows to write) allows."""
     flush = _Flush(sum(run.rows for run in state.level0))
     over_limit = [
         number for number, shard in enumerate(state.shards) if len(shard.runs) + len(state.level0) > settings.max_runs
@@ -212,7 +204,7 @@ def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> 
 
 
 def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
-    """Return the merge that one shard needs: a list with a full merge or a merge of one level; empty for none."""
+    """Return [the merge that one shard needs], or []."""
     newer = [run for run in shard.runs if run.level != BASE_LEVEL]
     base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
     weight = sum(run.rows + (_TOMBSTONE_WEIGHT - 1) * run.tombstones for run in newer)
@@ -229,10 +221,7 @@ def _full_merge(state: DatasetState, number: int) -> _FullMerge:
 
 
 def _join_small_shards(state: DatasetState, settings: Settings) -> list[KeyRange]:
-    """Return key ranges that consist of one or more complete shards.
-
-    Neighbouring shards with few rows are joined into one range.
-    """
+    """Return the key ranges of shards, with small neighbours joined."""
     result: list[tuple[KeyRange, int]] = []
     for shard, key_range in zip(state.shards, state.ranges(), strict=True):
         rows = sum(run.rows for run in shard.runs)
@@ -255,11 +244,7 @@ class _MergeTask:
 
 
 def _merge(task: _MergeTask) -> list[Run]:
-    """Merge the rows of a key range from consecutive runs into one run.
-
-    Return a list with the run; an empty list if no row remains. Tombstones (rows that delete others) are omitted
-    unless `retains_tombstones` is set.
-    """
+    """Merge the rows of a key range from consecutive runs. Return [the merged run], or [] if no row remains."""
     run_schema = task.dataset.run_schema
     writer = RunWriter(task.spool.storage, task.spool.folder, run_schema, task.spool.settings.row_group_rows)
     with writer:
@@ -285,10 +270,7 @@ def _rewrite(task: _RewriteTask) -> Pieces:
 
 
 def _count_rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
-    """Return the number of rows in the shards of a key range.
-
-    Level 0 is counted only if the range contains all shards.
-    """
+    """Return the number of rows in the shards of a key range, with level 0 if the range contains all shards."""
     inside = [
         sum(run.rows for run in shard.runs)
         for shard, shard_range in zip(state.shards, state.ranges(), strict=True)

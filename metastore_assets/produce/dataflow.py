@@ -1,9 +1,8 @@
 """Dataflows: graphs of roots and stages. An update of the roots leads to a new state of the dataflow.
 
 A root is an external source of rows. A stage computes its rows from the rows of roots or other stages, which feed it.
-A state names the files of all roots and stages. A state becomes visible to readers when it is published, by the
-caller or by the dataflow (as a version). The rows of a root or stage are in sorted files, called runs. A compaction
-merges runs, so that reads stay fast.
+The rows of both are in sorted files, called runs, which a compaction merges. A state names all files. It becomes
+visible to readers when the caller or the dataflow publishes it.
 """
 
 from __future__ import annotations
@@ -31,21 +30,20 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.tasks.runner import InProcessRunner, TaskRunner
 
 _ATTEMPTS = 20
-"""How often a version is planned again because another publisher was first."""
+"""Maximum number of attempts to publish a version, because another publisher may be first."""
 
 Update: TypeAlias = "External | Sequence[Delta]"
-"""The input of a root: keyed changes for a Root, added and removed rows for a DeltaRoot."""
+"""The input of a root: changes by key for a Root, added and removed rows for a DeltaRoot."""
 
 
 class Dataflow:
     """A graph of roots and stages over one storage.
 
     `step`, `load`, `rebuild_state` and `compact_state` return a new state and only add files. The caller publishes the
-    state in a document, or deletes its files with `discard`.
+    state, or deletes its files with `discard`.
 
-    `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage. If several
-    processes publish at the same time, one of them succeeds. In the others, `advance` and `rebuild` start again from
-    the new version, and `compact` has no effect.
+    `advance`, `rebuild`, `compact`, `version` and `expire` manage versions in the dataflow's own storage, also if
+    several processes publish at the same time.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class Dataflow:
 
         Args:
             storage: Where the files are stored.
-            nodes: The declaration, or the result of `typed_graph`, which several dataflows can share.
+            nodes: The declaration, or the result of `typed_graph`.
             runner: Runs the tasks; by default they run in this process.
             settings: Sizes that decide how work is divided, and whether Produce functions are checked.
             folder: Folder for all files, used by this dataflow only. States name files relative to `storage`.
@@ -75,10 +73,7 @@ class Dataflow:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all declared roots and stages.
-
-        A stored state may also contain stages that are no longer declared.
-        """
+        """Names of all declared roots and stages."""
         return frozenset(self._graph)
 
     def step(
@@ -91,13 +86,11 @@ class Dataflow:
     ) -> FlowState:
         """Return the state after the updates of roots have passed through all stages.
 
-        A killed process leaves files that no state references; expiring the states removes them.
-
         Args:
             state: The state to start from; `FlowState()` is the empty one.
             updates: The update of each root, by name.
-            versions: The version of each root's source after the update, by name of the root. Updates that were
-                applied before are skipped. If nothing remains, the result is `state` itself.
+            versions: The version of each root's source after the update, by name of the root. Updates that were applied
+                before are skipped. If nothing remains, the result is `state` itself.
             sort: Whether to sort updates first. Otherwise they must be sorted by key.
 
         Raises:
@@ -121,9 +114,8 @@ class Dataflow:
     ) -> FlowState:
         """Return the state in which some roots and sum stages have the given content.
 
-        A stage that a loaded node feeds is rebuilt unless it is loaded, too. Loaded and rebuilt stages are reset (see
-        `View.is_reset`). The caller must ensure that the content of a loaded stage agrees with that of the nodes that
-        feed it.
+        Stages that these nodes feed are rebuilt unless they are loaded, too. The content of a loaded stage must agree
+        with that of the nodes that feed it.
 
         Args:
             state: The state to start from.
@@ -147,17 +139,11 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def loader(self, stage: str) -> Loader:
-        """Return a writer of sorted files (runs), which `load` accepts as content.
-
-        Tasks in other processes may use it, too.
-        """
+        """Return a picklable writer of runs, which `load` accepts as content."""
         return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
 
     def rebuild_state(self, state: FlowState, *names: str) -> FlowState:
-        """Return the state in which the named nodes, and all stages that they feed, are rebuilt (see `rebuild`).
-
-        A named root becomes empty.
-        """
+        """Return the state after rebuilding nodes and all stages that they feed. A rebuilt root is empty."""
         env = self._environment()
         try:
             return self._rebuild(env, state, names)
@@ -165,22 +151,22 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def compact_state(self, state: FlowState, *, full: bool = False) -> FlowState:
-        """Return a state with the same content after all due merges of runs; `full` leaves one run per key range.
+        """Return a state with the same content after all due merges of runs.
 
-        The result equals `state` if no merge is due. Raises StageChangedError.
+        `full` leaves one run per key range. Raises StageChangedError.
         """
         return compact_state(self._environment(), self._graph, state, full=full)
 
     def discard(self, state: FlowState, base: FlowState) -> None:
-        """Delete the files of an unpublished state, except those that its base state references."""
+        """Delete the files of an unpublished state, except those of its base state."""
         self._storage.delete(sorted(state.paths() - base.paths()))
 
     def view(self, state: FlowState) -> View:
-        """Return a view of a state's content and of the update that led to it."""
+        """Return a view of a state's content, and of the update that led to it."""
         return View(self._storage, self._graph, state)
 
     def version(self, number: int | None = None) -> View:
-        """Return a view of a version; by default of the newest. Version 0 is empty. Raises VersionNotFoundError."""
+        """Return a view of a version, by default of the newest. Version 0 is empty. Raises VersionNotFoundError."""
         manifest = self._manifests.latest() if number is None else self._manifests.read(number)
         return View(self._storage, self._graph, manifest.state, manifest)
 
@@ -193,8 +179,7 @@ class Dataflow:
     ) -> int:
         """Step from the newest version, publish the next one, and return its number.
 
-        The arguments are those of `step`. If nothing remains to be applied, no version is published, and the number of
-        the newest version is returned. An error publishes nothing.
+        The arguments are those of `step`. Nothing is published if nothing remains to be applied.
         """
         env = self._environment()
         try:
@@ -212,11 +197,9 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def rebuild(self, *names: str) -> int:
-        """Rebuild stages and all stages that they feed, publish the next version, and return its number.
+        """Rebuild nodes and all stages that they feed, publish the next version, and return its number.
 
-        This is necessary after the declaration of a stage has changed. In the new version, a rebuilt stage reports
-        all of its rows as added (`View.is_reset`). A rebuilt root becomes empty, and the caller must pass the rows of
-        its source again.
+        A stage must be rebuilt after its declaration has changed. A rebuilt root is empty: pass its rows again.
         """
         env = self._environment()
         try:
@@ -225,10 +208,10 @@ class Dataflow:
             self._storage.delete(env.scratch)
 
     def compact(self, *, full: bool = False) -> bool:
-        """Run all due merges, or with `full` leave one run per key range; return whether anything changed.
+        """Run all due merges, or with `full` leave one run per key range. Return whether anything changed.
 
-        The version number and the content do not change. If another process publishes first, the compaction has no
-        effect, and the result is False. Raises StageChangedError.
+        The version number and the content stay the same. Nothing changes if another process publishes first. Raises
+        StageChangedError.
         """
         base = self._manifests.latest()
         state = self.compact_state(base.state, full=full)
@@ -244,15 +227,14 @@ class Dataflow:
     def expire(self, keep: int, grace: timedelta = timedelta(days=1)) -> ExpiryCounts:
         """Delete all but the newest `keep` versions, and unreferenced files older than `grace`.
 
-        `grace` must be longer than the longest `advance`, so that files of a running process are not deleted.
+        `grace` must be longer than the longest `advance`, which may still use such files.
         """
         return self._manifests.expire(keep, grace)
 
     def _publish(self, plan: Callable[[FlowState], FlowState | None], scratch: list[str]) -> int:
-        """Publish the state that `plan` returns for the newest version, and return its number.
+        """Publish the state that `plan` returns for the newest version. Return its number.
 
-        If another process published first, call `plan` again. If `plan` returns None, publish nothing and return the
-        newest number.
+        `plan` is called again if another process publishes first. It returns None if there is nothing to publish.
         """
         for _ in range(_ATTEMPTS):
             base = self._manifests.latest()
@@ -280,7 +262,7 @@ class Dataflow:
     ) -> StepInput:
         """Return the validated input of a step, without updates that were applied before.
 
-        `applied` has the last applied source version of each root.
+        `applied` has the last applied version of each root's source.
         """
         self._check_roots({*updates, *versions})
         parts: dict[str, Part] = {}
@@ -295,7 +277,7 @@ class Dataflow:
         return StepInput(parts, deltas, dict(versions))
 
     def _load_content(self, env: Environment, name: str, rows: External | Sequence[Run]) -> DatasetState:
-        """Return the dataset state for content to load. Rows are first written as runs."""
+        """Return the dataset state of content to load. Rows are first written as runs."""
         loader = self.loader(name)
         if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):
             rows = loader.write(rows)

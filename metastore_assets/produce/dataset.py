@@ -1,4 +1,4 @@
-"""A dataset of one version: several sorted files (runs) that are read like a single one.
+"""A dataset of one version: several sorted files (runs) that are read like one.
 
 A shard is a key range with its runs. Runs of level 0 are newer than the runs of shards, and contain keys of all
 shards. A unit is a group of rows that are replaced together; a tombstone is a row that deletes a unit. A sum dataset
@@ -27,7 +27,7 @@ _ROWS = "_rows"
 
 @dataclass(frozen=True)
 class Shard:
-    """The runs of one key range, oldest first. All runs of level 0 are newer."""
+    """The runs of one key range, oldest first."""
 
     runs: tuple[Run, ...] = ()
 
@@ -61,7 +61,7 @@ class DatasetState:
         return [KeyRange(after, until) for after, until in pairwise(bounds)]
 
     def split(self, frame: pl.DataFrame, group: Order) -> list[pl.DataFrame]:
-        """Split a sorted frame by shard. Return one frame per shard, in order."""
+        """Split a sorted frame into one frame per shard."""
         if not self.splitters.height:
             return [frame]
         counts = (
@@ -81,18 +81,18 @@ class Dataset:
     state: DatasetState
 
     def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
-        """Return a stream of all rows of a key range, sorted. All rows of a unit are in one frame."""
+        """Return a sorted stream of all rows of a key range. All rows of a unit are in one frame."""
         return Stream(self._scan(key_range), self._empty)
 
     def lookup(
         self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
     ) -> pl.DataFrame:
-        """Return the rows of some keys, sorted.
+        """Return the rows with these keys, sorted.
 
         Args:
             keys: The keys, sorted and distinct.
             key_range: Keys outside this range are ignored.
-            columns: Columns to return. They must include the columns that identify a unit. None for all.
+            columns: Columns to return, among them the columns that identify a unit. None for all.
         """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns
@@ -113,8 +113,7 @@ class Dataset:
     def rows_with_prefixes(self, prefixes: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a sum dataset whose first key columns equal a row of `prefixes`, in key order.
 
-        Args:
-            prefixes: Values of the first key columns, sorted and distinct.
+        `prefixes` are sorted and distinct.
         """
         run_schema, state = self.run_schema, self.state
         looked_up = replace(run_schema, group_columns=prefixes.width)
@@ -141,10 +140,9 @@ class Dataset:
         return pl.concat(frames)
 
     def find_hot_keys(self, limit: int) -> pl.DataFrame:
-        """Return the keys that may have more than `limit` rows, sorted. Only footers are read.
+        """Return the keys that may have more than `limit` rows, sorted. Reads only footers.
 
-        A row group counts for a key only if it has no other key. A key is returned if the row groups that count for it
-        have more than `limit / 2` rows.
+        These are keys with more than `limit / 2` rows in row groups that have no other key.
         """
         group = self.run_schema.group
         matches = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
@@ -162,10 +160,7 @@ class Dataset:
         return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
     def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
-        """Return one stream per run, the newest run first, with the run's rows of some sorted keys.
-
-        Without keys, there are no streams.
-        """
+        """Return a stream for each run, the newest first, with the run's rows of sorted keys; [] without keys."""
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
 
@@ -193,10 +188,9 @@ class Dataset:
 
 
 def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
-    """Merge several runs, and yield their current rows, sorted, with tombstones.
+    """Merge the rows of several runs. Yield the current rows, sorted, with tombstones.
 
-    All rows of a unit come from the newest run that has rows of it. In a sum dataset, the amounts of each key are
-    added up instead, and keys whose sums are all zero are omitted.
+    The rows of a unit come from the newest run that has the unit. In a sum dataset, amounts are added up instead.
 
     Args:
         streams: The rows of each run, the newest run first.
@@ -213,10 +207,7 @@ def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[
 
 
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Return the current rows of all units: for each unit, its rows in the first frame that has rows of it.
-
-    The frames are ordered from the newest to the oldest.
-    """
+    """Return the rows of each unit from the first frame that has the unit."""
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]
@@ -231,8 +222,7 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
 def sum_rows(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """Add up the amounts of each key. Return one row per key, sorted, without keys whose sums are all zero.
 
-    Sums wrap around modulo 2**64. The total over all runs fits in 64 bits, so it is right even if a partial sum has
-    wrapped.
+    Sums wrap around modulo 2**64. A total over all runs does not, because it fits in 64 bits.
     """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
@@ -250,10 +240,7 @@ def _last_of(name: str) -> str:
 
 
 def _intersection(shard_keys: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
-    """Return the intersection of two key ranges; None if it is certainly empty.
-
-    `shard_keys.closed` must be false.
-    """
+    """Return the intersection of the key range of a shard and another range; None if it is certainly empty."""
     group = run_schema.group
     after, closed = shard_keys.after, False
     if other.after is not None and (after is None or after.filter(group.before(other.after)).height):

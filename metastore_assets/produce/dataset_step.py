@@ -1,9 +1,9 @@
-"""One step of one dataset of a node: instructions lead from its previous state to its new state and its update.
+"""One step of one dataset: instructions lead from its previous state to its new state and an update.
 
-A node is a root or a stage of a dataflow. Its dataset consists of sorted files (runs). A shard is a key range with its
-runs. Level 0 has the newest runs, which span all shards.
-Instructions are rows that replace or delete rows of the dataset, or add to its totals. An update lists the changed
-keys. The credit of a dataset is the number of rows that merges of its runs may write.
+A dataset belongs to a node (a root or a stage of a dataflow), and consists of sorted files (runs). A shard is a key
+range with its runs. Level 0 has the newest runs, which span all shards. Instructions are rows that replace or delete
+rows of the dataset, or add to its totals. An update lists the changed keys. The credit of a dataset is the number of
+rows that merges of its runs may write.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from metastore_assets.tasks.runner import TaskRunner
 
 @dataclass(frozen=True)
 class DatasetResult:
-    """The new state of a dataset, with the files of the update that led to it."""
+    """The new state of a dataset, and the files of the update."""
 
     state: DatasetState
     update: tuple[Run, ...] = ()
     novel: int = 0
-    """Number of new target keys that were assigned a number."""
+    """Number of new target keys that got a number."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class DatasetStep:
     """Types of the update's keys and values; None for key-mappings, which have no update."""
     dataset: Dataset
     suppress: bool = False
-    """Whether target keys whose values did not change are left out of the update."""
+    """Whether the update omits target keys whose values did not change."""
     preserve: Preserve | None = None
     counter: int = 0
     """The last number that was assigned to a new target key."""
@@ -58,10 +58,9 @@ class DatasetStep:
     """Whether other stages or readers need the update."""
 
     def run(self, parts: list[Part]) -> DatasetResult:
-        """Apply instructions to the dataset, then run the merges that its credit of rows allows.
+        """Apply instructions to the dataset, then run the merges that its credit allows.
 
-        Small results are also stored in `env` for later stages: the update, the rows that the update replaces, and
-        totals.
+        Small results are also stored in `env` for the next stages.
         """
         rows = part_rows(parts)
         if not rows:
@@ -85,10 +84,7 @@ class DatasetStep:
         return DatasetResult(self._compact_affordable(new, runner), update, sum(applied.novel for applied in results))
 
     def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
-        """Apply instructions to a small sum dataset in memory, and store all of its new totals in `env.contents`.
-
-        This takes a few operations, whereas tasks that merge piece by piece would take hundreds.
-        """
+        """Apply instructions to a small sum dataset in memory, and store its new totals in `env.contents`."""
         run_schema = self.dataset.run_schema
         names = run_schema.schema.names
         changes = frames[0][names]
@@ -105,11 +101,7 @@ class DatasetStep:
         return DatasetResult(assemble_state(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
-        """Return one task per key range.
-
-        The tasks number new keys consecutively. `counter` of a task is the last number that the tasks before it
-        assign.
-        """
+        """Return one task per key range. They number new keys consecutively."""
         tasks = [
             ApplyTask(
                 stage=self.stage,
@@ -132,26 +124,18 @@ class DatasetStep:
         return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
 
     def _rewritten_state(self, tasks: Sequence[ApplyTask], results: Sequence[Applied]) -> DatasetState:
-        """Return the state after rewriting all ranges."""
         pieces = [(applied.pieces, task.key_range) for task, applied in zip(tasks, results, strict=True)]
         return assemble_state(self.dataset.state, pieces)
 
     def _extended_state(self, results: Sequence[Applied]) -> DatasetState:
-        """Return the state with the results of all tasks as a new run of level 0.
-
-        The credit for merges grows with the number of new rows.
-        """
+        """Return the state with the results of all tasks as a new run of level 0, and with more credit."""
         state = self.dataset.state
         level0 = self._write_level0([applied.content for applied in results])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
     def _compact_affordable(self, new: DatasetState, runner: TaskRunner) -> DatasetState:
-        """Return the state after the merges that the credit of rows allows.
-
-        Files that this step wrote and the returned state does not reference are added to `env.scratch`, to be deleted
-        later.
-        """
+        """Return the state after the merges that the credit allows."""
         work = Work(runner, self.spool)
         compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)
         written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
@@ -159,11 +143,7 @@ class DatasetStep:
         return compacted_state
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
-        """Return the key range of each task.
-
-        If everything is processed in memory, there is one task. If all rows are rewritten (`bulk`), ranges have about
-        equal sizes. Otherwise, each task has one shard.
-        """
+        """Return the key range of each task: all keys, ranges of equal size (`bulk`), or one shard each."""
         state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
         if self.spool.in_memory:
             return [EVERYTHING]
@@ -175,11 +155,7 @@ class DatasetStep:
         return even_ranges(sample, run_schema.group, count)
 
     def _write_update(self, results: Sequence[Applied]) -> tuple[Run, ...]:
-        """Write the update, and return its files; none if no stage and no reader needs the update.
-
-        Updates that tasks have written are not written again. An update in memory is written to one file, and is also
-        stored in `env.updates`.
-        """
+        """Write the update. Return its files; none if no stage and no reader needs the update."""
         if self.rows is None or not self.is_followed:
             return ()
         parts = flat([applied.update for applied in results])
@@ -193,10 +169,7 @@ class DatasetStep:
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
     def _write_level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
-        """Write the rows of all tasks as one run of level 0, whose row groups end at shard boundaries.
-
-        Without rows, no run is written.
-        """
+        """Write the rows of all tasks as at most one run of level 0, whose row groups end at shard boundaries."""
         run_schema, storage = self.dataset.run_schema, self.env.storage
         if not any(contents):
             return []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """Tuning parameters. The defaults suit millions of rows on one machine; no setting changes any result."""
+    """Tuning parameters, which change no result. The defaults suit millions of rows on one machine."""
 
     target_rows: int = 4_000_000
     """Target number of rows per shard. A shard of twice this size is split, neighbours below a quarter are merged."""
@@ -30,27 +30,26 @@ class Settings:
     batch_rows: int = 100_000
     """Approximate input rows per call of a batch Produce function. A call has complete source keys, at least one."""
     buffer_rows: int = 2_000_000
-    """Rows to apply (instructions) that a task sorts in memory; more are spilled to sorted files and merged."""
+    """Maximum number of rows that a task sorts in memory. More are spilled to sorted files and merged."""
     task_rows: int = 500_000
-    """Number of the feeders' update rows per task."""
+    """Number of update rows of the feeders per task."""
     small_rows: int = 200_000
-    """A stage with at most this many update rows runs in the calling process, whatever the runner."""
+    """Maximum number of update rows of a stage that runs in the calling process, whatever the runner."""
     bulk_share: float = 0.2
-    """Share of a dataset's rows above which an update rewrites the dataset; below it the update adds a run.
+    """Share of a dataset's rows above which an update rewrites the dataset, instead of adding a run.
 
-    If the update has one fifth of the rows, rewriting the dataset takes 1.1 to 1.3 times as long as adding a run. It
-    saves that time in the next few full reads, or in the first compaction (measured by `benchmarks/produce_share.py`).
-    """
+    At one fifth, rewriting takes 1.1 to 1.3 times as long as adding a run. It saves that time in the next few full
+    reads, or in the first compaction (measured by `benchmarks/produce_share.py`)."""
     single_run_rows: int = 20_000
-    """A dataset of at most this size is one run, a plain file for any tool. Every change rewrites the file."""
+    """Maximum number of rows of a dataset that is one run, a plain file for any tool. Every change rewrites it."""
     fan_in: int = 8
     """Number of runs of one level that are merged into one run of the next level."""
     base_share: float = 0.5
     """A shard is merged completely when the rows added since the last full merge exceed this share of it."""
     max_runs: int = 24
-    """Maximum number of runs that a reader of a shard must merge. More are merged at any cost."""
+    """Maximum number of runs that a reader of a shard must merge. More are always merged."""
     inline_budget: int = 4
-    """Rows that compaction may write per update row within `advance`. The unused rest is saved as credit."""
+    """Rows that compaction may write per update row within `advance`. The rest is saved as credit."""
     check: bool = False
     """Whether to call every Produce function twice, and raise ProduceError if the results differ."""
 
@@ -74,13 +73,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Spool:
-    """The destination of sorted rows that tasks write: memory, or files in a folder, with the sizes in `settings`."""
+    """The destination of sorted rows that tasks write: memory, or files in a folder."""
 
     storage: ObjectStore
     folder: str
     settings: Settings
     in_memory: bool
-    """Whether rows that need not be spilled are passed on in memory instead of in a file."""
+    """Whether rows are passed on in memory if they need not be spilled."""
 
 
 @dataclass(frozen=True)
@@ -93,32 +92,26 @@ class Environment:
     runner: TaskRunner
     settings: Settings
     scratch: list[str]
-    """Temporary files that tasks exchanged. They are deleted unless a state references them as runs."""
+    """Temporary files of tasks, and files that no state references. They are deleted after the step."""
     updates: dict[str, Part] = field(default_factory=dict)
     """Updates in memory, by node."""
     replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
     """{node: all previous rows of the keys in its update}, if they were read and are few."""
     contents: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """{sum stage: all of its current rows}, if they have changed and are few."""
+    """{sum stage: all of its current rows}, if they changed and are few."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
     """{delta root: its added and removed rows}."""
     written: list[str] = field(default_factory=list)
     """Files of loaded content, which are deleted if loading fails."""
 
     def new_attempt(self) -> Environment:
-        """Return an environment to repeat the step.
-
-        The new environment has no data of the failed attempt, but the same list `scratch` of temporary files.
-        """
+        """Return an environment to repeat the step, with no data of the failed attempt except the list `scratch`."""
         return replace(self, updates={}, replaced={}, contents={})
 
     def spool(self, rows: int) -> Spool:
-        """Return the destination of a node's results: memory for few input rows (`rows`), otherwise files."""
+        """Return the destination of a node's results: memory for few input rows, otherwise files."""
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def runner_for(self, rows: int) -> TaskRunner:
-        """Return the runner for tasks with `rows` rows.
-
-        Few rows are processed in this process, because starting a job takes longer.
-        """
+        """Return the runner for tasks with `rows` rows: this process for few rows."""
         return InProcessRunner() if rows <= self.settings.small_rows else self.runner

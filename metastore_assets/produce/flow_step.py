@@ -36,14 +36,14 @@ class StepInput:
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
     """{delta root: its added and removed rows}."""
     sources: Mapping[str, int] = field(default_factory=dict)
-    """{root: version of its source that this step reaches}, for roots whose source has versions."""
+    """{root: version of its source after this step}, for roots whose source has versions."""
     loaded: Mapping[str, DatasetState] = field(default_factory=dict)
     """{node: content that replaces all of its content}."""
 
     def newer_than(self, applied: Mapping[str, int]) -> StepInput:
         """Return the input without the updates that were applied before.
 
-        `applied` has the last applied source version of each root.
+        `applied` has the last applied version of each root's source.
         """
 
         def is_new(name: str) -> bool:
@@ -58,7 +58,7 @@ class StepInput:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the input is empty: no update, no deltas, no version of a source to record, no loaded content."""
+        """Whether the input is empty."""
         return not (self.updates or self.deltas or self.sources or self.loaded)
 
 
@@ -76,8 +76,8 @@ def step_flow(
             Nodes that `base` lacks are rebuilt, too, unless `base` is the empty state.
 
     Raises:
-        StageChangedError: A declaration differs from that in `base`, and the node is neither rebuilt nor loaded. Or a
-            stage would have to be rebuilt from a delta root, whose rows are not stored.
+        StageChangedError: A node is neither rebuilt nor loaded, although its declaration differs from that in `base`.
+            Or a stage would have to be rebuilt from a delta root, whose rows are not stored.
     """
     check_declared(graph, base, rebuilt | step_input.loaded.keys(), env.storage.uri())
     env = replace(env, deltas=step_input.deltas)
@@ -113,7 +113,7 @@ def step_flow(
 
 
 def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
-    """Return the given names, and the names of all nodes that these nodes feed, directly or indirectly."""
+    """Return the given names, and those of all nodes that they feed, directly or indirectly."""
     fed = set(names)
     for name, typed in graph.items():
         if fed & set(typed.feeders):
@@ -122,9 +122,9 @@ def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
 
 
 def receive_update(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
-    """Validate the update of a root, and return it as a frame. An update of many rows becomes a temporary file.
+    """Validate the update of a root. Return it as a frame, or as a temporary file if it has many rows.
 
-    Each row has the tombstone column, which is true for a deleted key.
+    The tombstone column is true for a deleted key.
 
     Args:
         env: The environment of the step.
@@ -181,7 +181,7 @@ def compact_state(env: Environment, graph: Mapping[str, Typed], base: FlowState,
 
 
 def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: AbstractSet[str], uri: str) -> None:
-    """Raise StageChangedError if the declaration of a stage that is not rebuilt differs from the stored one.
+    """Raise StageChangedError if a stage that is not rebuilt has another declaration than the stored one.
 
     Args:
         graph: The declared nodes, by name.
@@ -199,7 +199,7 @@ def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: Abstrac
 
 
 def _check_stored(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
-    """Raise StageChangedError if a stage must be rebuilt from a delta root, whose rows were never stored."""
+    """Raise StageChangedError if a stage must be rebuilt from a delta root, whose rows are not stored."""
     lost: Sequence[str] = [
         name
         for name in stage.feeders

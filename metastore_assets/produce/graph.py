@@ -28,13 +28,13 @@ from metastore_assets.produce.stages import DeltaRoot, Node, Preserve, Root, Sta
 
 @dataclass(frozen=True)
 class Typed:
-    """A declared node with the types and schemas that are derived from the node and its feeders."""
+    """A declared node, with the types and schemas that follow from the node and its feeders."""
 
     node: Node
     rows: Rows
     """Types of target keys and values."""
     source: pa.Schema
-    """Types of source keys; of a root, the types of its keys."""
+    """Types of source keys; for a root, the types of its keys."""
     input: Rows | None
     """Types of the first port's rows; None for a root."""
     content: RunSchema
@@ -42,7 +42,7 @@ class Typed:
     mappings: RunSchema | None
     """Schema of the files with key-mappings (source key, target key); None for roots and sum stages."""
     fingerprint: str
-    """Digest of everything that determines the stored state, except the declarations of the feeders."""
+    """Digest of what determines the stored state, except the declarations of the feeders."""
     form: str
     """Digest of the file layout: columns, types and order."""
 
@@ -64,7 +64,7 @@ def ports(node: Node) -> tuple[tuple[str, ...], ...]:
 
 
 def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
-    """Validate declared nodes, and return them by name, each after its feeders. Raises GraphError."""
+    """Validate declared nodes. Return them by name, each after its feeders. Raises GraphError."""
     by_name = {node.name: node for node in nodes}
     if len(by_name) < len(nodes):
         names = [node.name for node in nodes]
@@ -90,12 +90,7 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
 
 
 def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
-    """Validate a node, and return it with its types and schemas. Raises GraphError.
-
-    Args:
-        node: The declared node.
-        typed_nodes: The nodes before it by name, among them its feeders.
-    """
+    """Validate a node, given the nodes before it. Return it with its types and schemas. Raises GraphError."""
     if isinstance(node, Root | DeltaRoot):
         node.rows.check(node.name)
         return Typed(node, node.rows, node.rows.key, None, root_schema(node.rows), None, *_digests(node, node.rows, []))
@@ -121,7 +116,7 @@ def _typed(node: Node, typed_nodes: dict[str, Typed]) -> Typed:
 
 
 def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed]) -> Rows:
-    """Return the types of the rows on one port. Raises GraphError if the port's feeders have different types."""
+    """Return the types of the rows on one port. Raises GraphError if its feeders have different types."""
     first = typed_nodes[port[0]].rows
     for feeder in port[1:]:
         other = typed_nodes[feeder].rows
@@ -131,7 +126,7 @@ def _port_rows(node: Node, port: tuple[str, ...], typed_nodes: dict[str, Typed])
 
 
 def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
-    """Return (fingerprint of a node, digest of its file layout): `Typed.fingerprint` and `Typed.form`."""
+    """Return (`Typed.fingerprint`, `Typed.form`) of a node."""
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
     parts += [
@@ -154,11 +149,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def _hook(hook: Preserve | None) -> Any:
-    """Return the part of the fingerprint that identifies a Preserve hook: its name and its plain arguments.
-
-    Without a hook, return False. A hook without a name has the name of its type. Code is no part of the fingerprint:
-    as for a Produce function, `revision` records changes of code.
-    """
+    """Return the name and the plain arguments of a Preserve hook, for the fingerprint; False without a hook."""
     if hook is None:
         return False
     if isinstance(hook, partial):

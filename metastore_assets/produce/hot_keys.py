@@ -24,9 +24,8 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 class HotKey:
     """An application of instructions to one hot key, a few source keys at a time.
 
-    Whether the key is added, updated or deleted depends on all of its rows, and the first update row must say it.
-    Therefore a first pass computes whether the key had rows and whether it will have rows. If unchanged keys are
-    suppressed, the pass also computes whether any row differs.
+    The first update row says whether the key is added, updated or deleted, which depends on all of its rows. Therefore
+    a first pass computes this before any row is written.
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
@@ -44,7 +43,7 @@ class HotKey:
 
     @property
     def is_novel(self) -> bool:
-        """Whether the key had no rows before. The Preserve hook needs a number for such a key."""
+        """Whether the key is new, so that the Preserve hook needs a number for it."""
         return self._will_exist and not self._existed
 
     def step(self, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
@@ -74,12 +73,11 @@ class HotKey:
         Args:
             instructions: All instructions of these source keys.
             previous: The rows that the source keys had before.
-            example: One row of the hot key, which the Preserve hook receives as the previous row. No row if the key is
-                new.
+            example: One previous row of the hot key for the Preserve hook; no row if the key is new.
 
         Returns:
-            (rows for a new run, new content of the source keys, example for the next call, number of new keys). The
-            last item is 1 if the hot key is new and got its number in this call, otherwise 0.
+            (rows for a new run, new content of the source keys, example for the next call, 1 if the hot key got its
+                number in this call, else 0).
         """
         task = self._task
         written = instructions.filter(~pl.col(TOMBSTONE))
@@ -104,7 +102,7 @@ class HotKey:
 
 
 class _Comparison:
-    """A comparison of two sequences of rows, position by position. Frames of rows are added to both sequences."""
+    """A comparison of two sequences of rows, position by position, as frames are added to both."""
 
     def __init__(self, task: ApplyTask) -> None:
         assert task.rows is not None
@@ -128,7 +126,7 @@ class _Comparison:
 
 
 def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return the first row of the first non-empty frame, as a frame; an empty frame if there is no row."""
+    """Return the first row of the frames, as a frame; an empty frame if there is no row."""
     empty = task.dataset.run_schema.empty
     return next((with_nulls(frame[:1], empty) for frame in frames if frame.height), empty)
 
@@ -136,7 +134,7 @@ def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def apply_to_units(
     task: ApplyTask, instructions: pl.DataFrame, written: pl.DataFrame, previous: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Apply instructions to some units, which are groups of rows that are replaced together.
+    """Apply instructions to units, which are groups of rows that are replaced together.
 
     Args:
         task: The task, with the schema of the dataset.

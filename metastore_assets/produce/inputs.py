@@ -28,7 +28,7 @@ _FIRST_KEYS = 16_384
 class Feeder:
     """One feeder of a stage in one step: its update, and its content before the step.
 
-    If the stage is rebuilt (`is_full`), the feeder has no update here, and `content` is the content after the step.
+    If the stage is rebuilt (`is_full`), there is no update, and `content` is that after the step.
     """
 
     name: str
@@ -38,9 +38,9 @@ class Feeder:
     """The feeder's update, in key order; empty if nothing changed."""
     sums: bool
     replaced: pl.DataFrame | None = None
-    """All rows that the updated keys had before; None if the feeder's step has not read them."""
+    """All previous rows of the updated keys; None if the feeder's step has not read them."""
     is_full: bool = False
-    """Whether all content counts as new, because the stage is rebuilt."""
+    """Whether the stage is rebuilt, so that all content counts as new."""
 
     @property
     def update_rows(self) -> int:
@@ -53,7 +53,7 @@ class Feeder:
         return update_schema(self.rows, sums=self.sums)
 
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
-        """Yield frames with the updated keys in a key range. A key may occur more than once.
+        """Yield frames with the updated keys in a key range. Keys may repeat.
 
         Args:
             key_range: The range.
@@ -74,7 +74,7 @@ class Feeder:
             yield key_range.filter(frame[:, names].filter(self.rows.order.changes()), order)
 
     def values(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return key and value columns of some keys after the update. Rows of a key are in their stored order."""
+        """Return the rows of these keys after the update (key and value columns)."""
         names = self.rows.schema.names
         if self.is_full:
             return self.previous(keys)
@@ -84,21 +84,18 @@ class Feeder:
         return pl.concat([upserts, self.previous(untouched)]) if untouched.height else upserts
 
     def changed_rows(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of the update that belong to some keys."""
+        """Return the update rows of these keys."""
         keys = self.rows.order.sort(keys)
         storage, run_schema = self.content.storage, self.run_schema
         matches = [frame for part in self.update for frame in find_in_part(storage, run_schema, part, keys).frames]
         return pl.concat([run_schema.empty, *matches])
 
     def previous(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return key and value columns of some keys before the update. Rows of a key are in their stored order."""
+        """Return the rows of these keys before the update (key and value columns)."""
         return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
     def previous_rows(self, changed_rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the key and value columns that the keys of some update rows had before the update.
-
-        Rows of a key are in their stored order.
-        """
+        """Return the rows that the keys of some update rows had before the update (key and value columns)."""
         keys = self.rows.order.distinct(changed_rows)
         if self.replaced is None:
             return self.previous(keys)
@@ -110,7 +107,7 @@ class Feeder:
         return sample_part_keys(self.content.storage, self.content.run_schema, parts)
 
     def _range_in_order(self, key_range: KeyRange, order: Order) -> KeyRange:
-        """Return `key_range` if the feeder's files are sorted in `order`; otherwise the range of all keys."""
+        """Return `key_range` if the feeder's files are sorted in `order`, else the range of all keys."""
         return key_range if order == self.rows.order else EVERYTHING
 
 
@@ -151,9 +148,9 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
 
 
 class KeyChunks:
-    """An iterator over chunks of sorted keys. The keys of a chunk have about a given number of rows.
+    """An iterator over chunks of sorted keys, each with about a given number of rows.
 
-    The caller records the number of rows of each chunk, and the sizes of the next chunks are adapted to it.
+    Call `record` with the number of rows of each chunk, by which the next chunks are sized.
     """
 
     def __init__(self, keys: pl.DataFrame, rows: int) -> None:
@@ -170,6 +167,6 @@ class KeyChunks:
             start += size
 
     def record(self, keys: int, rows: int) -> None:
-        """Record that the `keys` keys of the last chunk had `rows` rows in total."""
+        """Record that the last chunk had `keys` keys with `rows` rows in total."""
         self._seen_keys += keys
         self._seen_rows += rows

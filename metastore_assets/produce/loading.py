@@ -1,7 +1,6 @@
 """Loading of complete content: sorted rows become the files (runs) of a root or a sum stage, without an update.
 
-Several processes may write runs, each for one key range. The process that loads them combines all runs into one
-dataset.
+Several processes may write runs, each for one key range. One process combines all runs into one dataset.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ class Loader:
     def of(cls, typed: Typed, storage: ObjectStore, folder: str, settings: Settings) -> Loader:
         """Return the loader of a root or a sum stage. Raises GraphError for other nodes.
 
-        A stage with a Produce function cannot be loaded, because its key-mappings are unknown.
-
         Args:
             typed: The root or the sum stage.
             storage: The storage of the runs.
@@ -56,8 +53,8 @@ class Loader:
     def write(self, rows: External) -> list[Run]:
         """Write rows (key and value columns) in key order as runs of about the target size.
 
-        Without rows, there are no runs. Rows of a sum stage have distinct keys, and totals that are not null and not
-        all zero. Raises UpdateError for rows that break these rules.
+        Rows of a sum stage have distinct keys, and totals that are not null and not all zero. Raises UpdateError for
+        other rows.
         """
         runs: list[Run] = []
         frames = self._checked(rows)
@@ -73,7 +70,7 @@ class Loader:
         return runs
 
     def adopt(self, path: str) -> Run:
-        """Return the run of a file that `write` has written, perhaps in another process. Only the footer is read.
+        """Return the run of a file that `write` has written, perhaps in another process.
 
         Raises CorruptionError if the file has another schema, or unsorted row groups.
         """
@@ -95,22 +92,19 @@ class Loader:
         return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
 
     def in_order(self, runs: Sequence[Run]) -> list[Run]:
-        """Return the given runs sorted by key. Their key ranges must not overlap."""
+        """Return the runs sorted by key. Their key ranges must not overlap."""
         firsts = [footer_of(self.storage, run.path).first[:1] for run in runs]
         numbered = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
 
     def merge_overlapping(self, runs: Sequence[Run]) -> list[Run]:
-        """Merge runs of a sum stage with overlapping keys into new runs with disjoint key ranges.
-
-        Return the new runs.
-        """
+        """Merge runs of a sum stage with overlapping keys. Return new runs with disjoint key ranges."""
         streams = [read_run(self.storage, run, self.run_schema) for run in runs]
         rows = (table_of(frame, self.run_schema.schema) for frame in merge_streams(streams, self.run_schema))
         return self.write(batch for table in rows for batch in table.to_batches())
 
     def state(self, runs: Sequence[Run]) -> DatasetState:
-        """Return the state of a dataset that consists of runs in key order. Raises UpdateError for another order."""
+        """Return the state of a dataset of these runs. Raises UpdateError if they are not in key order."""
         group = self.run_schema.group
         splitters = self.run_schema.empty_keys
         last: pl.DataFrame | None = None
@@ -129,10 +123,7 @@ class Loader:
         return DatasetState(splitters, based or (Shard(),))
 
     def _checked(self, rows: External) -> Iterator[pl.DataFrame]:
-        """Validate rows, and yield them in frames that are not empty. −0.0 in keys becomes 0.0.
-
-        Raises UpdateError for invalid rows.
-        """
+        """Yield the rows in non-empty frames, with 0.0 for −0.0 in keys. Raises UpdateError for invalid rows."""
         names = self.run_schema.group.columns
         last: pl.DataFrame | None = None
         for table in typed_tables(self.name, self.run_schema.schema, rows):
@@ -147,8 +138,7 @@ class Loader:
 
         Args:
             frame: The rows.
-            following: The last row of the previous frame, followed by the rows. It shows whether the order between
-                the frames is right.
+            following: The last row of the previous frame, followed by the rows, to check the order between frames.
         """
         group, amounts = self.run_schema.group, self.run_schema.amounts
         if not group.is_sorted(following):

@@ -22,9 +22,9 @@ from metastore_assets.produce.streams import Stream
 from metastore_assets.store.objects import ObjectStore
 
 _MAX_ROWS_TOGETHER = 1 << 16
-"""Maximum number of rows that are read at once from several small row groups. More would only need more memory."""
+"""Maximum number of rows that are read at once from several small row groups."""
 _ROWS_PER_KEY = 4
-"""With less than one key per this many rows, each key is searched in the rows; otherwise each row in the keys."""
+"""Number of rows per key above which each key is searched in the rows; below it, each row is searched in the keys."""
 
 
 def find_in_run(
@@ -46,7 +46,7 @@ def find_in_run(
 def _read_candidates(
     storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, names: list[str]
 ) -> Iterator[pl.DataFrame]:
-    """Yield frames with the rows of a run that have one of the keys."""
+    """Yield frames with the rows of a run whose key is in `keys`."""
     footer = footer_of(storage, run.path)
     counts = run_schema.group.counts(keys, footer.first, footer.last)
     numbers = [number for number, count in enumerate(counts) if count]
@@ -79,7 +79,7 @@ class _Search:
         self._is_exact = True
 
     def candidates(self, table: pa.Table, lead: str | None) -> pa.Table:
-        """Return the rows that may have one of the searched keys. `exact` removes the other rows.
+        """Return the rows that may have one of the searched keys; `exact` removes the others.
 
         Args:
             table: Sorted rows.
@@ -96,18 +96,17 @@ class _Search:
         return matches if lead is None else self._add_lead(matches, lead)
 
     def exact(self, candidates: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of the candidates whose key equals one of the searched keys."""
+        """Return the candidates whose key equals one of the searched keys."""
         return candidates if self._is_exact else self._order.semi(candidates, self._keys)
 
     def _add_lead(self, table: pa.Table, lead: str) -> pa.Table:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return the sorted values of one key column of the searched keys, as numbers; None if they are no numbers.
+        """Return the sorted numbers in one key column of the searched keys; None if they are no numbers.
 
-        Args:
-            lead: None to return the first key column. Otherwise a value of the first key column: the second key column
-                is returned, of the searched keys that begin with this value.
+        If `lead` is None, this is the first key column. Otherwise it is the second one, of keys that begin with
+        `lead`.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
@@ -123,9 +122,9 @@ def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
 def _positions_of(
     order: Order, column: pa.ChunkedArray, numbers: npt.NDArray[Any] | None
 ) -> npt.NDArray[np.int64] | None:
-    """Return the numbers of the rows in which a sorted key column has one of the `numbers` (sorted and distinct).
+    """Return the positions of the rows in which a sorted key column has one of the sorted `numbers`.
 
-    Return None if the column has nulls or no numeric type, or if `numbers` is None: the searched keys are no numbers.
+    Returns None if the column or the searched keys have values that are no numbers.
     """
     if numbers is None or column.null_count:
         return None
@@ -150,13 +149,13 @@ class _Batch:
     names: Sequence[str]
     """The columns to read."""
     lead: str | None
-    """The value that all rows have in the first key column, which then is not read; None if the values may differ."""
+    """The value of the first key column in all rows, if it is known without reading the column; otherwise None."""
 
 
 def _candidates(
     storage: ObjectStore, run: Run, batches: Sequence[_Batch], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
-    """Yield the candidate rows of batches of row groups, in order. The next batch is read during the search."""
+    """Yield the candidate rows of batches, in order. The next batch is read during the search."""
     footer = footer_of(storage, run.path)
     with ExitStack() as stack:
         file = stack.enter_context(storage.open_parquet(run.path, footer.metadata))
@@ -180,7 +179,7 @@ def _candidates(
 
 
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
-    """Group adjacent row groups into batches of a size that is worth one read."""
+    """Group adjacent row groups into batches that are worth one read."""
     first = run_schema.group.columns[0]
     leads: list[str | None] = [None] * footer.first.height
     if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():

@@ -49,7 +49,7 @@ class Manifests:
         self._documents = Documents(storage)
 
     def latest(self) -> FlowManifest:
-        """Return the newest version, or NOTHING before the first."""
+        """Return the newest version, or NOTHING if there is none."""
         document = self._documents.newest()
         return self._documents.load(document, _decode_manifest) if document else NOTHING
 
@@ -73,9 +73,8 @@ class Manifests:
     def expire(self, keep: int, grace: timedelta) -> ExpiryCounts:
         """Delete the manifests of all but the newest `keep` versions, then the unreferenced files.
 
-        Nothing younger than `grace` is deleted. The files of a manifest that was the newest within the last `grace`
-        are retained, because a running publisher may have started from it. Therefore `grace` must be longer than the
-        longest run.
+        Nothing younger than `grace` is deleted, nor files of a version that was the newest within this time. `grace`
+        must be longer than the longest run, which may have started from such a version.
         """
         if keep < 1:
             raise ValueError(f"keep = {keep}: at least one version stays")
@@ -100,7 +99,7 @@ class Manifests:
         return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
 
     def _last_of(self, number: int, latest: FlowManifest) -> FlowManifest | None:
-        """Find the last manifest of a version by binary search. Return None if the version has expired."""
+        """Return the last manifest of a version; None if the version has expired."""
         if not 0 < number <= latest.number:
             return None
         low, high = number, latest.document - (latest.number - number)
@@ -112,7 +111,6 @@ class Manifests:
         return manifest if manifest is not None and manifest.number == number else None
 
     def _read_if_present(self, document: int) -> FlowManifest | None:
-        """Return a manifest, or None if it has expired."""
         try:
             return self._documents.load(document, _decode_manifest)
         except VersionNotFoundError:

@@ -33,7 +33,7 @@ from metastore_assets.produce.sums import (
 
 
 def empty_state(typed: Typed) -> StageState:
-    """Return the state of a node that has no rows yet."""
+    """Return the state of a node without rows."""
     content = DatasetState(typed.content.empty_keys)
     mappings = DatasetState(typed.mappings.empty_keys) if typed.mappings else None
     return StageState(typed.fingerprint, typed.form, content, mappings, ())
@@ -45,13 +45,13 @@ class StepStates:
 
     graph: Mapping[str, Typed]
     previous: Mapping[str, StageState]
-    """The states of all nodes in the last version, by name."""
+    """The states of all nodes before the step, by name."""
     new: Mapping[str, StageState]
-    """The states of the nodes that were stepped already, in the next version, by name."""
+    """The new states of the nodes that were stepped already, by name."""
 
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
-    """Apply a validated update to a root, and return the root's new state.
+    """Apply a validated update to a root. Return its new state.
 
     Args:
         env: The environment of the step.
@@ -64,13 +64,14 @@ def step_root(env: Environment, root: Typed, before: StageState, incoming: Part)
 
 
 def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: bool) -> StageState:
-    """Apply the updates of a stage's feeders to the stage, and return its new state.
+    """Apply the updates of a stage's feeders to the stage. Return its new state.
 
     Args:
         env: The environment of the step.
         stage: The stage.
         states: The states of all nodes before the step, and the new states of the stage's feeders.
-        is_full: Whether to build the stage, whose previous state is empty, from the complete content of its feeders.
+        is_full: Whether to build the stage from the complete content of its feeders. Its previous state is then
+            empty.
     """
     before = replace(states.previous[stage.name], loaded=False)
     # A feeder with content has an update: the changed rows. A feeder without content passes on deltas, its own input.
@@ -91,11 +92,7 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
 
 
 def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
-    """Return all totals of a small sum stage, computed in memory.
-
-    The result is None if the stage is large, or if its update is needed. A small stage is rewritten anyway, so its
-    previous content need not be read.
-    """
+    """Return all totals of a small sum stage, computed in memory; None if it is large, or if its update is needed."""
     if not isinstance(stage.node, SumStage) or stage.node.is_followed:
         return None
     contents = [env.contents[name] for name in stage.feeders if name in env.contents]
@@ -124,7 +121,6 @@ class _NodeStep:
         return tuple(tuple(feeders[name] for name in port if name in feeders) for port in ports(self.node.node))
 
     def _feeder(self, feeder: Typed, states: StepStates, *, is_full: bool) -> Feeder:
-        """Return a feeder, with its update as files or as frames in memory."""
         content = (states.new if is_full else states.previous)[feeder.name].content
         files = () if is_full else states.new[feeder.name].update
         update: tuple[Part, ...] = files
@@ -185,7 +181,7 @@ class _NodeStep:
         return flat(self.env.runner_for(rows).map(delta_amounts, tasks)) if tasks else []
 
     def apply(self, instructions: Instructions) -> StageState:
-        """Return the node's state after applying instructions to its content and key-mappings."""
+        """Apply instructions to the node's content and key-mappings. Return its new state."""
         env, node, before = self.env, self.node, self.before
         parts = (*instructions.content, *instructions.mappings)
         env.scratch.extend(part.path for part in parts if isinstance(part, Run))

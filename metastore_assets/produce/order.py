@@ -1,7 +1,7 @@
 """The total order of keys as operations on frames: sort, compare with a bound, find groups, look up.
 
-Null comes first. NaN equals itself and is the greatest. −0.0 equals 0.0. Texts compare by their UTF-8 bytes. A
-descending column reverses all of that. Order and equality are those of Polars.
+Order and equality are those of Polars. Null comes first. NaN equals itself and is the greatest. −0.0 equals 0.0. Texts
+compare by their UTF-8 bytes. A descending column reverses all of that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Order:
 
     @classmethod
     def of(cls, columns: Sequence[str], descending: Sequence[str] = ()) -> Order:
-        """Return the order by some columns, ascending except for those in `descending`."""
+        """Return the order by some columns, ascending except those in `descending`."""
         return cls(tuple(columns), tuple(name in descending for name in columns))
 
     def first(self, count: int) -> Order:
@@ -61,11 +61,11 @@ class Order:
         return result
 
     def least(self, keys: pl.DataFrame) -> pl.DataFrame:
-        """Return the key that comes first in this order, as a frame with one row."""
+        """Return the first of the keys in this order, as a frame with one row."""
         return self.sort(keys[:, list(self.columns)]).head(1)
 
     def changes(self) -> pl.Expr:
-        """Return an expression on a sorted frame that is true for the first row of each key."""
+        """Return an expression that is true for the first row of each key, in a sorted frame."""
         index = pl.int_range(pl.len()) == 0
         for column in self.columns:
             index = index | pl.col(column).ne_missing(pl.col(column).shift(1))
@@ -85,7 +85,7 @@ class Order:
         return self._join(frame, keys[:, list(self.columns)], "semi")
 
     def positions(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
-        """Return the row numbers of the rows whose key is in `keys`, ascending."""
+        """Return the numbers of the rows whose key is in `keys`, ascending."""
         numbered = frame[:, list(self.columns)].with_row_index("_row")
         return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
 
@@ -94,7 +94,7 @@ class Order:
         return self._join(frame, keys[:, list(self.columns)], "anti")
 
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-        """Left join: return `frame` with the other columns of `other`, which are null where `other` lacks the key."""
+        """Left join: return `frame` with the other columns of `other`, null where `other` lacks the key."""
         return self._join(frame, other, "left")
 
     def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:
@@ -118,9 +118,9 @@ class Order:
         return [after - before for before, after in zip(counted[::2], counted[1::2], strict=True)]
 
     def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
-        """Return the values of this order's first column as integers with the same order; None if that is impossible.
+        """Return the values of this order's first column as integers with the same order.
 
-        It is impossible if the column is descending, has nulls, or is neither integer nor time.
+        Returns None if the column is descending, has nulls, or is neither integer nor time.
         """
         if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
             return None
@@ -137,7 +137,7 @@ class Order:
 
 
 def normalize_zeros(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Return the frame with 0.0 in place of −0.0 in the given columns, so that equal keys have equal bytes."""
+    """Return the frame with 0.0 in place of −0.0 in some columns, so that equal keys have equal bytes."""
     floats = [name for name in columns if frame.schema[name].is_float()]
     if not floats:
         return frame

@@ -23,13 +23,13 @@ Part = pl.DataFrame | Run
 
 
 _PART_SHARE = 8
-"""Row groups of temporary files are smaller by this factor, because hundreds of files are merged at once."""
+"""Factor by which row groups of temporary files are smaller, because hundreds of files are merged at once."""
 _PART_ROWS = 12_500
-"""Least number of rows in a row group of a large temporary file. Smaller row groups are slow to merge."""
+"""Minimum number of rows in a row group of a large temporary file. Smaller row groups are slow to merge."""
 
 
 class Sink:
-    """A context manager that collects sorted frames into one part, which is in `parts` after the block.
+    """A context manager that collects sorted frames into one part.
 
     At most `Settings.buffer_rows` rows stay in memory if the spool allows it. More rows are written to a file.
     """
@@ -82,7 +82,7 @@ class Sorter:
         self._parts: list[Part] = []
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Add rows in any order. Rows of one unit, which are replaced together, must be added in one call."""
+        """Add rows in any order. Rows of one unit (replaced together) must be added in one call."""
         if not frame.height:
             return
         self._waiting.append(frame[:, self._run_schema.file_schema.names])
@@ -96,7 +96,7 @@ class Sorter:
         return self._parts
 
     def _flush(self, spool: Spool) -> None:
-        """Convert the buffered rows to a sorted part, in memory if the spool allows it."""
+        """Convert the buffered rows to a sorted part."""
         if self._waiting:
             # Hundreds of parts may be merged at once, with one row group of each in memory.
             settings = spool.settings
@@ -108,12 +108,12 @@ class Sorter:
 
 
 def part_rows(parts: Sequence[Part]) -> int:
-    """Return the number of rows in some parts."""
+    """Return the number of rows in these parts."""
     return sum(part.rows if isinstance(part, Run) else part.height for part in parts)
 
 
 def sample_part_keys(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
-    """Return some of the keys in parts, spread evenly over their rows, to divide work by."""
+    """Return some keys of parts, spread evenly over their rows, to divide work by."""
     step = 1000
     samples = [
         sample_run_keys(storage, part)
@@ -127,9 +127,9 @@ def sample_part_keys(storage: ObjectStore, run_schema: RunSchema, parts: Sequenc
 def merge_parts(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """Merge the rows of all parts in a key range, and yield them, sorted.
+    """Merge the rows of all parts in a key range. Yield them sorted.
 
-    A unit (rows that are replaced together) is never split between frames.
+    All rows of a unit (replaced together) are in one frame.
 
     Args:
         storage: The storage of parts that are files.

@@ -23,10 +23,10 @@ _PIECE = 1024
 
 
 class Port(Sequence[Any]):
-    """The values of one port (one input of a stage) for one source key, feeder by feeder in declaration order.
+    """The values of one port (one input of a stage) for one source key, in the declared order of the feeders.
 
-    It can be read repeatedly as a sequence, or consumed with `next`. Values are converted to Python objects piece by
-    piece, when they are read.
+    It can be read repeatedly as a sequence, or consumed with `next`. Values become Python objects when they are
+    read.
     """
 
     def __init__(self, values: pa.Table, start: int, stop: int) -> None:
@@ -64,7 +64,7 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Convert the piece that contains a row to Python values. Return (values, number of the piece's first row)."""
+        """Return (Python values of the piece that contains a row, number of the piece's first row)."""
         if not self._piece_start <= row < self._piece_stop:
             first = row - (row - self._start) % _PIECE
             self._piece_start, self._piece_stop = first, min(first + _PIECE, self._stop)
@@ -86,7 +86,7 @@ class _PerKeyAdapter:
     rows: Rows
 
     def __call__(self, batch: Batch) -> pa.Table:
-        """Call the function for each source key of a batch, and return the output of all calls as one table.
+        """Call the function for each source key of a batch. Return the output of all calls as one table.
 
         Raises KeyFailure for a key if the function fails, or if its output does not have the declared types.
         """
@@ -110,10 +110,7 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
-        """Return the index of the first output that does not have the declared types.
-
-        Return 0 if each output alone has them, and only the conversion of all outputs together fails.
-        """
+        """Return the index of the first output that does not have the declared types; 0 if only all together fail."""
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
                 _columns([target], self.rows.key)
@@ -124,7 +121,7 @@ class _PerKeyAdapter:
 
 
 class KeyFailure(Exception):
-    """Raised if a Produce function fails for a source key. The attribute `key` is that source key."""
+    """Raised if a Produce function fails for the source key `key`."""
 
     def __init__(self, key: Any) -> None:
         super().__init__(key)
@@ -132,7 +129,7 @@ class KeyFailure(Exception):
 
 
 def _plain_rows(table: pa.Table) -> list[Any]:
-    """Return the rows of a table as Python values: single values for a table of one column, otherwise tuples.
+    """Return rows as Python values: single values for a table of one column, otherwise tuples.
 
     Raises ValueError for dates and times that Python cannot represent.
     """
@@ -156,10 +153,7 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return a type in which microseconds replace nanoseconds, at every depth.
-
-    For nanoseconds, Arrow would return pandas values.
-    """
+    """Return a type with microseconds instead of nanoseconds, for which Arrow would return pandas values."""
     if pa.types.is_time64(type_):
         return pa.time64("us")
     if pa.types.is_timestamp(type_) and type_.unit == "ns":
@@ -180,7 +174,7 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _groups(port: pa.Table, keys: int) -> Iterator[Port]:
-    """Split the rows of a port by source key, and yield one `Port` per source key."""
+    """Split the rows of a port by source key. Yield one `Port` per source key."""
     counts = [0] * keys
     for source in port[SOURCE].to_pylist():
         counts[source] += 1
@@ -198,7 +192,7 @@ def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
 
 
 def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
-    """Return the values as an array of a type. Raises ValueError if the conversion would change a number or a time."""
+    """Return the values as an array of a type. Raises ValueError if that would change a number or a time."""
     array = pa.array(values, type_)
     kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):

@@ -1,8 +1,8 @@
 """An index over several sorted files (runs) of totals. It computes the sum of an amount over all rows before a key.
 
-The sum consists of the sums of complete row groups, plus some rows of the row groups that contain the key. The first
+The sum consists of the sums of complete row groups, and of some rows of the row groups that contain the key. The first
 and last keys of all row groups, sorted, are called *edges*. No row group starts or ends between two adjacent edges, so
-the position of the last edge before a key selects the row groups.
+the number of edges before a key selects the row groups.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOCK_BYTES = 32 << 20
 
 
 class Blocks:
-    """A reader of the row groups of runs, with a cache of the most recently used ones."""
+    """A cached reader of the row groups of runs."""
 
     def __init__(self, storage: ObjectStore, run_schema: RunSchema) -> None:
         self.storage = storage
@@ -84,7 +84,7 @@ class RankIndex:
     def estimate_sums(self, edges: slice) -> npt.NDArray[np.int64]:
         """Return an estimate of the sum of all rows before each edge of a slice.
 
-        It is the sum of the row groups that end before the edge. Row groups that contain the edge are ignored.
+        It ignores row groups that contain the edge.
         """
         return self._cumulative[edges]
 
@@ -108,7 +108,7 @@ class RankIndex:
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """Return the rows of all row groups that overlap the keys between a numbered edge and the next one.
+        """Return the rows of all row groups with keys between a numbered edge and the next one.
 
         Number −1 means the keys before the first edge.
         """

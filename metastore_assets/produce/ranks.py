@@ -1,7 +1,8 @@
 """Ranks in a sum stage: the sum of the amounts before a key, and the key at a rank.
 
 The totals of a stage are in several sorted files (runs). The sum before a key is added up over all runs. Each run
-contributes complete row groups, whose sums are in the file's footer, and a part of one row group, which must be read.
+contributes complete row groups, whose sums are in the file's footer, and a part of one row group, which must be
+read.
 """
 
 from __future__ import annotations
@@ -28,9 +29,8 @@ _INDICES = 16
 class Ranks:
     """Ranks among the keys with the same prefix: the same values in all key columns except the last one.
 
-    Ranks are exact after any insertions and deletions. The rank of a key is the sum of the amounts of the keys before
-    it, in the stage's order, with the same prefix. A key with frequency 3, after keys with a total of 5, has the ranks
-    5, 6 and 7.
+    The rank of a key is the sum of the amounts of the keys before it with the same prefix. A key with frequency 3,
+    after keys with a total of 5, has the ranks 5, 6 and 7.
     """
 
     def __init__(self, stage: str, dataset: Dataset, amount: str) -> None:
@@ -55,7 +55,7 @@ class Ranks:
         return stop - start
 
     def rank(self, keys: pa.Table) -> list[int]:
-        """Return the rank of the key in each row of a table, within the key's prefix. The keys need not exist."""
+        """Return the rank of the key in each row of a table. The keys need not exist."""
         frame = self._frame(keys, self._order)
         rows = (frame[row] for row in range(frame.height))
         return [self._before(row, self._order) - self._bounds(row)[0] for row in rows]
@@ -87,7 +87,7 @@ class Ranks:
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _row_at(self, rank: int) -> pl.DataFrame:
-        """Return the row at a rank, with the row's first rank. Ranks are counted over all prefixes here."""
+        """Return the row at a rank over all prefixes, with the row's first rank."""
         shard = self._shard_of(rank)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
         # The edges in the shard, preceded by the one where the shard starts.
@@ -120,7 +120,7 @@ class Ranks:
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, rank: int) -> int:
-        """Return the number of the shard (key range) that contains a rank. Ranks are counted over all prefixes here."""
+        """Return the number of the shard (key range) that contains a rank over all prefixes."""
         splitters = self._dataset.state.splitters
         estimates = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_where(
@@ -142,17 +142,14 @@ class Ranks:
         return wrap_int64(self._sum_of_shards(shard) + self._index(shard).before(bound, order, inclusive=inclusive))
 
     def _sum_of_shards(self, stop: int) -> int:
-        """Return the sum of all rows in the shards before number `stop`.
-
-        Runs of level 0 are not included, because they span all shards.
-        """
+        """Return the sum of all rows in the shards before number `stop`, without the runs of level 0."""
         return sum(self._sum(run) for shard in self._dataset.state.shards[:stop] for run in shard.runs)
 
     def _sum(self, run: Run) -> int:
         return run.sums[self._amount_index] if run.rows else 0
 
     def _index(self, shard: int) -> RankIndex:
-        """Return the index over the runs that have keys of a shard. It is cached."""
+        """Return the cached index over the runs that have keys of a shard."""
         if shard not in self._indices:
             state = self._dataset.state
             runs = (*state.level0, *(state.shards[shard].runs if state.shards else ()))
@@ -163,9 +160,9 @@ class Ranks:
         return self._indices[shard]
 
     def _one_row(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
-        """Return a key or prefix as a frame, given as a table of one row.
+        """Convert a key or prefix from a table of one row to a frame, which is empty if the order has no columns.
 
-        Raises ValueError for any other number of rows. Without columns in the order, the frame is empty.
+        Raises ValueError for any other number of rows.
         """
         if not order.columns:
             return pl.DataFrame()
@@ -186,8 +183,7 @@ def _last_where(holds: Callable[[int], bool], ends: tuple[int, int], guess: int)
     """Return the last number in a range for which a condition holds.
 
     Args:
-        holds: The condition, which is monotonic: it holds for the first number, and once it is false, it is false for
-            all greater numbers.
+        holds: The condition, which holds for the first number. Once it is false, it is false for all greater numbers.
         ends: The first and the last number, both inclusive.
         guess: A number near the result; a close one saves evaluations.
     """

@@ -46,8 +46,7 @@ class Rows:
     def check(self, name: str) -> None:
         """Raise GraphError if column names clash, or if a column has a type that keys or values cannot have.
 
-        Args:
-            name: Name of the node, for the message.
+        `name` is the name of the node, for the message.
         """
         names = self.schema.names
         if not self.key.names or not self.value.names:
@@ -78,7 +77,7 @@ class Rows:
 
 
 def source_columns(names: list[str]) -> list[str]:
-    """Return the names that source keys (keys of a stage's input) have as columns of the stage's content."""
+    """Return the column names of source keys (keys of a stage's input) in the stage's content."""
     return [f"{SOURCE}_{name}" for name in names]
 
 

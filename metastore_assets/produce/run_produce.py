@@ -1,8 +1,8 @@
 """Calls of a stage's Produce function on changed source keys, and conversion of its output to instructions.
 
 A feeder is a node whose output the stage reads. Its keys are the source keys of the stage; the stage's output has
-target keys. The function is called for every source key in an update of a feeder, with all current values of the key.
-The output replaces the rows that the source key contributed before. Instructions are the rows that carry out this
+target keys. The function is called for each source key that a feeder's update has, with all current values of the key.
+Its output replaces the rows that the source key contributed before. Instructions are the rows that carry out this
 replacement. Key-mappings are the stored pairs (source key, target key).
 """
 
@@ -46,8 +46,8 @@ class ProduceTask:
 class Instructions:
     """Sorted rows to apply to the content and to the key-mappings of a stage.
 
-    For content, an instruction has the new rows of a pair of target key and source key, or a tombstone that deletes
-    its rows. For key-mappings, it has the new set of target keys of a source key, or a tombstone.
+    They have the new rows of each changed pair (target key, source key), and the new target keys of each changed source
+    key. If there are none, they have a tombstone.
     """
 
     content: list[Part]
@@ -55,7 +55,7 @@ class Instructions:
 
 
 def produce(task: ProduceTask) -> Instructions:
-    """Call the Produce function on the changed source keys of a range, and return the resulting instructions."""
+    """Call the Produce function on the changed source keys of a range. Return the instructions."""
     assert isinstance(task.stage.node, Stage)
     assert task.stage.mappings is not None
     content = Sorter(task.spool, task.stage.content)
@@ -76,10 +76,9 @@ def produce(task: ProduceTask) -> Instructions:
 
 
 def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the values of some source keys on one port (one input of the stage).
+    """Return the values of source keys on one port (one input of the stage), sorted by source key, then by feeder.
 
-    Columns are `_source`, the row number of the source key in `keys`, and the value columns. Rows are sorted by
-    `_source`, then by feeder.
+    The column `_source` has the row number of the source key in `keys`.
     """
     rows = port[0].rows
     numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
@@ -89,10 +88,7 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return all output of the Produce function: source key, target key and values.
-
-    The rows of a source key are in the order of emission.
-    """
+    """Return the output rows of all source keys: source key, target key and values."""
     used = pl.concat([port[SOURCE] for port in ports]).unique().sort()
     # Produce is not called for a source key without a value on any port, because such a key has no output.
     present = keys[used]
@@ -123,10 +119,7 @@ def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, por
 
 
 def _select_sources(ports: list[pl.DataFrame], start: int, stop: int) -> list[pl.DataFrame]:
-    """Return each port's rows of the source keys with the numbers `start` (inclusive) to `stop` (exclusive).
-
-    In the result, source keys are numbered from 0.
-    """
+    """Return the rows of the source keys `start` (inclusive) to `stop` (exclusive) on each port, numbered from 0."""
     return [
         port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports
     ]
@@ -210,13 +203,13 @@ def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: p
 
 
 def _previous(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the previous (source key, target key) pairs of some source keys."""
+    """Return the previous (source key, target key) pairs of these source keys."""
     sources = keys.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
     return task.mappings.lookup(sources)
 
 
 def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFrame) -> pl.DataFrame:
-    """Return the instructions for content: all output rows, and tombstones for pairs that no longer exist."""
+    """Return the instructions for content: all output rows, and tombstones for removed pairs."""
     names = task.stage.content.file_schema.names
     written = outputs.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
     tombstones = removed_pairs.with_columns(pl.lit(True).alias(TOMBSTONE))
@@ -226,9 +219,9 @@ def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFra
 def _mappings(
     task: ProduceTask, new: pl.DataFrame, removed_pairs: pl.DataFrame, added_pairs: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the instructions for key-mappings. Only source keys whose set of target keys changed have instructions.
+    """Return the instructions for key-mappings of source keys whose set of target keys changed.
 
-    The instructions for a source key are its new set, or a tombstone if the set is empty.
+    These are the new set, or a tombstone if it is empty.
     """
     assert task.stage.mappings is not None
     sources = task.stage.mappings.unit

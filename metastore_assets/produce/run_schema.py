@@ -16,16 +16,16 @@ from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import FEW_VALUES, Rows, empty_frame, source_columns
 
 TOMBSTONE = "_gone"
-"""Column of a run that is true for a tombstone, a row that removes all rows of its unit. Its value columns are null."""
+"""Column that is true for a tombstone, a row that deletes all rows of its unit. Its values are null."""
 
 
 @dataclass(frozen=True)
 class RunSchema:
     """The columns of a dataset's runs, and how newer rows change older ones.
 
-    A unit is a group of rows that are replaced together. All current rows of a unit come from the newest run that has
-    rows of this unit. A tombstone is a row that deletes a unit. With `amounts`, each run has at most one row per unit,
-    and the amounts of all runs are added up.
+    A unit is a group of rows that are replaced together: the newest run with rows of a unit has its current rows. A
+    tombstone is a row that deletes a unit. With `amounts`, each run has at most one row per unit, and the amounts of
+    all runs are added up.
     """
 
     schema: pa.Schema
@@ -33,14 +33,14 @@ class RunSchema:
     order: Order
     """Order of the rows in files. Equal rows stay in the order in which they were produced."""
     group_columns: int
-    """Number of leading columns of the order that form the key of lookups. No frame or file ends within a key."""
+    """Number of first columns of the order that form the key of lookups. No frame or file ends within a key."""
     unit_columns: int
-    """Number of leading columns of the order that form a unit."""
+    """Number of first columns of the order that identify a unit."""
     amounts: tuple[str, ...] = ()
     unsigned: tuple[str, ...] = ()
     """Amounts whose totals are never negative."""
     plain: bool = False
-    """Whether a file is complete: its rows neither replace other rows nor are added to them."""
+    """Whether a file is complete, so that its rows neither replace other rows nor are added to them."""
 
     @cached_property
     def group(self) -> Order:
@@ -69,11 +69,7 @@ class RunSchema:
 
     @cached_property
     def encodings(self) -> dict[str, str]:
-        """Parquet encodings of key columns that suit sorted rows: small, and fast to read.
-
-        Values of the last key column rarely repeat, so a dictionary would be large. Adjacent texts share prefixes, and
-        adjacent floats share their first bytes.
-        """
+        """Parquet encodings of key columns that suit sorted rows: small, and fast to read."""
         types = {name: self.schema.field(name).type for name in self.order.columns}
         encodings = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
         for last in [name for name in types if self.schema.field(name).metadata != FEW_VALUES][-1:]:
@@ -100,7 +96,7 @@ def root_schema(rows: Rows) -> RunSchema:
 
 
 def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Return the schema of a stage's content: target key, source key and value, sorted by the two keys."""
+    """Return the schema of a stage's content: target key, source key and value, sorted by both keys."""
     fields = source_fields(source)
     order = rows.order + Order.of([field.name for field in fields])
     schema = pa.schema([*rows.key, *fields, *rows.value])
@@ -108,25 +104,25 @@ def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
 
 
 def mapping_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Return the schema of key-mappings: source key and target key. A unit is all target keys of a source key."""
+    """Return the schema of key-mappings. A unit has all target keys of a source key."""
     fields = source_fields(source)
     order = Order.of([field.name for field in fields]) + rows.order
     return RunSchema(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))
 
 
 def sum_schema(rows: Rows, unsigned: tuple[str, ...]) -> RunSchema:
-    """Return the schema of totals by key. The totals named in `unsigned` are never negative."""
+    """Return the schema of totals by key. Totals in `unsigned` are never negative."""
     return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names), unsigned)
 
 
 def source_fields(source: pa.Schema) -> list[pa.Field]:
-    """Return the fields of a source key with the names that they have in the content of a stage."""
+    """Return the fields of a source key with their names in the content of a stage."""
     names = source_columns(source.names)
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    """Return True if Parquet stores a type as byte arrays."""
+    """Return whether Parquet stores a type as byte arrays."""
     types = pa.types
     return any(
         matches(type_) for matches in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
@@ -134,7 +130,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _is_integral(type_: pa.DataType) -> bool:
-    """Return True if Parquet stores a type as integers."""
+    """Return whether Parquet stores a type as integers."""
     return (
         pa.types.is_integer(type_) or pa.types.is_date(type_) or pa.types.is_time(type_) or pa.types.is_timestamp(type_)
     )

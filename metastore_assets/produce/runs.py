@@ -35,9 +35,9 @@ _KEYS = "metastore.keys"
 _SUMS = "metastore.sums"
 """File metadata: per row group, the sums of the int64 amounts (`RunSchema.counted`), modulo 2**64."""
 _READ_ROWS = 50_000
-"""Small row groups are read together until they have this many rows."""
+"""Number of rows up to which small row groups are read together."""
 _FOOTERS = 256
-"""Size of the process-wide cache of footers, which take up to about 50 kB each."""
+"""Number of footers that the process caches. One takes up to about 50 kB."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,10 @@ class Run:
 
     path: str
     level: int
-    """0 for a run that a step wrote. A merge of runs of one level writes the next level. Complete rewrites write
-    `compaction.BASE_LEVEL`."""
+    """0 for a run that a step wrote, and one more for each merge. Complete rewrites write `compaction.BASE_LEVEL`."""
     rows: int
     tombstones: int
-    """Number of tombstone rows, which delete rows of older runs."""
+    """Number of tombstone rows."""
     sums: tuple[int, ...] = ()
     """For a run of sums: the sum of each int64 amount over all rows, modulo 2**64."""
     changes: tuple[int, ...] = ()
@@ -59,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys after `after` (exclusive unless `closed`) up to `until` (inclusive).
+    """The keys from `after` (exclusive unless `closed`) to `until` (inclusive).
 
     Bounds are frames with one row; None means no bound.
     """
@@ -75,7 +74,7 @@ class KeyRange:
         return self.after is None and self.until is None
 
     def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
-        """Return the rows of a frame whose keys lie in the range."""
+        """Return the rows whose keys are in the range."""
         if self.after is not None:
             frame = frame.filter(~group.before(self.after, inclusive=not self.closed))
         if self.until is not None:
@@ -139,12 +138,12 @@ class RunWriter:
         self._flush()
 
     def run(self, level: int) -> Run:
-        """Return the written file as a run. It can be called only after the block of the context."""
+        """Return the written file as a run, after the block of the context."""
         sums = tuple(wrap_int64(sum(group_sums)) for group_sums in zip(*self._sums, strict=True))
         return Run(self.path, level, self.rows, self.tombstones, sums, tuple(self._changes))
 
     def _flush(self) -> None:
-        """Write the buffered rows as row groups. Record the first key, the last key and the sums of each row group."""
+        """Write the buffered rows as row groups. Record their first and last keys and their sums."""
         if not self._waiting:
             return
         frame = pl.concat(self._waiting)
@@ -181,7 +180,7 @@ def read_run(
 def _read(
     storage: ObjectStore, run: Run, run_schema: RunSchema, key_range: KeyRange, names: list[str]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a run in a key range, from the row groups that may overlap the range."""
+    """Yield the rows of a run in a key range, from the row groups that may overlap it."""
     groups, metadata = None, None
     if not key_range.is_everything:
         footer = footer_of(storage, run.path)
@@ -200,7 +199,7 @@ def _read(
 
 
 def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Divide row groups into portions that are read at once. The first one is one row group; later ones are larger.
+    """Divide row groups into portions that are read at once: first one row group, then more.
 
     A reader that stops after a few rows therefore reads little.
     """
@@ -217,12 +216,12 @@ def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> 
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
-    """Return the columns to read from a run: `names`, without the tombstone column if the run has no tombstones."""
+    """Return `names` without the tombstone column if the run has no tombstones."""
     return names if run.tombstones else [name for name in names if name != TOMBSTONE]
 
 
 def add_tombstone_column(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Return a frame with the columns `names`. If the tombstone column was not read, it is false in all rows."""
+    """Return the columns `names`. If the tombstone column was not read, it is false in all rows."""
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
 
 
@@ -254,7 +253,7 @@ class Footer:
 
     @cached_property
     def sums(self) -> list[list[int]]:
-        """For each row group, the sums of the int64 amounts in the order of `RunSchema.counted`, modulo 2**64."""
+        """For each row group, the sums of the amounts in `RunSchema.counted`, modulo 2**64."""
         sums: list[list[int]] = parse_json(self._text(_SUMS))
         return sums
 
@@ -264,7 +263,7 @@ class Footer:
 
 @lru_cache(maxsize=_FOOTERS)
 def footer_of(storage: ObjectStore, path: str) -> Footer:
-    """Return the footer of a run's file, cached because files are immutable."""
+    """Return the cached footer of a run's file."""
     with storage.open_parquet(path) as file:
         metadata = file.metadata
     if not {_KEYS.encode(), _SUMS.encode()} <= (metadata.metadata or {}).keys():
@@ -278,7 +277,7 @@ def wrap_int64(number: int) -> int:
 
 
 def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> list[tuple[int, bool]]:
-    """Return the row groups that may overlap a range: pairs (number, whether all rows lie in the range)."""
+    """Return (number, whether all rows are in the range) of the row groups that may overlap a range."""
     group = run_schema.group
     ends = footer.ends
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
@@ -295,15 +294,12 @@ def _flags(frame: pl.DataFrame, condition: pl.Expr | None) -> list[bool]:
 
 
 def keys_text(keys: pl.DataFrame) -> str:
-    """Encode a frame of keys as text, to be stored in a file's metadata or in a manifest."""
+    """Encode a frame of keys as text for a file's metadata or a manifest."""
     sink = io.BytesIO()
     keys.write_ipc_stream(sink)
     return base64.b64encode(sink.getvalue()).decode()
 
 
 def keys_of(text: str) -> pl.DataFrame:
-    """Decode the keys in a text of `keys_text`. Raises ValueError for corrupt text.
-
-    Arrow decodes the text, because Polars may panic on corrupt input.
-    """
+    """Decode a text of `keys_text`. Raises ValueError for corrupt text."""
     return frame_of(pa.ipc.open_stream(base64.b64decode(text)).read_all())

@@ -15,8 +15,7 @@ PerKey = Callable[..., Iterable[tuple[Any, Any]]]
 """A function `produce(key, *ports)` that yields (target key, value) pairs in any number and order.
 
 A key or value of one column is a plain Python value; one of several columns is a tuple. Each port is a sequence
-(`Port`) with the values that the port's feeders have for the key, feeder by feeder in declaration order. The function
-may read a port partly or repeatedly."""
+(`Port`) with the values that its feeders have for the key, in the declared order of the feeders."""
 
 
 @dataclass(frozen=True)
@@ -26,28 +25,26 @@ class Batch:
     keys: pa.Table
     """The distinct source keys, ascending."""
     ports: tuple[pa.Table, ...]
-    """One table for each port, with the column `_source` (int64: row number in `keys`) and the value columns, sorted
-    by `_source`.
+    """One table for each port, sorted by `_source` (int64: row number in `keys`), with the value columns.
 
-    The values of one key are ordered by feeder, in declaration order, and within a feeder as stored."""
+    The values of one key are in the declared order of the feeders, and within a feeder as stored."""
 
 
 PerBatch = Callable[[Batch], pa.Table]
-"""A function from a batch to a table with the columns `_source`, target key and value. The rows of one source key stay
-in their order."""
+"""A function from a batch to a table with the columns `_source`, target key and value. Rows of one source key stay in
+their order."""
 
 
 class Preserve(Protocol):
-    """A hook that copies values from previous rows of the same target key to new rows, such as a surrogate key."""
+    """A hook that copies values, such as a surrogate key, from previous rows to new rows of the same target key."""
 
     def __call__(self, rows: pa.Table, previous: pa.Table, has_previous: pa.Array, novel: pa.Array) -> pa.Table:
         """Return the new rows with the preserved columns filled in.
 
         Args:
             rows: The new rows: target key and value columns.
-            previous: For each row of `rows`, an earlier row of the same target key; values are null where
-                `has_previous` is false. If the last version has the key, the row is from there, even if it is being
-                deleted. For the later rows of a new key, it is the key's first row, as this hook returned it.
+            previous: For each row of `rows`, a row of the same target key in the last version, or else the key's first
+                row, as this hook returned it. Values are null where `has_previous` is false.
             has_previous: Boolean array: whether `previous` has a row.
             novel: Int64 array: an unused number for the first row of each new target key, null for other rows.
         """
@@ -57,7 +54,7 @@ class Preserve(Protocol):
 class SurrogateKey:
     """A Preserve hook for an integer column: an existing target key retains its id, a new one gets the next unused id.
 
-    The hook replaces what the Produce function returns for the column.
+    Values that the Produce function returns for the column are ignored.
     """
 
     column: str
@@ -99,7 +96,7 @@ class Root:
 class DeltaRoot:
     """An external source whose rows are not stored. Its input consists of added rows and removed rows (`Delta`).
 
-    It can feed sum stages only. A removed row must equal the row that was added.
+    It can feed sum stages only. A removed row must equal an added one.
     """
 
     name: str
@@ -112,12 +109,12 @@ class Delta:
 
     rows: pa.Table | Callable[[], Iterable[pa.RecordBatch]]
     """Key and value columns, or a function that returns batches of them. Each stage that the root feeds calls the
-    function, in its tasks. The function must return the same rows every time. It must be picklable if the runner uses
-    other processes."""
+    function in its tasks. It must return the same rows every time, and be picklable if the runner uses other
+    processes."""
     removed: bool = False
     """Whether the rows are removed."""
     count: int | None = None
-    """Approximate number of rows that the function returns, by which work is divided. Not needed for a table."""
+    """Approximate number of rows that the function returns. Not needed for a table."""
 
     def __post_init__(self) -> None:
         if self.count is None and not isinstance(self.rows, pa.Table):
@@ -137,23 +134,22 @@ class Delta:
 class Stage:
     """A stage that maps source keys to target keys by a Produce function.
 
-    The function must depend on its arguments only. Exactly one of `produce` and `produce_batch` is set.
+    The function must depend only on its arguments. Set either `produce` or `produce_batch`.
     """
 
     name: str
     ports: tuple[tuple[str, ...], ...]
-    """The names of the feeders of each port. Feeders of one port have the same key and value types. All ports have the
-    same key types."""
+    """The names of the feeders of each port. All ports have the same key types. Feeders of one port have the same
+    value types."""
     rows: Rows
     """Types of target keys and values."""
     produce: PerKey | None = None
     produce_batch: PerBatch | None = None
     suppress_unchanged: bool = False
-    """Whether target keys whose values did not change are left out of the update."""
+    """Whether the update omits target keys whose values did not change."""
     preserve: Preserve | None = None
     revision: str = "1"
-    """A version of the functions, `preserve` included. Change it whenever they change; the stage must then be rebuilt.
-    """
+    """A version of the functions, `preserve` included. Change it when they change; the stage must then be rebuilt."""
 
     def __post_init__(self) -> None:
         if (self.produce is None) == (self.produce_batch is None):
@@ -168,9 +164,9 @@ class Stage:
 class SumStage:
     """A stage that adds up amounts by key. A key whose totals are all zero is removed.
 
-    `key` and `amounts` name key or value columns of the feeders (the nodes whose output the stage reads). Integer
-    totals are int64, decimal totals are decimal128(38, scale). `count` names an additional total, the number of rows.
-    With it, a key exists as long as it has rows.
+    `key` and `amounts` name columns of the feeders (the nodes whose output the stage reads). Integer totals are int64,
+    decimal totals are decimal128(38, scale). `count` names an additional total, the number of rows: a key then exists
+    as long as it has rows.
     """
 
     name: str
@@ -180,12 +176,11 @@ class SumStage:
     count: str | None = None
     descending: tuple[str, ...] = ()
     least: tuple[str, int] | None = None
-    """An integer column of the feeders' rows and its minimum: rows below the minimum are ignored. None: no row
-    is ignored."""
+    """An integer column of the feeders' rows and its minimum: rows below it are ignored. None: no row is ignored."""
     revision: str = "1"
     signed: bool = False
-    """Whether totals may be negative, as balances are. Otherwise a negative total is a corruption; a negative count
-    always is."""
+    """Whether totals may be negative, as balances are. Otherwise a negative total is a corruption. A count is never
+    negative."""
     is_followed: bool = True
     """Whether updates are stored, for stages that this one feeds and for other readers. It may change without a
     rebuild."""
@@ -201,7 +196,7 @@ class SumStage:
             raise GraphError(f"stage {self.name!r} needs a feeder, a key column, and something to add up or count")
 
     def target(self, feeder: Rows) -> Rows:
-        """Return the types of the stage's keys and totals, given the types of its feeders' rows. Raises GraphError."""
+        """Return the types of the stage's keys and totals, given those of its feeders' rows. Raises GraphError."""
         fields = {field.name: field for field in feeder.schema}
         named = (*self.key, *self.amounts, *(self.least[:1] if self.least else ()))
         missing = [name for name in named if name not in fields]

@@ -22,7 +22,7 @@ class StageState:
     """The state of one node of a dataflow."""
 
     fingerprint: str
-    """Digest of the declaration with which the state was built."""
+    """Digest of the declaration under which the state was built."""
     form: str
     """Digest of the columns, types and order of its files."""
     content: DatasetState
@@ -31,7 +31,7 @@ class StageState:
     update: tuple[Run, ...]
     """Files of the update that led to the state, in key order; empty if nothing changed."""
     reset: bool = False
-    """Whether the stage was rebuilt or loaded. If so, the update adds all rows, and its readers must start over."""
+    """Whether the stage was rebuilt or loaded. The update then adds all rows, and its readers must start over."""
     counter: int = 0
     """The last number that was assigned to a new target key."""
     loaded: bool = False
@@ -57,13 +57,13 @@ class FlowState:
         return {path for stage in self.stages.values() for path in stage.paths()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as a JSON object. Equal states give equal objects. A file takes 200 bytes, a node 1 kB."""
+        """Return the state as a JSON object. Equal states give equal objects."""
         stages = {name: _stage_json(stage) for name, stage in self.stages.items()}
         return {"format": FORMAT, "sources": dict(self.sources), "stages": stages}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FlowState:
-        """Parse the JSON object that `to_json` returns. Raises CorruptionError; StoreError for another format."""
+        """Parse the result of `to_json`. Raises CorruptionError; StoreError for another format."""
         try:
             if fields["format"] > FORMAT:
                 raise StoreError(

@@ -22,8 +22,7 @@ class Stream:
 def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
     """Read sorted streams together, one range of keys at a time. Yield a list with each stream's rows in the range.
 
-    The ranges are consecutive, and a key is never split between two lists. One frame of each stream is in memory, or
-    all rows of one key if that is more.
+    All rows of a key are in one list. One frame of each stream is in memory, or all rows of one key if that is more.
     """
     cursors = [_StreamCursor(stream, order) for stream in streams]
     while True:
@@ -55,14 +54,14 @@ class Piece:
 
 
 def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int) -> Iterator[Piece]:
-    """Regroup the lists that `align_streams` yields into pieces, such that only keys with many rows are split.
+    """Regroup the lists of `align_streams`, so that all rows of a key are in one piece unless there are many.
 
-    `align_streams` ordered the rows by more columns than `order` has, so several lists may have rows of one key.
+    The lists were aligned by more columns than `order` has, so several lists may have rows of one key.
 
     Args:
         steps: Lists with one frame per stream.
-        order: The order whose keys must not be split.
-        limit: A key with more rows than this is split into several pieces, which contain no other key.
+        order: The order that defines the key.
+        limit: A key with more rows is split into several pieces, which contain no other key.
     """
     following = iter(steps)
     frames = next(following, None)
@@ -94,9 +93,9 @@ def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int)
 def _cut(
     frames: list[pl.DataFrame], order: Order, bound: pl.DataFrame, *, inclusive: bool = False
 ) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
-    """Split each frame at a key, `bound`. Return (rows before the key, remaining rows), each with a frame per stream.
+    """Split each frame at a key. Return (rows before the key, remaining rows), each with a frame per stream.
 
-    Rows with the key itself belong to the first part if `inclusive` is true, otherwise to the second.
+    With `inclusive`, the rows before the key include those with the key itself.
     """
     counts = [frame.select(order.before(bound, inclusive=inclusive).sum()).item() for frame in frames]
     pairs = list(zip(frames, counts, strict=True))
@@ -108,10 +107,7 @@ def _rows(frames: list[pl.DataFrame]) -> int:
 
 
 class _StreamCursor:
-    """A position in a stream, with the buffered rows that follow it. Rows are read in frames.
-
-    One frame is read ahead, also when the cursor is created.
-    """
+    """A position in a stream, with buffered rows that follow it."""
 
     def __init__(self, stream: Stream, order: Order) -> None:
         self._frames = iter(stream.frames)
@@ -131,7 +127,7 @@ class _StreamCursor:
             self._read()
 
     def extend(self, bound: pl.DataFrame) -> None:
-        """Read one more frame if all buffered rows have the key `bound`. More rows of this key may then follow."""
+        """Read one more frame if all buffered rows have the key `bound`, so that more rows of it may follow."""
         if not self.ended and not self.frame.tail(1).filter(~self._order.before(bound, inclusive=True)).height:
             self._read()
 

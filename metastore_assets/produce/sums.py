@@ -1,9 +1,9 @@
 """Sum stages: the amounts that changed rows add or remove, and the totals that result.
 
-An amount is a number to add to a total. A source key is a key of the stage's input. If its rows change, the amounts
-of its previous rows are subtracted from the totals, and the amounts of its current rows are added. Nothing else is
-read. A key whose totals are all zero does not exist. The negation of every amount and total must fit its type, so
-that each amount can be subtracted again.
+An amount is a number to add to a total. If the rows of a source key (a key of the stage's input) change, the amounts of
+its previous rows are subtracted from the totals, and the amounts of its current rows are added. Nothing else is read. A
+key whose totals are all zero does not exist. The negation of every amount and total must fit its type, so that it can
+be subtracted again.
 
 The rows come from two kinds of feeders (nodes that a stage reads). A feeder that stores its rows has an update with the
 changed keys. A delta root stores nothing, and passes deltas: batches of rows that were added or removed.
@@ -32,7 +32,7 @@ from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_te
 _ESTIMATE = "_estimate_"
 _MAX_TOTAL = 2**63 - 1
 _MAX_UNSCALED = 10**38 - 1
-"""The greatest decimal total, as an unscaled integer. `_MAX_TOTAL` is the greatest integer total."""
+"""The greatest decimal total, as an unscaled integer."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Step:
     previous: pl.DataFrame
     """All rows of the target keys before the instructions."""
     run: pl.DataFrame
-    """The rows to record in a new run: the instructions that have an effect."""
+    """The instructions that have an effect, to record in a new run."""
     content: pl.DataFrame
     """All rows of the target keys after the instructions. In bulk, also the rows of other keys of the range."""
     update: pl.DataFrame
-    """The update rows of these keys, for the stages that read this one and for other readers."""
+    """The update rows of these keys, for the stages that read this one."""
     novel: int = 0
-    """Number of new target keys that were assigned a number for the Preserve hook."""
+    """Number of new target keys that got a number for the Preserve hook."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,7 @@ class SumTask:
 
 
 def changed_amounts(task: SumTask) -> list[Part]:
-    """Return the amounts that the changed source keys of a range add to totals.
-
-    Amounts are by target key, the key of the stage's output.
-    """
+    """Return the amounts that the changed source keys of a range add to totals, by target key (key of the output)."""
     run_schema = task.stage.content
     sorter = Sorter(task.spool, run_schema)
     chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)
@@ -87,7 +84,7 @@ def updated_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[p
     Args:
         stage: The sum stage.
         feeders: The nodes whose output the stage reads, all of them sums.
-        updates: The update of each feeder. It has previous and current totals, so nothing else needs to be read.
+        updates: The update of each feeder, with previous and current totals.
     """
     frames = [stage.content.empty]
     for feeder, update in zip(feeders, updates, strict=True):
@@ -112,7 +109,7 @@ def all_totals(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class DeltaTask:
-    """A task that computes what some deltas of delta roots add to the totals of a sum stage."""
+    """A task that computes what deltas of delta roots add to the totals of a sum stage."""
 
     stage: Typed
     deltas: tuple[Delta, ...]
@@ -120,10 +117,7 @@ class DeltaTask:
 
 
 def delta_amounts(task: DeltaTask) -> list[Part]:
-    """Return the amounts that the rows of a task's deltas add to the totals, by target key.
-
-    Amounts of removed rows are negated.
-    """
+    """Return the amounts that deltas add to the totals, by target key. Those of removed rows are negative."""
     stage, run_schema = task.stage, task.stage.content
     sorter = Sorter(task.spool, run_schema)
     buffered = [run_schema.empty]
@@ -140,7 +134,7 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
 
 
 def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a delta, with only the columns that the stage uses."""
+    """Yield the columns of a delta's rows that the stage uses."""
     node = stage.node
     assert isinstance(node, SumStage)
     assert stage.input is not None
@@ -151,7 +145,7 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
 
 
 def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return (rows, sign) pairs of a feeder's rows of some keys: sign 1 for current rows, -1 for previous rows."""
+    """Return [(current rows of some keys, 1), (previous rows, -1)]."""
     if feeder.is_full:
         return [(feeder.values(keys), 1)]
     changed_rows = feeder.changed_rows(keys)
@@ -162,7 +156,7 @@ def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFr
 
 
 def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return (rows, sign) pairs from the update rows of a sum: sign 1 for current rows, -1 for previous rows."""
+    """Return [(current rows, 1), (previous rows, -1)], given update rows of a sum."""
     current = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
     previous = changed_rows.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
@@ -171,10 +165,7 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
-    """Return the target key and the amounts of each row. Amounts are multiplied by the sign (1 or -1).
-
-    Rows below the minimum in `SumStage.least` are omitted. Rows with equal keys are not added up.
-    """
+    """Return the target key and the signed amounts of each row that is not below the minimum `SumStage.least`."""
     node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)
     if node.least is not None:
@@ -204,7 +195,7 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 def add_amounts(
     stage: str, run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame, *, is_followed: bool = True
 ) -> Step:
-    """Add changes to the totals of some keys. Return the new content, and an update if `is_followed`.
+    """Add changes to the totals of some keys.
 
     Args:
         stage: Name of the stage, for messages.
@@ -237,7 +228,7 @@ def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> N
 
 
 def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return one row per key, sorted, with the exact sums of its amounts. Keys whose sums are all zero are omitted.
+    """Return the exact sums of the amounts of each key, sorted, without keys whose sums are all zero.
 
     Raises UpdateError if a sum does not fit the type of its total.
     """
@@ -256,14 +247,14 @@ def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Da
 
 
 def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return the rows sorted by key, without rows whose totals are all zero. The keys of the rows must be distinct."""
+    """Return the rows sorted by distinct keys, without rows whose totals are all zero."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)
 
 
 def _cast_amounts(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Cast amounts to the types of the totals. Only the columns of keys and totals remain.
+    """Return the columns of keys and totals, with amounts cast to the types of the totals.
 
     Raises UpdateError if an amount or its negation does not fit.
     """
@@ -303,10 +294,7 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Return the update rows of changed keys, with their current and previous totals.
-
-    A key is added, updated or deleted.
-    """
+    """Return the update rows (`add`, `update` or `delete`) of changed keys, with their current and previous totals."""
     before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
     rows = run_schema.group.beside(changes, previous.rename(before))
     totals_after = {name: pl.col(name) + pl.col(previous_name).fill_null(0) for name, previous_name in before.items()}

@@ -1,4 +1,4 @@
-"""Updates: changes by key. The module has their schema, and validates updates that sources provide."""
+"""Updates: changes by key. Their schema, and the validation of updates from sources."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from metastore_assets.produce.run_schema import RunSchema
 
 CHANGES = ADD, UPDATE, DELETE = "add", "update", "delete"
 BEFORE = "_before"
-"""Prefix of a sum stage's update column `_before_<amount>`, the previous total; null if there was none."""
+"""Prefix of an update column of a sum stage, `_before_<amount>`: the previous total, null if there was none."""
 
 External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
-"""An update that a source provides: the column `_change`, key columns and value columns."""
+"""An update from a source: the column `_change`, key columns and value columns."""
 
 
 def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
@@ -30,10 +30,9 @@ def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
 
 
 def validate_update(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:
-    """Yield the frames of a root's update, after validation. Raises UpdateError if a row breaks the rules.
+    """Yield the frames of a root's update. Raises UpdateError if a row breaks the rules.
 
-    Keys must not decrease, so the rows of a key are adjacent. A key has either one `delete` row, or any number of
-    `add` and `update` rows. `add` and `update` mean the same.
+    Keys must not decrease. A key has one `delete` row, or any number of `add` and `update` rows, which mean the same.
 
     Args:
         root: Name of the root, for messages.
@@ -64,7 +63,7 @@ def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.
     Args:
         root: Name of the root, for messages.
         schema: The columns to return.
-        update: The rows that the source provides.
+        update: The rows from the source.
 
     Raises:
         UpdateError: A column is missing, occurs twice, or has values of another type.
@@ -120,7 +119,7 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
 
 
 def key_text(key: pl.DataFrame) -> str:
-    """Return a key, a frame with one row, as text for messages."""
+    """Return a key (a frame with one row) as text for messages."""
     values: tuple[Any, ...]
     try:
         values = key.row(0)

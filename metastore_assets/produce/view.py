@@ -1,7 +1,8 @@
 """Reads of a version or state of a dataflow: content, key-mappings and updates of stages, as tables or in batches.
 
 The keys of a stage's input are its source keys. From them, the stage computes its content: rows of target keys.
-Key-mappings are the pairs (source key, target key). An update is the changes of the content since the version before.
+Key-mappings are the pairs (source key, target key). An update is the changes of the content since the version
+before.
 """
 
 from __future__ import annotations
@@ -45,10 +46,9 @@ class RunInfo(NamedTuple):
 
 
 class View:
-    """A readable state or version of a dataflow.
+    """A readable state or version of a dataflow, until it expires.
 
-    A view stays readable until its state expires, even if other versions are published. Reading an expired version
-    raises VersionNotFoundError.
+    Reading an expired version raises VersionNotFoundError.
     """
 
     def __init__(
@@ -62,17 +62,14 @@ class View:
 
     @property
     def number(self) -> int:
-        """The version number: 1, 2, 3, …, or 0 before the first version. Raises GraphError for an unpublished state."""
+        """The version number, or 0 before the first version. Raises GraphError for an unpublished state."""
         if self._manifest is None:
             raise GraphError("this is the view of a state, which has no number: only its publisher knows the version")
         return self._manifest.number
 
     @property
     def sources(self) -> Mapping[str, int]:
-        """The last applied version of each root's source, by name of the root.
-
-        Roots whose source has no versions are left out.
-        """
+        """{root: last applied version of its source}, for roots whose source has versions."""
         return self._state.sources
 
     def content(self, stage: str) -> pa.Table:
@@ -84,7 +81,7 @@ class View:
         return self._batches(stage, self._typed(stage).content, "content")
 
     def batches_from(self, stage: str, key: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yield a stage's rows in batches, from a target key on. The key is a one-row table and need not exist."""
+        """Yield a stage's rows in batches, from a target key on. The key (a one-row table) need not exist."""
         typed = self._typed(stage)
         names = typed.content.group.columns
         schema = pa.schema([typed.content.schema.field(name) for name in names])
@@ -105,8 +102,7 @@ class View:
         """Return the changes of a stage since the version before: `_change`, key and value columns, by key.
 
         `_change` is `add`, `update` or `delete`. An added or updated key has a row for each of its values. The first
-        row of an added key says `add`, all other rows say `update`. After `Dataflow.load`, each row of the loaded
-        content says `add`.
+        row of an added key says `add`, and the others `update`. If the content was loaded, all rows say `add`.
         """
         schema = self._update_schema(stage).schema
         return _concat(self.update_batches(stage), schema)
@@ -139,7 +135,7 @@ class View:
         return counts
 
     def is_reset(self, stage: str) -> bool:
-        """Return whether the stage was rebuilt or loaded in this version. Its update then adds all rows."""
+        """Return whether the stage was rebuilt or loaded in this version, so that its update adds all rows."""
         state = self._state.stages.get(stage)
         return state is not None and state.reset
 
@@ -163,7 +159,7 @@ class View:
         return table_of(rows, typed.rows.schema)
 
     def rows_with_prefixes(self, stage: str, prefixes: pa.Table) -> pa.Table:
-        """Return the rows of a sum stage (key and value columns) whose first key columns equal a row of `prefixes`.
+        """Return the rows of a sum stage whose first key columns equal a row of `prefixes`.
 
         Args:
             stage: Name of a sum stage.
@@ -220,7 +216,7 @@ class View:
         return update_schema(typed.rows, sums=isinstance(typed.node, SumStage))
 
     def _dataset(self, stage: str, run_schema: RunSchema, name: str) -> list[Dataset]:
-        """Return the content or the key-mappings as a list of one dataset; empty if the stage has no state yet."""
+        """Return [the content or the key-mappings], or [] if the stage has no state yet."""
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)
         dataset_state: DatasetState | None = getattr(state, name) if state else None
@@ -240,7 +236,7 @@ class View:
         Args:
             stage: Name of the stage.
             run_schema: The schema of the dataset.
-            name: The dataset: `content` or `mappings`. If the stage has no state yet, nothing is yielded.
+            name: The dataset: `content` or `mappings`.
         """
         for dataset in self._dataset(stage, run_schema, name):
             with self._expiry_errors():

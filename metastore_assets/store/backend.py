@@ -44,14 +44,14 @@ class Input:
 
     file: pa.NativeFile
     fetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
-    """Fetches the byte ranges (start inclusive, end exclusive) of the next reads, in few requests. None if reads send
-    no requests, as on local disk."""
+    """Fetches the byte ranges (start inclusive, end exclusive) of the next reads, in few requests. None on local
+    disk."""
 
 
 class Backend(Protocol):
     """A place where objects are stored: a root folder on disk, or a prefix of a bucket.
 
-    Callers validate paths, which are relative to the root. Failures are StoreErrors with the URI.
+    Paths are relative to the root, and validated by callers. Failures are StoreErrors with the URI.
     """
 
     def read(self, path: str) -> bytes:
@@ -68,7 +68,10 @@ class Backend(Protocol):
         """
 
     def scan(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield all finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
+        """Yield all finished objects below the folder `prefix`, at any depth, in no order.
+
+        An empty prefix is the root.
+        """
 
     def info(self, path: str) -> ObjectInfo | None:
         """Return size and time of an object, or None if it does not exist."""
@@ -77,10 +80,10 @@ class Backend(Protocol):
         """Return the names of the folders directly below the root, unordered."""
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects. An object that does not exist is ignored."""
+        """Delete objects. Missing objects are ignored."""
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below the folder `prefix`. The caller ensures that no process writes into it any more."""
+        """Delete everything below the folder `prefix`, into which no process may write any more."""
 
     def refuse_links(self, prefix: str) -> None:
         """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""
@@ -90,14 +93,13 @@ class Backend(Protocol):
 
         Args:
             path: Path of the object.
-            use_cached_tail: Whether the object was opened before and is immutable, so that its last bytes may come from
-                a cache.
-            tail_bytes: Number of bytes at the end of the object that the caller reads first; 0 if it is unknown. A
-                backend may read more.
+            use_cached_tail: Whether the object is immutable and was opened before, so that its last bytes may be
+                cached.
+            tail_bytes: Number of last bytes that the caller reads first; 0 if unknown. A backend may read more.
         """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:
         """Open a file for writing. It appears under `path` only if the block ends without an error."""
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete the unfinished files of killed writers that are older than `before`. Return how many were deleted."""
+        """Delete unfinished files of killed writers, if older than `before`. Return the number of deleted files."""

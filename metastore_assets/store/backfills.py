@@ -1,8 +1,8 @@
-"""The progress of an unfinished backfill, so that the same request can continue it.
+"""The progress of an unfinished backfill, from which the same request continues.
 
     <root>/<table>/backfills/<digest of the request>.json
 
-No version references these files. `expire` deletes abandoned ones, like other unreferenced files.
+`expire` deletes the files of abandoned backfills.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BackfillRecord:
     request: str
     """Digest of the request."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Identifies the backfill until it ends or starts over. The Dagster runs that it launches have this id as a tag."""
+    """Id of the backfill until it ends or starts over. The Dagster runs that it launches have this id as a tag."""
     since: int = 0
     """The newest version when the backfill started; 0 if there was none."""
     done: dict[str, int] = field(default_factory=dict)
@@ -37,9 +37,9 @@ class BackfillRecord:
 
     @classmethod
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
-        """Return the stored record of a request, or a new record if there is none.
+        """Return the stored record of a request, or a new record.
 
-        A stored record is ignored if its backfill began at a version after `newest`: that version has been deleted.
+        A record is ignored if it is newer than the newest version, because the versions that it names were deleted.
 
         Args:
             objects: The table's folder.
@@ -61,9 +61,7 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of the finished partitions that the version `newest` still contains.
-
-        Partitions that a later refresh has computed again are included."""
+        """Return the keys of the finished partitions that the version `newest` still contains."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )
@@ -72,16 +70,16 @@ class BackfillRecord:
         )
 
     def add(self, keys: Iterable[str], version: int) -> None:
-        """Record that partitions are finished, and that the version numbered `version` contains them."""
+        """Record that the version numbered `version` contains these finished partitions."""
         self.done.update(dict.fromkeys(keys, version))
         self.save()
 
     def save(self) -> None:
-        """Store the record, so that an interrupted backfill can continue."""
+        """Store the record."""
         fields = {"attempt": self.attempt, "since": self.since, "done": self.done}
         self.objects.write(self.path, json.dumps(fields).encode())
 
     def remove(self) -> None:
-        """Delete the record: the backfill has ended."""
+        """Delete the record, because the backfill has ended."""
         self.done.clear()
         self.objects.delete([self.path])

@@ -1,13 +1,12 @@
-"""Numbered JSON documents. Each one is created once, by put-if-absent. The one with the highest number is current.
+"""Numbered JSON documents. Each is created once, by put-if-absent. The one with the highest number is current.
 
     <folder>/<n>.json    n = 1, 2, 3, …, without a gap above the oldest retained document
     <folder>/newest      hint: the number of a recent document, as text
     <folder>/oldest      the number of the document that `store.garbage` deletes next
 
-The newest document is found in a few requests, however many there are. The hint is a lower bound of its number. The
-search checks that the hint's document exists, looks for a missing number in doubling steps upwards, then bisects. The
-hint is written after its document, so it may be outdated. If the hint is missing or invalid, or if its document does
-not exist, all documents are listed.
+The newest document is found in a few requests: from the document of the hint, by doubling steps upwards, then by
+bisection. The hint is written after its document, so it may be outdated. Without a valid hint, all documents are
+listed.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ class Documents:
         return f"{self.folder}/{number}.json"
 
     def number(self, path: str) -> int | None:
-        """Return the number of the document at a path, or None if no document has such a path."""
+        """Return the number of the document at a path; None if it is no path of a document."""
         name = path.removeprefix(f"{self.folder}/").removesuffix(".json")
         return int(name) if _NUMBER.fullmatch(name) and path == self.path(int(name)) else None
 
     def contains(self, path: str) -> bool:
-        """Return whether a path in this folder is that of a document, the `newest` hint or the `oldest` record."""
+        """Return whether a path is that of a document in this folder, of `newest` or of `oldest`."""
         return path in (f"{self.folder}/{_NEWEST}", self.oldest_path) or self.number(path) is not None
 
     @property
     def oldest_path(self) -> str:
-        """The path of the record `oldest`, which names the document that `store.garbage` deletes next."""
+        """The path of the record `oldest`."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:
@@ -69,11 +68,9 @@ class Documents:
     def newest(self, read_before: int = 0, hint: int | None = None) -> int:
         """Return the number of the newest document, or 0 if there is none.
 
-        A binary search finds the number, because there are no gaps after the document that the hint names.
-
         Args:
-            read_before: Number of a document that the caller has read, so that it is known to exist; 0 for none.
-            hint: Result of `read_hint`, if the caller has just called it; None to read the hint.
+            read_before: Number of a document that exists, because the caller has read it; 0 for none.
+            hint: Result of `read_hint`; None to read the hint.
         """
         existing = self.read_hint() if hint is None else hint
         if not existing or (existing != read_before and not self.exists(existing)):
@@ -101,8 +98,8 @@ class Documents:
 
         Args:
             number: Number of the document.
-            decode: Decodes the fields. It raises ValueError, KeyError, TypeError, AttributeError or CorruptionError
-                for damaged fields, and another StoreError for valid fields that cannot be used.
+            decode: Decodes the fields. It raises ValueError, KeyError, TypeError, AttributeError or CorruptionError for
+                damaged fields, and another StoreError for valid fields that cannot be used.
             advice: What a user can do about a damaged document, for the message.
 
         Raises:
@@ -124,7 +121,7 @@ class Documents:
             raise type(error)(f"{uri}: {error}") from None
 
     def publish(self, number: int, fields: Mapping[str, Any]) -> None:
-        """Create a document from fields, with a unique id of the publisher, and update the `newest` hint.
+        """Create a document from fields and a unique id of the publisher. Update the `newest` hint.
 
         Raises:
             VersionConflictError: Another publisher has created the document first.
@@ -145,7 +142,7 @@ class Documents:
             self.objects.write(f"{self.folder}/{_NEWEST}", str(number).encode())
 
     def read_hint(self) -> int:
-        """Return the number that the `newest` hint names; 0 without a valid hint. The document may not exist."""
+        """Return the number in the `newest` hint; 0 without a valid hint. The document may not exist."""
         try:
             text = self.objects.read(f"{self.folder}/{_NEWEST}").decode("ascii", "replace")
         except ObjectNotFoundError:

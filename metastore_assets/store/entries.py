@@ -4,7 +4,9 @@
 
 A fragment is a data file with its deletes. A profile is the statistics of a fragment, a partition or the table. A
 profile spec says which statistics of each column are wanted. The metadata cache has pieces of the table's own metadata,
-so that the next refresh need not read them again. Segments consist of row groups, which are read one by one.
+so that the next refresh need not read them again.
+
+Lookups and streams of entries read single row groups.
 """
 
 from __future__ import annotations
@@ -49,20 +51,19 @@ from metastore_assets.store.segments import (
 
 Entry = TypeVar("Entry")
 Key: TypeAlias = Any
-"""The key of an entry: a text or bytes, as in the first column of the entry's kind."""
+"""The key of an entry: text or bytes."""
 
 FOLDER = "entries"
 _ROW_GROUP_ROWS: int | None = None
 _REWRITE_BELOW = 500
 _MERGE_BELOW = 500
 _FILE_ROWS = 16_384
-"""A file is closed once it has this many entries, about a megabyte."""
+"""Number of entries after which a file is closed, about a megabyte."""
 _MAX_DELTAS = 6
 _STRINGS = pa.list_(pa.string())
 _INTEGERS = pa.list_(pa.int64())
 _SINGLE_LOOKUPS = 16
-"""Number of values of the metadata cache that are looked up one by one. Then all values are read, because a plan that
-needs more usually needs most of them."""
+"""Number of values of the metadata cache that are looked up one by one, before all are read."""
 FILE_COLUMNS = ("statistics", "histograms", "frequencies", "states")
 """Columns with the paths of a profile's files."""
 _FILE_FIELDS = [
@@ -88,10 +89,10 @@ class EntryKind(Generic[Entry]):
     """Prefix of the attributes that columns store. With `fragment.`, the column `bytes` stores `entry.fragment.bytes`.
     The key has no prefix."""
     decode: Callable[[dict[str, list[Any]]], Iterable[Entry]] | None = None
-    """Returns the entries, given {column name: values}. Instead of file columns, the mapping has the key `files` with
-    `ProfileFiles`. None if the columns are the fields of the class."""
+    """Returns the entries, given {column name: values}, with `ProfileFiles` under the key `files`. None if the columns
+    are the fields of the class."""
     entry_size: int = 1
-    """Relative size of an entry. With 2, a file has half as many entries as a file of most other kinds."""
+    """Relative size of an entry. With 2, a file has half as many entries."""
 
     @property
     def references_files(self) -> bool:
@@ -218,9 +219,9 @@ KINDS: tuple[EntryKind[Any], ...] = (
 
 
 def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
-    """Return entries as a table with one row per entry, in the given order.
+    """Return entries as a table with one row per entry, in the same order.
 
-    A field `files` of the entries becomes several columns, one for each field of `ProfileFiles`.
+    A field `files` becomes several columns, one for each field of `ProfileFiles`.
     """
     columns = []
     for field in kind.schema:
@@ -230,7 +231,7 @@ def encode_entries(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table
 
 
 def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
-    """Return the entries in the rows of a table that `encode_entries` returned."""
+    """Return the entries in a table of `encode_entries`."""
     columns = {name: _values(table.column(name)) for name in kind.schema.names}
     if kind.references_files:
         columns["files"] = list(map(ProfileFiles, *(columns[field.name] for field in _FILE_FIELDS)))
@@ -240,7 +241,7 @@ def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
-    """Return the entries of one kind in a version. If the version has a mapping instead, its items become entries."""
+    """Return the entries of one kind in a version. If it has a mapping instead, its items become entries."""
     if kind is METADATA_CACHE:
         if isinstance(version.metadata_cache, StoredMetadataCache | ChangedMetadataCache):
             return version.metadata_cache.entries
@@ -258,12 +259,12 @@ class Entries(Sequence[Entry]):
     kind: EntryKind[Entry]
 
     def find(self, key: Key) -> Entry | None:
-        """Return the entry with a key, or None."""
+        """Return the entry with this key, or None."""
         return self.find_all([key]).get(key)
 
     @abstractmethod
     def find_all(self, keys: Collection[Key]) -> dict[Key, Entry]:
-        """Return the entries that have one of the keys, by key."""
+        """Return the entries with these keys, by key."""
 
     @abstractmethod
     def find_prefixes(self, prefixes: Collection[Key]) -> list[Entry]:
@@ -271,7 +272,7 @@ class Entries(Sequence[Entry]):
 
     @abstractmethod
     def least_key(self) -> Key | None:
-        """Return a lower bound of the keys without reading entries; None if there is no entry or no known bound."""
+        """Return a lower bound of the keys without reading entries; None if it is unknown."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == tuple(other)
@@ -286,8 +287,7 @@ class Entries(Sequence[Entry]):
 class StoredEntries(Entries[Entry]):
     """The entries of one kind in a published version, by ascending key.
 
-    Lookups read only the row groups that may match. Iteration reads all entries and caches them. A pickle contains
-    the paths of the files, and no entries.
+    Lookups read only the row groups that may match. Iteration reads all entries and caches them.
     """
 
     def __init__(self, kind: EntryKind[Entry], objects: ObjectStore, files: SegmentFiles) -> None:
@@ -296,13 +296,13 @@ class StoredEntries(Entries[Entry]):
         self._objects = objects
 
     def is_same(self, other: StoredEntries[Any]) -> bool:
-        """Return whether another object reads the same files."""
+        """Return whether two objects read the same files."""
         return (self.kind, self.files, self._objects) == (other.kind, other.files, other._objects)
 
     def differing_keys(self, other: StoredEntries[Entry]) -> set[Key] | None:
-        """Return all keys whose entries may differ between two versions; None if any key may differ.
+        """Return the keys whose entries may differ between two versions; None if any key may differ.
 
-        Only the files that one of the versions lacks are opened, and only their keys are read.
+        Reads only the keys in files that one of the versions lacks.
         """
         if (self.kind, self._objects) != (other.kind, other._objects):
             return None
@@ -369,7 +369,7 @@ class StoredEntries(Entries[Entry]):
             yield from self._decode(rows)
 
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
-        """Return a reader of each file. A file of this version gets its existing reader, which may be open already."""
+        """Return a reader of each file. Files of this version already have one."""
         stored = dict(zip(self.files.paths(), self._reader.segments, strict=True))
         others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files))).segments
         return [stored.get(file.path, other) for file, other in zip(files, others, strict=True)]
@@ -437,15 +437,11 @@ class StoredProfileSpecs(Mapping[str, Mapping[str, str]]):
 
 
 CACHE_ERRORS = (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowException)
-"""Errors of reading a metadata cache. They are ignored, because the cache only saves work."""
+"""Errors of reading a metadata cache, which are ignored, because the cache only saves work."""
 
 
 class StoredMetadataCache(Mapping[bytes, bytes]):
-    """The metadata cache of a published version.
-
-    The first few requested values are looked up one by one. Then all values are read at once. A value that cannot be
-    read counts as missing.
-    """
+    """The metadata cache of a published version. A value that cannot be read counts as missing."""
 
     def __init__(self, entries: StoredEntries[MetadataCacheEntry]) -> None:
         self.entries = entries
@@ -485,8 +481,7 @@ def diff_entries(
 ) -> dict[Key, tuple[Entry | None, Entry | None]]:
     """Return {key: (entry before, entry after)} for the entries that differ between two versions, sorted by key.
 
-    An entry is None if its version lacks the key. If both versions are published, little is read: the keys in the
-    files that only one version has, and the row groups with these keys. Otherwise all entries are read.
+    A missing entry is None. Little is read if both versions are published.
 
     Args:
         kind: The kind of the entries.
@@ -505,27 +500,24 @@ def diff_entries(
 
 
 def partition_contents(version: Version) -> dict[str, str]:
-    """Return {partition key: digest that changes with the statistics} of a version's partitions, sorted by key.
-
-    Fast for very many partitions: only two columns are read, and no entry objects are created.
-    """
+    """Return {partition key: digest that changes with the statistics} of a version's partitions, sorted by key."""
     return {key: values[0] for key, values in _partition_columns(version, "content_id")}
 
 
 def partition_fragment_counts(version: Version) -> dict[str, int]:
-    """Return {partition key: number of fragments} of the partitions of a version, sorted by key."""
+    """Return {partition key: number of fragments} of a version's partitions, sorted by key."""
     return {key: values[0] for key, values in _partition_columns(version, "fragments")}
 
 
 def partition_sizes(version: Version) -> dict[str, tuple[int, int]]:
-    """Return {partition key: (number of fragments, their stored bytes)} of the partitions of a version."""
+    """Return {partition key: (number of fragments, their stored bytes)} of a version's partitions."""
     return dict(_partition_columns(version, "fragments", "bytes"))
 
 
 def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any]]:
     """Yield (partition key, values of the named columns) of each partition of a version, sorted by key.
 
-    Only these columns are read, and no entry objects are created.
+    It is fast, because it creates no entry objects.
     """
     partitions = version.partitions
     if not isinstance(partitions, StoredEntries):
@@ -539,7 +531,7 @@ def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any
 
 
 class ChangedMetadataCache(Mapping[bytes, bytes]):
-    """The metadata cache of a version that is being built: the changes of the cache of the version before."""
+    """The metadata cache of a version that is being built, as changes of the cache of the version before."""
 
     def __init__(self, entries: Entries[MetadataCacheEntry]) -> None:
         self.entries = entries
@@ -558,17 +550,14 @@ class ChangedMetadataCache(Mapping[bytes, bytes]):
 
 
 def find_partition(version: Version, key: str) -> PartitionEntry | None:
-    """Return the entry of the partition with a key in a version; None if the version has no such partition.
-
-    In a stored version, only a few row groups are read.
-    """
+    """Return the entry of a partition; None if the version has no such partition."""
     if isinstance(version.partitions, Entries):
         return version.partitions.find(key)
     return next((entry for entry in version.partitions if entry.key == key), None)
 
 
 def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Collection[Key] | None) -> dict[Key, Entry]:
-    """Return the entries that have one of the keys, by key; all entries if `keys` is None."""
+    """Return the entries with these keys, by key; all entries if `keys` is None."""
     if keys is not None and isinstance(entries, Entries):
         return entries.find_all(keys)
     key_of = kind.key
@@ -576,10 +565,7 @@ def _entries_by_key(kind: EntryKind[Entry], entries: Sequence[Entry], keys: Coll
 
 
 def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEntry]:
-    """Return the entries of the partitions with some keys, sorted by key. Keys without a partition are ignored.
-
-    In a stored version, few row groups are read.
-    """
+    """Return the entries of partitions, sorted by key. Keys without a partition are ignored."""
     if isinstance(version.partitions, Entries):
         partitions = version.partitions.find_all(keys)
         return [partitions[key] for key in sorted(partitions)]
@@ -587,10 +573,7 @@ def find_partitions(version: Version, keys: Collection[str]) -> list[PartitionEn
 
 
 def find_fragments(version: Version, partition_keys: Collection[str]) -> list[FragmentEntry]:
-    """Return the entries of the fragments of some partitions, sorted by key.
-
-    In a stored version, few row groups are read.
-    """
+    """Return the entries of the fragments of these partitions, sorted by key."""
     if isinstance(version.fragments, Entries):
         return version.fragments.find_prefixes([fragment_key(key, "") for key in partition_keys])
     selected = set(partition_keys)
@@ -608,7 +591,7 @@ def _is_storable(key: Key) -> bool:
 
 
 def _lists(values: Sequence[Sequence[Any]], type: pa.ListType) -> pa.Array:
-    """Return an Arrow array of lists: one list for each value, with the items of the value."""
+    """Return an Arrow array with a list for each value."""
     offsets = [0]
     for value in values:
         offsets.append(offsets[-1] + len(value))
@@ -617,10 +600,7 @@ def _lists(values: Sequence[Sequence[Any]], type: pa.ListType) -> pa.Array:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column as Python objects, with lists as tuples.
-
-    Lists are cut from one flat list, which is several times as fast as `to_pylist`.
-    """
+    """Return the values of a column as Python objects, with lists as tuples. Faster than `to_pylist`."""
     if not pa.types.is_list(column.type):
         return list(column.to_pylist())
     values: list[Any] = []

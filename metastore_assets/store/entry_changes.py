@@ -1,4 +1,4 @@
-"""The entries of a version that is being built: the changes of the entries of the version before.
+"""The entries of a version that is being built, as changes of the entries of the version before.
 
 Entries are stored in segments, which are sorted files. A new version adds a segment with its changes, and merges some
 of the segments of the version before (see `store.segments`).
@@ -46,8 +46,7 @@ class DuplicateKeyError(ValueError):
 class EntryChanges(Entries[Entry]):
     """The entries of one kind in a new version, as changes of the stored entries of the version before.
 
-    A lookup searches the changes and the stored entries of the version before. `len` reads nothing. Iteration reads
-    all stored entries.
+    Lookups search the changes and the stored entries. Iteration reads all stored entries.
     """
 
     def __init__(
@@ -63,8 +62,7 @@ class EntryChanges(Entries[Entry]):
             kind: The kind of the entries.
             base: The entries of the version before; None if there is none.
             put: The new and the changed entries, by key.
-            dropped: The entries of `base` that the new version removes or replaces, by key. They include each entry
-                of `base` whose key is also in `put`.
+            dropped: The entries of `base` that the new version removes or replaces, by key.
         """
         self.kind = kind
         self.base = base
@@ -79,7 +77,7 @@ class EntryChanges(Entries[Entry]):
         put: Iterable[Entry],
         removed: Iterable[Key] = (),
     ) -> EntryChanges[Entry]:
-        """Return the changes that put and remove some entries. Only stored entries with their keys are read.
+        """Return the changes that put and remove some entries. Reads only stored entries with their keys.
 
         Args:
             kind: The kind of the entries.
@@ -105,9 +103,7 @@ class EntryChanges(Entries[Entry]):
     def between(
         cls, kind: EntryKind[Entry], base: StoredEntries[Entry] | None, entries: Iterable[Entry]
     ) -> EntryChanges[Entry]:
-        """Return the changes that lead from stored entries to a complete list of entries.
-
-        All stored entries are read.
+        """Return the changes from all stored entries to all entries of the new version.
 
         Args:
             kind: The kind of the entries.
@@ -132,11 +128,7 @@ class EntryChanges(Entries[Entry]):
         return cls(kind, base, put, dropped)
 
     def replacing(self, replacements: Iterable[tuple[Entry, Entry]]) -> EntryChanges[Entry]:
-        """Return the changes with some of the entries replaced.
-
-        Args:
-            replacements: (entry, new entry) pairs with equal keys.
-        """
+        """Return the changes with some of the entries replaced, given (entry, new entry) pairs with equal keys."""
         put, dropped, key_of = dict(self.put), dict(self.dropped), self.kind.key
         for entry, new in replacements:
             key = key_of(entry)
@@ -196,7 +188,7 @@ class EntryChanges(Entries[Entry]):
 def change_metadata_cache(
     base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed: Iterable[bytes] = ()
 ) -> Mapping[bytes, bytes]:
-    """Return the metadata cache of a new version: the values of the version before, with some changes.
+    """Return the metadata cache of a new version, as changes of the cache of the version before.
 
     Args:
         base: The metadata cache of the version before; None if there is none.
@@ -221,18 +213,17 @@ def is_same_base(one: StoredEntries[Any] | None, other: StoredEntries[Any] | Non
 
 
 def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
-    """Return the entries of one kind in a version, with lookups by key, even if the version has them as a list."""
+    """Return the entries of one kind in a version, with lookups by key."""
     entries = version_entries(version, kind)
     return entries if isinstance(entries, Entries) else EntryChanges.between(kind, None, entries)
 
 
 def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
-    """Return (removed entries, added entries) of a new version, to update an index that is derived from the entries.
+    """Return (removed entries, added entries), to update an index of the entries.
 
     Args:
         entries: The entries of a new version.
-        is_rebuilt: Whether the index is built from scratch. If so, all entries are returned as added, and none as
-            removed.
+        is_rebuilt: Whether the index is built from scratch. If so, all entries are returned as added.
     """
     return ((), entries) if is_rebuilt else (entries.dropped.values(), entries.put.values())
 
@@ -241,9 +232,10 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_ste
     """Write the changed entries of a new version as one more segment, and do a bounded part of the due merges.
 
     Args:
-        objects: The table's folder, in which the files of `changes.base` are too.
+        objects: The table's folder.
         changes: The entries of the new version.
-        allow_step: Whether a commit of a few entries may merge a part of older segments (see `store.segment_levels`).
+        allow_step: Whether a commit of a few entries may merge a part of older segments (see
+            `store.segment_levels`).
     """
     kind, base = changes.kind, changes.base
     stored = StoredEntries(kind, objects, SegmentFiles(0, ())) if base is None else base
@@ -258,7 +250,6 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_ste
     def write(
         parts: Sequence[SegmentPart], with_changes: bool, with_tombstones: bool, file_rows: int
     ) -> tuple[SegmentFile, ...]:
-        """Merge parts of the stored segments, with the changes if requested, into new files; see `WriteMerged`."""
         sources, row_count = [], 0
         for part in parts:
             segment = stored.open_files(part.files)

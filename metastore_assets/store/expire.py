@@ -1,8 +1,7 @@
-"""Deletion of old documents and unreferenced files. Other processes may read and publish at the same time.
+"""Deletion of old documents, then of unreferenced files. Other processes may read and publish at the same time.
 
-Old documents are deleted first, then unreferenced files. Nothing younger than the grace period is deleted, because a
-running publisher may still reference it. The grace period must therefore be longer than the longest run. Readers of a
-replaced version can finish within the grace period.
+Nothing younger than the grace period is deleted, because a running publisher may still reference it. The grace period
+must therefore be longer than the longest run. It also lets readers of a replaced version finish.
 
 The listed files and the referenced ones are sorted and compared in bounded memory, see `store.sorted_runs`.
 """
@@ -44,11 +43,11 @@ class Retention:
     """A rule for the documents and files that an expiry retains."""
 
     first: Callable[[Sequence[int]], int]
-    """Returns the number of the oldest document to retain, given all numbers in ascending order (at least one)."""
+    """Returns the number of the oldest document to retain, given all numbers in ascending order."""
     referenced: Callable[[Sequence[int]], Iterable[pa.Array]]
-    """Yields the paths of the files that documents reference, given their numbers. A path may occur several times."""
+    """Yields the paths of the files that documents reference, given their numbers. Paths may repeat."""
     may_delete: Callable[[str], bool]
-    """Returns whether the file at a path may be deleted if no document references it."""
+    """Returns whether a file without reference may be deleted, given its path."""
 
 
 def expire(documents: Documents, retention: Retention, grace: timedelta, now: datetime | None = None) -> ExpiryCounts:
@@ -57,7 +56,7 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     Args:
         documents: The documents.
         retention: The rule for documents and files to retain.
-        grace: The minimum age of a deleted file. A document is deleted only if the next document is older than this.
+        grace: Minimum age of a deleted file. A document is deleted only if the next document is older than this.
         now: The current time; None for the clock of this machine.
     """
     objects = documents.objects
@@ -86,14 +85,14 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
 
 
 def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
-    """Add a row with the columns `FILES` for each listed object."""
+    """Add a row with the columns `FILES` for each object."""
     remaining = iter(infos)
     while chunk := list(islice(remaining, _LISTED_AT_ONCE)):
         files.add(pa.table([[info.path for info in chunk], [info.size for info in chunk]], schema=FILES))
 
 
 def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, int]:
-    """Delete the files that tables with the columns `FILES` list. Return their number and total size in bytes."""
+    """Delete files, given in tables with the columns `FILES`. Return their number and total size in bytes."""
     count = size = 0
     for rows in files:
         objects.delete(rows["path"].to_pylist())
@@ -104,9 +103,6 @@ def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, 
 
 def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime) -> set[int]:
     """Return the numbers of the documents to delete.
-
-    A document is deleted if its number is less than `first` returns, and if the next document was published before
-    `deadline`.
 
     Args:
         published: The time at which each document was published, by number.

@@ -1,15 +1,14 @@
 """Garbage manifests: lists of the files that one version references and the next version does not.
 
-    entries/<unique>.garbage.parquet     paths, in row groups of the size of one deletion
+    entries/<unique>.garbage.parquet     paths, in row groups of the size of one deletion (portions)
     versions/oldest                      {"oldest": 7, "portion": 2}: the version to delete next, and the number of
-                                         row groups of its garbage that are deleted already
+                                         portions of its garbage that are deleted already
 
-A portion is one row group of a garbage manifest: the paths that one request deletes. A version references only new
-files and files of the version before it. A file that the next version does not reference is therefore referenced by
-no later version either. The file is deleted with the last version that references it, without listing or comparing
-files. Deletions can be repeated, so a process may die at any point, and two processes may work at the same time. If
-`oldest` is missing or too low, the versions are listed. If `oldest` is too high, the versions below it remain until
-`expire` deletes them.
+A version references only new files and files of the version before it. So no later version references a file of a
+manifest, and the file is deleted together with the last version that references it.
+
+Deletions can be repeated, so a process may die at any point, and two processes may work at the same time. If `oldest`
+is missing or too low, the versions are listed. If it is too high, the versions below it remain until `expire`.
 """
 
 from __future__ import annotations
@@ -101,10 +100,7 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
 
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
-    """Delete the oldest version, if it still exists, and the next portion of the files that only it references.
-
-    A portion is one row group of the garbage manifest. Return the progress after it.
-    """
+    """Delete the document of the oldest version, and the next portion of its files. Return the progress after it."""
     objects, following = documents.objects, state.oldest + 1
     try:
         garbage = load_version(documents, following).garbage_manifest
@@ -131,10 +127,9 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Delete the oldest version although the version after it is missing. Return the progress at the next existing one.
+    """Delete the oldest version although the next number is missing. Return the progress at the next existing version.
 
-    Nothing is deleted, and the progress is unchanged, if the next existing version was published after `before`. If
-    the oldest version is already deleted or is the only one, the progress is that at the oldest existing version.
+    Nothing is deleted if that version was published after `before`.
     """
     oldest, *newer = documents.numbers()
     if oldest != state.oldest or not newer:
@@ -149,7 +144,7 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
 
 
 def _read_state(documents: Documents) -> _Progress:
-    """Return the recorded progress. If it is missing or invalid, start at the oldest existing version."""
+    """Return the recorded progress, or the start at the oldest existing version if none is recorded."""
     try:
         fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]

@@ -58,7 +58,7 @@ def count(value: object, name: str) -> int:
 
 
 def path(value: object, name: str) -> str:
-    """Return the value of a field if it is a relative path inside the document's folder, or an empty text.
+    """Return the value of a field if it is a relative path inside the document's folder, or empty.
 
     Raises ValueError otherwise.
     """

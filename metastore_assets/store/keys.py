@@ -12,7 +12,7 @@ import pyarrow as pa
 from metastore_assets.startup import pc
 
 _FEW_KEYS = 8
-"""Up to this many keys are found by bisection. More keys need `pyarrow.compute`, whose import takes 30 ms of CPU."""
+"""Number of keys up to which bisection is used. More keys need `pyarrow.compute`, whose import takes 30 ms of CPU."""
 
 
 class KeySelection(Protocol):
@@ -35,7 +35,7 @@ class KeySet:
         return bisect_left(self._keys, low) < bisect_right(self._keys, high)
 
     def filter(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with a selected key. Many keys are looked up in a hash table, few keys by binary search."""
+        """Return the rows with a selected key."""
         keys = rows.column(0)
         if len(self._keys) > _FEW_KEYS:
             return rows.filter(pc.is_in(keys, value_set=pa.array(self._keys, keys.type)))
@@ -65,7 +65,7 @@ class SegmentKeyRange:
         return (self.start is None or high >= self.start) and (self.end is None or low < self.end)
 
     def filter(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with a selected key, by binary search."""
+        """Return the rows with a selected key."""
         keys = rows.column(0)
         start, end = (
             default if limit is None else bisect_left(range(len(keys)), limit, key=lambda at: keys[at].as_py())
@@ -79,7 +79,7 @@ class KeyPrefixes:
 
     def __init__(self, prefixes: Collection[Any]) -> None:
         self._prefixes: list[Any] = []
-        """The prefixes, sorted. A prefix that begins with another prefix is redundant, and omitted."""
+        """The prefixes, sorted. One that begins with another is redundant, and omitted."""
         for prefix in sorted(prefixes):
             if not self._prefixes or not prefix.startswith(self._prefixes[-1]):
                 self._prefixes.append(prefix)
@@ -91,7 +91,7 @@ class KeyPrefixes:
         return at > 0 and bool(low.startswith(self._prefixes[at - 1]))
 
     def filter(self, rows: pa.Table) -> pa.Table:
-        """Return the rows whose key begins with a prefix: one slice for each prefix, by binary search."""
+        """Return the rows whose key begins with one of the prefixes."""
         keys = rows.column(0)
         positions = range(len(keys))
         parts = []
@@ -104,5 +104,5 @@ class KeyPrefixes:
 
 
 def _is_after_prefix(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
-    """Return whether a key is greater than all keys with a prefix. The key must not be less than the prefix."""
+    """Return whether a key, which is not less than the prefix, is greater than all keys with the prefix."""
     return not keys[at].as_py().startswith(prefix)

@@ -1,8 +1,7 @@
 """Objects as files of a local or mounted file system.
 
-Plain system calls are used, because obstore's local store does not sync files before it makes them visible. After a
-power cut, a published version could be a file of zeros. This module writes a file, syncs it, then renames it
-atomically, and finally syncs its folder. To create a file exclusively, the module links it instead of renaming it.
+A file is written, synced and renamed atomically; then its folder is synced. obstore's local store does not sync, so
+that a published version could be a file of zeros after a power cut.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ _ADVICE = {
 
 
 class LocalFiles:
-    """A backend for the folder `root`, an absolute path. The first write creates missing folders."""
+    """A backend for the folder `root`, an absolute path."""
 
     def __init__(self, root: str, depth: int = 0) -> None:
         """Create the backend for a folder.
 
-        The last `depth` folders of `root` are not part of the path that the user configured. Deletions follow no
-        symbolic link in them.
+        `depth` is the number of last folders of `root` in which deletions follow no symbolic link, because the user did
+        not name them.
         """
         self._root = root
         names = root.split(os.sep)
@@ -113,9 +112,9 @@ class LocalFiles:
         return ()
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files. A file that does not exist is ignored.
+        """Delete files. Missing files are ignored.
 
-        Raises StoreError if a folder on a path, below the folder that the user named, is a symbolic link.
+        Raises StoreError if a folder on a path is a symbolic link, unless the user named the folder.
         """
         for path in paths:
             full_path = self._full_path(path)
@@ -140,7 +139,7 @@ class LocalFiles:
                 raise StoreError(f"cannot write {full_path}: {link} is a symbolic link; remove it")
 
     def open_input(self, path: str, *, use_cached_tail: bool = False, tail_bytes: int = 0) -> Input:
-        """Open a file for reads. Small files are read completely at once. Only `path` has an effect."""
+        """Open a file for reads. Small files are read completely at once."""
         full_path = self._full_path(path)
         with self._store_errors("read", full_path):
             file = pa.OSFile(full_path, "r")
@@ -161,7 +160,7 @@ class LocalFiles:
             record_write(full_path, size)
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete the unfinished files that were last changed before `before`. Return how many were deleted."""
+        """Delete unfinished files last changed before `before`. Return the number of deleted files."""
         removed = 0
         for entry in self._walk(self._root):
             if not _UNFINISHED.fullmatch(entry.name):
@@ -176,9 +175,8 @@ class LocalFiles:
     def _open_folder(self, path: str) -> Iterator[int]:
         """Open the folder of a file, and yield its descriptor, for use as `dir_fd`.
 
-        Below the folder that the user named, no symbolic link is followed. Otherwise, anyone who can write below the
-        root could have files elsewhere deleted. Each folder is opened relative to the folder above, so that no folder
-        can be replaced by a link in the meantime.
+        It follows no symbolic link below the folder that the user named. Otherwise, anyone who can write below the root
+        could have files elsewhere deleted.
 
         Raises:
             FileNotFoundError: There is no such folder.
@@ -208,10 +206,7 @@ class LocalFiles:
         return os.path.join(self._root, *path.split("/")) if path else self._root
 
     def _walk(self, folder: str) -> Iterator[os.DirEntry[str]]:
-        """Yield everything below a folder, at any depth, except folders. Links are yielded and not followed.
-
-        If the folder is missing, yield nothing.
-        """
+        """Yield all files and links below a folder, at any depth. Links are not followed."""
         folders = [folder]
         while folders:
             folder = folders.pop()
@@ -258,7 +253,7 @@ class LocalFiles:
 
 
 class _LocalOutput(io.RawIOBase):
-    """A file that is being written. Failures are raised as StoreErrors, even when pyarrow calls the methods."""
+    """A file that is being written. Failures are StoreErrors."""
 
     def __init__(self, temporary: str, full_path: str, mode: int) -> None:
         self._full_path = full_path
@@ -308,7 +303,7 @@ def store_error(verb: str, full_path: str, error: OSError) -> StoreError:
 
 
 def _make_folders(folder: str) -> None:
-    """Create a folder and its parents, and sync each parent. The new folder then survives a power cut."""
+    """Create a folder and its parents, and sync each parent, so that the folder survives a power cut."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)

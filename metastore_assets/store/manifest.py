@@ -25,30 +25,27 @@ MetadataCacheEntries: TypeAlias = Mapping[bytes, bytes]
 class ProfileFiles:
     """The paths of the files of one profile, relative to the table's folder in the root.
 
-    Lookups read statistics, histograms and frequencies. Merges read only the states. A profile that no lookup reads
-    has only a file of states, which also contains its value counts. Several profiles may share a file of states, with
-    one section each.
+    Lookups read statistics, histograms and frequencies. Merges read states. Profiles that no lookup reads have only
+    states with value counts. Several profiles may share a file of states, with one section each.
     """
 
     statistics: str
     """Path of the file of statistics; empty if there are only states."""
     histograms: str
-    """Path of the file of histograms. Empty if no column has a histogram, or if there are only states."""
+    """Path of the file of histograms; empty if no column has one, or if there are only states."""
     frequencies: tuple[str, ...]
-    """Paths of the files of frequencies, in column order; the rows of a column may continue in the next file. Empty if
-    no column has value counts, or if there are only states."""
+    """Paths of the files of frequencies, in column order; empty if no column has value counts, or if there are only
+    states. A column may continue in the next file."""
     states: str = ""
-    """Path of the file of states. Empty if all states can be derived from the value counts, and for a table, which is
-    not merged further."""
+    """Path of the file of states; empty if all states are derived from value counts, or if no merge needs them."""
     section: str = ""
-    """Name of the profile's section (its rows) in the file `states`. The name stays when the section moves to another
-    file. Empty without a section."""
+    """Name of the profile's section in the file `states`, or empty. It stays when the section moves to another file."""
     sections: int = 0
     """Number of sections in the file `states` when it was written."""
 
     @property
     def name(self) -> str:
-        """An identifier of the profile. It does not change when the profile's states move to another file."""
+        """An identifier of the profile, which does not change when its states move to another file."""
         return self.statistics or self.section
 
     @property
@@ -58,7 +55,7 @@ class ProfileFiles:
 
     @classmethod
     def of_merge_files(cls, encoded: str) -> ProfileFiles:
-        """Return the profile whose files `encode_merge_files` encoded. It has no histograms."""
+        """Decode the result of `encode_merge_files`. The profile has no histograms."""
         statistics, states, *frequencies = encoded.split("\n")
         return cls(statistics, "", tuple(frequencies), states)
 
@@ -79,10 +76,9 @@ class ValueCountFiles:
     """Path of the JSON file that describes the other files."""
     files: tuple[str, ...]
     frequencies: str = ""
-    """Path of a file with all values by decreasing frequency. Empty until `compact` writes the file."""
+    """Path of a file with all values by decreasing frequency, which `compact` writes; empty before."""
     ranks: str = ""
-    """Path of a file with the sorted values of columns with `ranks: on`, and their ranks. Empty until `compact` writes
-    the file."""
+    """Path of a file with the ranks of values in columns with `ranks: on`, which `compact` writes; empty before."""
 
     def paths(self) -> Iterator[str]:
         """Yield the path of every file."""
@@ -93,7 +89,7 @@ class ValueCountFiles:
 
 @dataclass(frozen=True)
 class UnindexedPartition:
-    """A partition whose current statistics are not in the partition index, and must be read from its profile."""
+    """A partition whose current statistics are only in its profile, not in the partition index."""
 
     key: str
     path: str
@@ -103,14 +99,14 @@ class UnindexedPartition:
 
 @dataclass(frozen=True)
 class PartitionIndex:
-    """The files of a version's partition index, and the partitions that changed after the files were written."""
+    """The files of a version's partition index, and the partitions that changed since the files were written."""
 
     files: SegmentFiles
     """The files of the index, with the statistics of all partitions by column."""
     unindexed: tuple[UnindexedPartition, ...] = ()
     """Partitions that the files lack, or have with older statistics."""
     removed: tuple[str, ...] = ()
-    """Keys of partitions that the version does not have, and that the files may still have."""
+    """Keys of removed partitions that the files may still have."""
 
 
 @dataclass(frozen=True)
@@ -156,31 +152,32 @@ class FragmentEntry:
     id: str
     partition_key: str
     path: str
-    """Path of the data file, for messages and for people."""
+    """Path of the data file, for messages and for users."""
     bytes: int
     row_count: int
     spec_id: str
-    """Key into `Version.specs`: the columns and policies with which the fragment was profiled."""
+    """Key into `Version.specs`: the spec under which the fragment was profiled."""
     unprofiled: tuple[str, ...]
     """Identities of columns that the data file has and the profile lacks."""
     files: ProfileFiles
     not_enumerated: tuple[str, ...] = ()
-    """Field ids of columns without value counts, although the profile spec allows them: the values hardly repeat."""
+    """Field ids of columns without value counts, although the profile spec allows them, because values hardly
+    repeat."""
 
     @property
     def key(self) -> str:
-        """The partition key and the path, which together identify a fragment within one version."""
+        """The partition key and the path, which identify a fragment within one version."""
         return fragment_key(self.partition_key, self.path)
 
     @property
     def group(self) -> str:
-        """Key of the partition that the fragment belongs to."""
+        """Key of the partition to which the fragment belongs."""
         return self.partition_key
 
 
 @dataclass(frozen=True)
 class RetiredFragment:
-    """A fragment that a commit removed. If a restore of the table adds the fragment again, its profile is reused."""
+    """A fragment that a commit removed, whose profile is reused if a restore of the table adds it again."""
 
     retired: int
     """Number of the version that removed the fragment."""
@@ -198,7 +195,7 @@ class RetiredFragment:
 
     @property
     def group(self) -> str:
-        """Key of the partition that the fragment belonged to."""
+        """Key of the partition to which the fragment belonged."""
         return self.fragment.partition_key
 
 
@@ -208,7 +205,7 @@ def retired_prefix(number: int) -> str:
 
 
 def split_retired_key(key: str) -> tuple[int, str]:
-    """Return (version that removed a fragment, id of the fragment), given the key of the retired fragment's entry.
+    """Return (version that removed a fragment, id of the fragment), given the key of a retired fragment's entry.
 
     Raises ValueError for another text.
     """
@@ -224,7 +221,7 @@ class PartitionEntry:
 
     key: str
     content_id: str
-    """Digest of everything that determines the profile: equal ids mean equal statistics."""
+    """Digest of what determines the profile: equal ids mean equal statistics."""
     row_count: int
     bytes: int
     fragments: int
@@ -233,11 +230,10 @@ class PartitionEntry:
     version: int
     """The version that computed the profile."""
     spec_id: str = ""
-    """Key into `Version.specs`: the columns and policies with which the files were written. Later versions may still
-    use the files: columns that were added since are null in all rows, and renamed columns have their old names in
-    the files."""
+    """Key into `Version.specs`: the spec under which the files were written. If later versions use the files, columns
+    that were added since are null in all rows, and renamed columns have their old names."""
     members: str = ""
-    """Digest of the ids of the partition's fragments. It changes when files are rewritten, even with the same rows."""
+    """Digest of the ids of the partition's fragments. It changes when files are rewritten with the same rows."""
 
     @property
     def group(self) -> str:
@@ -249,14 +245,15 @@ class PartitionEntry:
 class NodeEntry:
     """One branch of a merge tree: an intermediate profile that the next version can reuse, and its inputs.
 
-    The profiles of a group are merged along a tree. A group is the fragments of a partition, or all partitions. A
-    large group stores one node for each branch of the tree; a small group stores none.
+    The profiles of a group are merged along a tree. A group is the fragments of a partition, or all partitions. Only
+    large groups store nodes.
     """
 
     key: str
-    """The group's key and the branch's name (the leading digits that all positions below have), see `node_key`."""
+    """Key of the group and name of the branch, see `node_key`. The name has the leading digits of all positions
+    below."""
     files: ProfileFiles
-    """The merged profile. The root of a tree has none: its profile is that of the partition or the table."""
+    """The merged profile. The root has none, because its profile is that of the group."""
     spec_id: str = ""
     """Key into `Version.specs`, as for a partition."""
     valid_spec_id: str = ""
@@ -268,9 +265,8 @@ class NodeEntry:
     count: int = 0
     """Number of children below the node, at any depth."""
     child_files: tuple[str, ...] = ()
-    """The files of each of the `children`, as `encode_merge_files` returns them. Only nodes of the table have them: a
-    node merges partitions whose keys are far from each other, so looking up their entries would read many row groups.
-    """
+    """The files of each of the `children`, as `encode_merge_files` returns them. Only nodes of the table have them:
+    looking up the entries of partitions with distant keys would read many row groups."""
 
     @property
     def group(self) -> str:
@@ -286,9 +282,6 @@ class NodeEntry:
 def node_key(group_key: str, name: str) -> str:
     """Return the key of a node. The nodes on a path from a child to the root have neighbouring keys.
 
-    The nodes of the upper levels of a group come first, because every path contains some of them. In the other
-    levels, a node is followed by the nodes below it.
-
     Args:
         group_key: The key of the partition, or `*` for the tree of the partitions.
         name: The name of the node's branch.
@@ -298,7 +291,7 @@ def node_key(group_key: str, name: str) -> str:
 
 
 def node_key_prefix(group_key: str) -> str:
-    """Return the text with which the keys of all nodes of a group begin."""
+    """Return the prefix of the keys of all nodes of a group."""
     return f"{group_key}{_KEY_SEPARATOR}"
 
 
@@ -312,15 +305,15 @@ def split_node_key(key: str) -> tuple[str, str]:
 class SharedFileEntry:
     """The number of entries that reference one shared file.
 
-    A file is shared if it contains several profiles, or if several entries reference it. Any other file has no
-    `SharedFileEntry`, and exactly one reference.
+    A file is shared if it contains several profiles, or if several entries reference it. Other files have one
+    reference, and no `SharedFileEntry`.
     """
 
     path: str
     sections: int
     """Number of profiles with which the file was written; 0 for a file of one profile."""
     groups: tuple[str, ...]
-    """Keys of the partitions, or of other groups, whose entries reference the file, sorted."""
+    """Keys of the partitions or other groups whose entries reference the file, sorted."""
     group_references: tuple[int, ...]
     """Number of entries of each of these groups that reference the file."""
 
@@ -332,26 +325,22 @@ class SharedFileEntry:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision about how the frequencies of a column are stored, with its reason.
-
-    The column has the policy `auto` or `repeated`.
-    """
+    """A decision how to store the frequencies of a column with the policy `auto` or `repeated`."""
 
     frequencies: Literal["enumerated", "estimated", "fingerprinted"]
     reason: str
-    """The explanation for people."""
+    """The explanation for users."""
     since: int
-    """The version that made the decision."""
+    """The number of the version that made the decision."""
     distinct: int
-    """The approximate number of distinct values in the version that records the decision. If it changes much, the
-    decision changes."""
+    """The approximate number of distinct values in the version that records the decision."""
     values: int
     """The number of values in the version that records the decision."""
 
 
 @dataclass(frozen=True)
 class ProfileSpecEntry:
-    """One profile spec that profiles were written with: what they contain of each column."""
+    """A profile spec under which profiles were written: what they contain of each column."""
 
     spec_id: str
     field_ids: tuple[str, ...]
@@ -370,7 +359,7 @@ class MetadataCacheEntry:
 
 @dataclass(frozen=True)
 class RefreshStats:
-    """The amount of work that the publication of a version took."""
+    """The work of publishing a version."""
 
     fragments: int
     """Number of fragments that were read."""
@@ -381,11 +370,10 @@ class RefreshStats:
 
 @dataclass(frozen=True)
 class Version:
-    """One published state of the Metastore for one table, tied to one snapshot of it.
+    """One published state of the Metastore for one table, for one snapshot of it.
 
-    When a version is read from a store, `specs`, `fragments`, `partitions`, `nodes`, `retired` and `metadata_cache` are
-    read on first use (`store.entries.StoredEntries`). In a version that is being built, each of them may be given as
-    changes relative to the version before (`store.entry_changes.EntryChanges`).
+    Entries of a published version are read on first use. Entries of a version that is being built may be changes of
+    those of the version before (`store.entry_changes.EntryChanges`).
     """
 
     number: int
@@ -395,7 +383,7 @@ class Version:
     snapshot: str
     """The snapshot's id, as the table's format names it."""
     committed_at: datetime | None
-    """UTC time when the snapshot was committed; None when the format does not record it."""
+    """UTC time when the snapshot was committed; None if the format does not record it."""
     published_at: datetime
     """UTC time when the version was published."""
     schema: pa.Schema
@@ -408,7 +396,7 @@ class Version:
     """The files of the table's profile."""
     code_version: str
     spec_id: str
-    """Key into `specs`: the profile spec with which the partitions and the table were merged."""
+    """Key into `specs`: the spec under which the partitions and the table were merged."""
     specs: Mapping[str, Mapping[str, str]]
     """The profile specs: {spec id: {identity of a profiled top-level column: text of its column spec}}."""
     fragments: Sequence[FragmentEntry]
@@ -418,8 +406,8 @@ class Version:
     retired: Sequence[RetiredFragment] = ()
     """Fragments that recent versions removed."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
-    """{field id: how the column's frequencies are stored} for the policies `auto` and `repeated`. Columns whose values
-    were always enumerated have no decision."""
+    """{field id: how the column's frequencies are stored} for the policies `auto` and `repeated`. Always enumerated
+    columns have no decision."""
     value_counts: ValueCountFiles | None = None
     """The value counts of the table; None if no column has any."""
     index: SegmentFiles | None = None
@@ -429,26 +417,24 @@ class Version:
     value_filters: ValueFilterFiles | None = None
     """The value filters; None if no column's policy requests one."""
     buckets: tuple[tuple[str, str, int], ...] = ()
-    """Partition columns that contain hash buckets of another column: name, field id of that column, number of buckets.
-    """
+    """Partition columns with hash buckets of another column: (name, field id of that column, number of buckets)."""
     shared_files: Sequence[SharedFileEntry] = field(default=(), compare=False, repr=False)
-    """Reference counts of files that several entries reference. `publish` ignores this field, and counts itself."""
+    """Reference counts of files that several entries reference. `publish` computes them."""
     metadata_cache: MetadataCacheEntries = field(default_factory=dict, compare=False, repr=False)
-    """Metadata of the table that planning has read before, by key. The table's format encodes keys and values."""
+    """Metadata of the table that planning has read before, by key, as the table's format encodes it."""
     table_location: Mapping[str, Any] | None = field(default=None, compare=False)
-    """Location and options of the table as JSON fields of its configuration, without secrets, so that a scan can read
-    the table's rows. None if it was not recorded."""
+    """Location and options of the table, with which a scan can read its rows: JSON fields of its configuration without
+    secrets. None if not recorded."""
     refresh_stats: RefreshStats | None = field(default=None, compare=False)
-    """The work of publishing the version; None when it was not measured."""
+    """The work of publishing the version; None if it was not measured."""
     dropped_columns: tuple[str, ...] = field(default=(), compare=False)
-    """Columns that a policy names and the table no longer has. They were in an earlier version, so the names are no
-    typos."""
+    """Columns that a policy names and that only earlier versions of the table had."""
     purged: int = field(default=0, compare=False)
-    """Number of the version that the last purge published; 0 before the first purge. The purge deleted files that were
-    written before and that no version references. So a publisher that started before the purge must start again."""
+    """Number of the version that the last purge published; 0 before the first purge. A publisher that started before
+    the purge must start again, because the purge deleted its files."""
     garbage_manifest: str | None = field(default=None, compare=False, repr=False)
-    """Path of the manifest of files that the version before references and this one does not. None if there are no such
-    files, or if they are unknown. `publish` ignores this field."""
+    """Path of the manifest of files that only the version before references; None if there are none, or if they are
+    unknown. `publish` ignores this field."""
 
     @property
     def fragment_count(self) -> int:
@@ -456,12 +442,12 @@ class Version:
         return len(self.fragments)
 
     def auxiliary_files(self) -> tuple[str, ...]:
-        """Return the paths of the files of value counts, of indexes, and of the list of files to delete later."""
+        """Return the paths of the files of value counts and indexes, and of the garbage manifest."""
         paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
         return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
 
     def document_paths(self) -> Iterator[str]:
-        """Yield the paths of the files of the table's profile, value counts and indexes, which the document names."""
+        """Yield the paths of the files of the table's profile, value counts and indexes."""
         yield from self.files.paths()
         if self.value_counts is not None:
             yield from self.value_counts.paths()

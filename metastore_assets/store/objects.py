@@ -31,19 +31,15 @@ _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure
 
 
 def unique_name() -> str:
-    """Return a name for a new file: 32 hexadecimal digits that begin with the time.
-
-    Files that are written together have neighbouring names, so the keys of their entries are neighbours, too.
-    """
+    """Return a name for a new file: 32 hexadecimal digits that begin with the time."""
     return f"{time.time_ns():016x}{os.urandom(8).hex()}"
 
 
 class ObjectStore:
     """A folder of objects: a local path, `file://`, `s3://`, `gs://` or `az://` URI, with its storage options.
 
-    Stores are hashable, picklable, and equal if URI and options are. Connections open on first use and are shared
-    within a process. Paths are relative, with `/` between segments. Readers never see half-written objects. Every
-    failure is a StoreError that names the URI and what to do.
+    Stores are hashable and picklable. Paths are relative, with `/` between segments. Readers never see half-written
+    objects. Every failure is a StoreError that names the URI and what to do.
     """
 
     __slots__ = ("_depth", "_options", "_uri")
@@ -52,8 +48,8 @@ class ObjectStore:
         self._uri = _normalize_root(uri)
         self._options = tuple(sorted((options or {}).items()))
         self._depth = depth
-        """Number of last folders of a local path that the user did not name. Deletions follow no symbolic link in
-        these."""
+        """Number of last folders of a local path in which deletions follow no symbolic link, because the user did
+        not name them."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectStore) and (self._uri, self._options) == (other._uri, other._options)
@@ -73,7 +69,7 @@ class ObjectStore:
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """The options that the store was created with. They may hold secrets."""
+        """The options with which the store was created. They may contain secrets."""
         return dict(self._options)
 
     def child(self, prefix: str) -> ObjectStore:
@@ -101,7 +97,7 @@ class ObjectStore:
         return sorted(self.scan(prefix), key=lambda info: info.path)
 
     def scan(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield all objects below a folder, at any depth, in no order. Few of them are in memory at a time."""
+        """Yield all objects below a folder, at any depth, in no order."""
         return self._backend.scan(_validate_path(prefix) if prefix else "")
 
     def info(self, path: str) -> ObjectInfo | None:
@@ -109,29 +105,23 @@ class ObjectStore:
         return self._backend.info(_validate_path(path))
 
     def folders(self) -> tuple[str, ...]:
-        """Return the names of the folders directly below the root, sorted.
-
-        One request lists them, regardless of their content.
-        """
+        """Return the names of the folders directly below the root, sorted. Takes one request."""
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects.
-
-        An object that does not exist is ignored. On disk, a symbolic link on a path raises StoreError.
-        """
+        """Delete objects. Missing objects are ignored. On disk, a symbolic link on a path raises StoreError."""
         self._backend.delete([_validate_path(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below a folder. The caller ensures that no process writes into it any more."""
+        """Delete everything below a folder, into which no process may write any more."""
         self._backend.delete_folder(_validate_path(prefix))
 
     def refuse_links(self, prefix: str) -> None:
-        """Raise StoreError if a folder, a folder above it or anything in it is a symbolic link."""
+        """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""
         self._backend.refuse_links(_validate_path(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
-        """Delete the unfinished files of killed writers that are older than `before`. Return how many were deleted."""
+        """Delete unfinished files of killed writers, if older than `before`. Return the number of deleted files."""
         return self._backend.remove_unfinished(before)
 
     def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None, footer_bytes: int = 0) -> ParquetObject:
@@ -139,8 +129,8 @@ class ObjectStore:
 
         Args:
             path: Path of the object.
-            metadata: The footer, if it was read before; the object must be unchanged. None: the footer is read.
-            footer_bytes: Number of bytes after the row groups, if it is known. One request then reads a large footer.
+            metadata: The footer, if it was read before; None to read it.
+            footer_bytes: Number of bytes after the row groups; 0 if unknown. One request reads a known footer.
         """
         source = self._backend.open_input(
             _validate_path(path), use_cached_tail=metadata is not None, tail_bytes=footer_bytes
@@ -167,8 +157,7 @@ class ObjectStore:
         Args:
             path: Path of the object.
             schema: Columns of all tables.
-            encodings: Encodings of columns by name, for sorted rows. These columns have no dictionary; the others have
-                one.
+            encodings: Encodings of columns by name, for sorted rows. Only the other columns have a dictionary.
             bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
             minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
         """
@@ -199,10 +188,7 @@ def _reopen(uri: str, options: Mapping[str, str], depth: int) -> ObjectStore:
 
 @lru_cache(maxsize=256)
 def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process: int) -> Backend:
-    """Return the cached backend of a root in this process.
-
-    The process id keeps forked children from sharing connections.
-    """
+    """Return the cached backend of a root. `process` keeps forked children from sharing connections."""
     if "://" not in uri:
         return LocalFiles(uri, depth)
     from metastore_assets.store.remote import RemoteObjects  # takes 30 ms, which a local root does not need

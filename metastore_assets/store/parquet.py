@@ -21,26 +21,22 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 131_072
 """Maximum number of rows in a row group."""
 _MAX_IDLE_FILES = 2
-"""Maximum number of idle files of a `SharedParquet` that stay open for the next reader."""
+"""Maximum number of idle files of a `SharedParquet` that stay open."""
 
 
 @dataclass(frozen=True)
 class MinimalParquet:
-    """Options of a Parquet file with minimal size.
-
-    Only top-level columns of text have dictionaries. Only the columns in `bounded` have a minimum and maximum.
-    """
+    """Options of a Parquet file with minimal size. Only top-level columns of text have dictionaries."""
 
     encodings: Mapping[str, str] = field(default_factory=dict)
     """Encodings of leaf columns, by dotted path."""
     stores_arrow_types: bool = False
-    """Whether the file also stores Arrow's types. Parquet's types do not distinguish `string` from `large_string`."""
+    """Whether the file also stores Arrow's types, which distinguish `string` from `large_string`."""
     bounded: Sequence[str] = ()
-    """Leaf columns that have a minimum and maximum per row group, by dotted path."""
+    """Leaf columns with a minimum and maximum per row group, by dotted path. Others have none."""
     zstd_columns: Collection[str] | None = None
-    """Columns of the schema with many bytes per row group, which are compressed with zstd; None means all. The others
-    are compressed with LZ4: it is smaller than zstd for about a hundred bytes, because it has no header, and takes a
-    tenth of the time."""
+    """Columns with many bytes per row group, which are compressed with zstd; None for all. Other columns are compressed
+    with LZ4, which has no header, so that it is smaller for about a hundred bytes, and takes a tenth of the time."""
 
 
 class ParquetTableWriter:
@@ -50,13 +46,10 @@ class ParquetTableWriter:
         self._writer = writer
         self.row_count = 0
         self.footer_bytes = 0
-        """Number of bytes after the row groups, once the file is closed."""
+        """Number of bytes after the row groups, known when the file is closed."""
 
     def write_table(self, table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> None:
-        """Append the rows of a table as row groups of at most `row_group_rows` rows.
-
-        A table without rows adds no row group.
-        """
+        """Append a table as row groups of at most `row_group_rows` rows. An empty table adds no row group."""
         if table.num_rows:
             self._writer.write_table(table, row_group_size=min(row_group_rows, ROW_GROUP_ROWS))
             self.row_count += table.num_rows
@@ -76,13 +69,13 @@ def parquet_writer(
 ) -> Iterator[ParquetTableWriter]:
     """Open a Parquet file for writing. The footer is written when the block ends.
 
-    Columns are compressed with zstd. If `encodings` is given, columns of numbers are compressed with LZ4 instead: files
-    are 4 % larger, and reading takes three quarters of the time.
+    Columns are compressed with zstd. With `encodings`, columns of numbers are compressed with LZ4 instead: files are
+    slightly larger (4 %), and reading takes three quarters of the time.
 
     Args:
         sink: The file that is written.
         schema: Columns of all tables.
-        encodings: Encodings of columns by name, for sorted rows. These columns have no dictionary; the others have one.
+        encodings: Encodings of columns by name, for sorted rows. Only the other columns have a dictionary.
         bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
         minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
     """
@@ -124,12 +117,11 @@ def parquet_writer(
 
 
 class ParquetObject:
-    """A Parquet object that is open for ranged reads. Damaged row groups raise errors that name the object.
+    """A Parquet object that is open for ranged reads. Threads must not share it.
 
-    It reads in the calling thread, and threads must not share it. Columns are dotted paths; the path of a struct, list
-    or map selects everything inside. Arrow's `ParquetFile` offers the same, except that it builds a table of all paths
-    when it opens a file. For a file of 5,000 histograms, this table takes a quarter of the time of reading one
-    histogram.
+    Columns are dotted paths. The path of a struct, list or map selects everything inside. Arrow's `ParquetFile` offers
+    the same, but builds a table of all paths when it opens a file. For a file of 5,000 histograms, this table takes a
+    quarter of the time of reading one histogram.
     """
 
     def __init__(self, source: Input, uri: str, metadata: pq.FileMetaData | None) -> None:
@@ -147,7 +139,7 @@ class ParquetObject:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """The footer. It can be used after the file is closed."""
+        """The footer, also after the file is closed."""
         return self._reader.metadata
 
     @property
@@ -161,17 +153,17 @@ class ParquetObject:
         return self._reader.schema_arrow
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all rows: all columns, or some."""
+        """Return all rows, with all columns or some."""
         with parquet_errors(self._uri):
             leaves = self._leaves(range(self.num_row_groups), columns)
             return self._reader.read_all(column_indices=leaves, use_threads=False)
 
     def read_row_group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of one row group: all columns, or some."""
+        """Return the rows of one row group, with all columns or some."""
         return self.read_row_groups([number], columns)
 
     def read_row_groups(self, numbers: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of several row groups, in the given order: all columns, or some."""
+        """Return the rows of row groups, in the given order, with all columns or some."""
         with parquet_errors(self._uri):
             leaves = self._leaves(numbers, columns)
             return self._reader.read_row_groups(numbers, column_indices=leaves, use_threads=False)
@@ -179,10 +171,7 @@ class ParquetObject:
     def iter_batches(
         self, batch_size: int, row_groups: Sequence[int], columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most `batch_size` rows.
-
-        No batch contains rows of two row groups, and only one row group at a time is in memory.
-        """
+        """Yield batches of at most `batch_size` rows, each from one row group."""
         for number in row_groups:
             leaves = self._leaves([number], columns)
             yield from self._reader.iter_batches(batch_size, [number], column_indices=leaves, use_threads=False)
@@ -198,10 +187,7 @@ class ParquetObject:
         self.close()
 
     def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Return the indices of the leaf columns in `columns`; None for all columns.
-
-        If the object is remote, these columns are prefetched.
-        """
+        """Return the indices of the leaf columns in `columns`, None for all. Prefetches them from a remote object."""
         if self._fetch is not None:
             self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
         if columns is None:
@@ -219,21 +205,24 @@ class ParquetObject:
 
 
 def open_parquet(source: Input, uri: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
-    """Return a Parquet object that is open for reading. Raises CorruptionError if it is truncated or not Parquet.
+    """Open a Parquet object for reading.
 
     Args:
         source: The open object.
         uri: URI of the object, for errors.
         metadata: The footer, if it was read before; None to read it.
+
+    Raises:
+        CorruptionError: The object is truncated or not Parquet.
     """
     with parquet_errors(uri):
         return ParquetObject(source, uri, metadata)
 
 
 class SharedParquet:
-    """A Parquet object that many threads can read. Its footer is read once.
+    """A Parquet object that many threads can read.
 
-    Arrow's files are not thread-safe, so each reading thread gets another open file with the same footer.
+    Each thread reads another open file with the same footer, because Arrow's files are not thread-safe.
     """
 
     def __init__(self, store: ObjectStore, path: str, footer_bytes: int = 0) -> None:
@@ -280,11 +269,7 @@ def parquet_errors(uri: str) -> Iterator[None]:
 
 
 def _bounded(field: pa.Field, path: str) -> Iterator[str]:
-    """Yield the leaf columns of a field that store a minimum and maximum, so that readers can skip row groups.
-
-    Text in structs and all binary columns are omitted, because long values would make the footer as large as the
-    data.
-    """
+    """Yield the leaf columns of a field that store a minimum and maximum: those whose values are short."""
     if pa.types.is_struct(field.type):
         for child in field.type:
             if not pa.types.is_string(child.type):

@@ -1,8 +1,8 @@
 """Pending profiles: an attempt saved them without publishing a version, and the next attempt reuses them.
 
 An attempt is one run that profiles fragments. A pending file lists the profiles that an attempt saved. A pending file
-that is no longer needed is cleared: an empty marker file is written beside it. The file is deleted later. `expire`
-retains its profiles for a grace period, because another attempt may have read the pending file just before.
+that is no longer needed is cleared: an empty marker file is written beside it. Both are deleted after a grace period,
+because another attempt may have read the pending file just before.
 
 A purge (`metastore purge`) deletes all pending profiles at once, and publishes a version without removed values.
 """
@@ -34,37 +34,37 @@ class PendingFiles:
     files: tuple[ObjectInfo, ...]
     """The pending files, oldest first."""
     markers: dict[str, ObjectInfo]
-    """{path of a cleared file: its marker}. The cleared file may be deleted already."""
+    """{path of a cleared file: its marker}. The file itself may be deleted already."""
 
     @classmethod
     def among(cls, infos: Iterable[ObjectInfo]) -> PendingFiles:
-        """Return the pending files and markers among some objects."""
+        """Return the pending files and markers among these objects."""
         infos = [info for info in infos if info.path.startswith(f"{FOLDER}/")]
         files = sorted((info for info in infos if info.path.endswith(".parquet")), key=lambda info: info.modified)
         markers = {info.path.removesuffix(_CLEARED): info for info in infos if info.path.endswith(_CLEARED)}
         return cls(tuple(files), markers)
 
     def current(self, attempt: str = "") -> list[str]:
-        """Return the paths of the files that are not cleared, oldest first. `attempt` selects those of one attempt."""
+        """Return the paths of the files that are not cleared, oldest first: all, or those of one attempt."""
         return [
             info.path for info in self.files if info.path not in self.markers and _is_of_attempt(info.path, attempt)
         ]
 
     def all(self) -> list[str]:
-        """Return paths of all files and markers."""
+        """Return the paths of all files and markers."""
         return [info.path for info in (*self.files, *self.markers.values())]
 
     def cleared_before(self, time: datetime) -> list[str]:
-        """Return the paths of files that were cleared before a time. Some of these files may be deleted already."""
+        """Return the paths of files that were cleared before a time. They may be deleted already."""
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:
-        """Return paths of all files, cleared or not, except the given ones."""
+        """Return the paths of all files, cleared or not, except the given ones."""
         without = set(cleared)
         return [info.path for info in self.files if info.path not in without]
 
     def marker_paths(self, paths: Iterable[str]) -> list[str]:
-        """Return paths of the markers of some files."""
+        """Return the paths of the markers of these files."""
         return [self.markers[path].path for path in paths]
 
 
@@ -73,7 +73,7 @@ def _is_of_attempt(path: str, name: str) -> bool:
 
 
 def was_saved_since_purge(path: str, purged: int) -> bool:
-    """Return whether a pending file was saved after the last purge. If not, the purge has deleted its profiles.
+    """Return whether a pending file was saved after the last purge, so that its profiles exist.
 
     Args:
         path: Path of the pending file.
@@ -88,10 +88,7 @@ def list_pending_files(objects: ObjectStore) -> PendingFiles:
 
 
 def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
-    """Return the entries of a pending file; an empty list if the file is missing or corrupt.
-
-    A missing file is not an error, because pending files only save work.
-    """
+    """Return the entries of a pending file; none if the file is missing or corrupt."""
     try:
         return decode_entries(FRAGMENTS, objects.read_parquet(path))
     except (ObjectNotFoundError, CorruptionError, KeyError):

@@ -1,6 +1,6 @@
-"""Prefetching of byte ranges of a remote Parquet object. It takes few requests instead of one per column chunk.
+"""Prefetching of byte ranges of a remote Parquet object, in few requests instead of one per column chunk.
 
-Arrow's own prefetching is not used. Its threads may release a Python object while the interpreter shuts down, which
+Arrow's own prefetching is not used: its threads may release a Python object while the interpreter shuts down, which
 aborts the process.
 """
 
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow.parquet as pq
 
 _MAX_GAP_BYTES = 16 << 10
-"""Two ranges with at most this many bytes between them are fetched by one request."""
+"""Maximum number of bytes between two ranges that one request fetches."""
 _MAX_REQUEST_BYTES = 32 << 20
 """Maximum number of bytes per request, unless a single range is longer."""
 _THREADS = 32
@@ -23,7 +23,7 @@ Range = tuple[int, int]
 
 
 class FetchedRanges:
-    """Prefetched byte ranges of one object; the next fetch replaces them."""
+    """Prefetched byte ranges of one object, which the next fetch replaces."""
 
     def __init__(self, fetch: Callable[[int, int], bytes]) -> None:
         self._fetch = fetch
@@ -31,7 +31,7 @@ class FetchedRanges:
         self._data: list[bytes] = []
 
     def fetch(self, ranges: Iterable[Range]) -> None:
-        """Fetch ranges in few parallel requests. They replace the ranges that were fetched before."""
+        """Fetch ranges in few parallel requests. They replace the ranges fetched before."""
         merged = merge_neighbors(ranges)
         self._starts, self._data = [], []
         if len(merged) > 1:
@@ -42,7 +42,7 @@ class FetchedRanges:
         self._starts, self._data = [start for start, _ in merged], data
 
     def find(self, start: int, end: int) -> bytes | None:
-        """Return the bytes from `start` to `end` if one fetched range contains them all, otherwise None."""
+        """Return the bytes from `start` to `end` if one fetched range contains all of them, otherwise None."""
         at = bisect_right(self._starts, start) - 1
         if at < 0 or end > self._starts[at] + len(self._data[at]):
             return None
@@ -50,7 +50,7 @@ class FetchedRanges:
 
 
 def merge_neighbors(ranges: Iterable[Range]) -> list[Range]:
-    """Merge ranges with small gaps between them. Return the ranges in order."""
+    """Merge ranges with small gaps between them. Return them in order."""
     merged: list[Range] = []
     for start, end in sorted(ranges):
         if merged and start - merged[-1][1] <= _MAX_GAP_BYTES and end - merged[-1][0] <= _MAX_REQUEST_BYTES:
@@ -63,7 +63,7 @@ def merge_neighbors(ranges: Iterable[Range]) -> list[Range]:
 def chunk_ranges(metadata: pq.FileMetaData, groups: Sequence[int], columns: Collection[str] | None) -> list[Range]:
     """Return the byte ranges of columns in some row groups, unordered.
 
-    Columns are dotted paths of leaf columns, or of structs, lists or maps that contain them. None means all columns.
+    Columns are dotted paths of leaf columns, or of structs, lists or maps around them. None means all columns.
     """
     schema = metadata.schema
     numbers = [

@@ -29,9 +29,9 @@ _WRITE_BYTES = 1 << 20
 _LISTED_AT_ONCE = 1000
 """Number of objects in one response of a listing, in most object stores."""
 _MAX_CACHED_TAILS = 64
-"""Number of objects whose tail (last bytes) is cached: usually four megabytes in all."""
+"""Maximum number of objects whose last bytes are cached: usually four megabytes in all."""
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
-"""Parts of URLs at which clients ask a cloud machine for credentials when no others are configured."""
+"""Parts of the URLs at which a client on a cloud machine asks for credentials."""
 
 
 class RemoteObjects:
@@ -43,7 +43,7 @@ class RemoteObjects:
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         """Open the store.
 
-        Raises StoreError if it cannot be opened, or if this process was forked from one that had used an object store.
+        Raises StoreError if that fails, or if this process was forked after an object store was used.
         """
         self._uri = uri
         self._lock = Lock()
@@ -92,7 +92,7 @@ class RemoteObjects:
             return tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, up to 1,000 per request. An object that does not exist is ignored."""
+        """Delete objects, up to 1,000 per request. Missing objects are ignored."""
         for start in range(0, len(paths), 1000):
             batch = list(paths[start : start + 1000])
             try:
@@ -126,7 +126,7 @@ class RemoteObjects:
         return 0
 
     def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
-        """Return (size of an object, its last bytes: `tail_bytes` or more). A Parquet file ends with its footer."""
+        """Return (size of an object, its last bytes: `tail_bytes` or more)."""
         length = max(_TAIL, tail_bytes)
         with self._store_errors("read", path):
             try:
@@ -139,12 +139,12 @@ class RemoteObjects:
             return size, self.read_range(path, max(0, size - length), size) if size else b""
 
     def cached_tail(self, path: str) -> tuple[int, bytes] | None:
-        """Return the cached (size, last bytes) of an immutable object; None if they are not cached."""
+        """Return (size, last bytes) of an immutable object; None if they are not cached."""
         with self._lock:
             return self._tails.get(path)
 
     def cache_tail(self, path: str, size: int, tail: bytes) -> None:
-        """Cache the size and last bytes of an object for the next time that it is opened."""
+        """Cache the size and last bytes of an object."""
         with self._lock:
             self._tails[path] = size, tail
             self._tails.move_to_end(path)
@@ -157,7 +157,7 @@ class RemoteObjects:
             return bytes(obstore.get_range(self._store, path, start=start, end=end))
 
     def _delete_each(self, paths: Sequence[str]) -> None:
-        """Delete objects one by one. An object that does not exist is ignored."""
+        """Delete objects one by one. Missing objects are ignored."""
         for path in paths:
             try:
                 with self._store_errors("delete", path):
@@ -178,7 +178,7 @@ class RemoteObjects:
 
 
 class _RangedInput(RangedFile):
-    """An object as a file. Its last bytes, with the Parquet footer, are read at once unless they are cached."""
+    """An object as a file. Its last bytes, with the Parquet footer, are read in one request or come from the cache."""
 
     def __init__(
         self, objects: RemoteObjects, path: str, cached_tail: tuple[int, bytes] | None, tail_bytes: int
@@ -212,7 +212,7 @@ class _RemoteOutput(io.RawIOBase):
         self._writer = writer
         self._position = 0
         self._pending = bytearray()
-        """Bytes that are not yet passed to the writer: Arrow writes a small file in hundreds of pieces."""
+        """Bytes that are not passed to the writer yet, because Arrow writes a small file in hundreds of pieces."""
 
     def writable(self) -> bool:
         return True
@@ -279,7 +279,7 @@ def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
 
 
 def _refuses_suffix(error: exceptions.BaseError) -> bool:
-    """Return whether a request for the last bytes failed because the store is Azure, or because the object is empty."""
+    """Return whether a request for the last bytes failed because the store is Azure, or the object is empty."""
     text = str(error)
     return isinstance(error, exceptions.NotSupportedError) or "416" in text or "non-partial response" in text
 

@@ -1,7 +1,7 @@
 """Parquet files that consist of named sections of rows, each of which can be read alone.
 
-The rows of a section are contiguous. A large section has separate row groups; small neighbouring sections share one.
-The file's metadata lists name, first row and row count of every section.
+The rows of a section are contiguous. A large section has separate row groups, and small neighbouring sections share
+one. The file's metadata lists name, first row and row count of every section.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from metastore_assets.store.parquet import (
 SECTIONS = "metastore.columns"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
 LARGE_SECTION_ROWS = 4096
-"""A section of at least this many rows shares no row group with another."""
+"""Minimum number of rows of a section that shares no row group with another."""
 _MAX_CACHED_BYTES = 16 << 20
 """Maximum size in memory of the row group that a reader caches."""
 _LARGE_GROUP_BYTES = 4 << 20
-"""Row groups of at least this decompressed size are searched in two steps: the keys first, then the other columns."""
+"""Minimum decompressed size of row groups whose keys are searched before the other columns are read."""
 _STREAMED_BYTES = 4 << 20
 """Decompressed size of the row groups that are read at once when a section is streamed."""
 _HEAD_ROWS = 4096
 _MIN_ROWS_WITH_HEAD = 8 * _HEAD_ROWS
-"""A section of at least this many rows begins with a small row group, because its first rows are read most often."""
+"""Minimum number of rows of a section with a small first row group. The first rows are read most often."""
 
 
 class Section(NamedTuple):
@@ -60,20 +60,20 @@ class SectionOptions:
     """The encodings of a file of sections, and the sizes of its row groups."""
 
     encodings: Mapping[str, str] | None = None
-    """Encodings of leaf columns, by dotted path. With encodings, the file is a `MinimalParquet` one."""
+    """Encodings of leaf columns, by dotted path, which make the file a `MinimalParquet` one."""
     bounded: Sequence[str] | None = None
-    """Columns with a minimum and maximum per row group. None: no column if there are encodings, otherwise all columns
-    with short values."""
+    """Columns with a minimum and maximum per row group. None: all columns with short values, or none with
+    `encodings`."""
     large_section_rows: int = LARGE_SECTION_ROWS
-    """A section of at least this many rows shares no row group with another."""
+    """Minimum number of rows of a section that shares no row group with another."""
     row_group_rows: int = ROW_GROUP_ROWS
     """Maximum number of rows in a row group."""
 
 
 class SectionWriter:
-    """A context manager that writes one file of sections. The file becomes visible if the block ends without an error.
+    """A context manager that writes one file of sections, with at most one row group in memory.
 
-    Besides the given table, at most one row group (131,072 rows) is in memory.
+    The file becomes visible if the block ends without an error.
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class SectionWriter:
 
     @property
     def footer_bytes(self) -> int:
-        """Number of bytes after the row groups. It can be read after the `with` block has ended."""
+        """Number of bytes after the row groups, known when the `with` block has ended."""
         return self._writer.footer_bytes
 
     def write_section(self, name: str, table: pa.Table) -> None:
-        """Append a section. If the last section has the same name, append to that section.
+        """Append a section, or more rows of the last section if it has the same name.
 
-        Raises ValueError if another section was written after the section of that name.
+        Raises ValueError if an earlier section has the name.
         """
         if name != self._current:
             if name in self._sections:
@@ -135,7 +135,7 @@ class SectionWriter:
             self._write_large_section(full_groups_only=True)
 
     def write_sections(self, counts: Mapping[str, int], table: pa.Table) -> None:
-        """Append several sections at once. The file is the same as if the sections were written one by one.
+        """Append several sections at once, faster than one by one.
 
         Args:
             counts: The number of rows of each section, by name.
@@ -185,7 +185,7 @@ class SectionWriter:
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
 
     def _end_section(self) -> None:
-        """End the current section. Its collected rows are written, or moved to the shared row group if they are few."""
+        """End the current section. A small one is moved to the shared row group."""
         if self._section_begun or self._section_rows >= self._large:
             self._write_large_section(full_groups_only=False)
         else:
@@ -208,9 +208,9 @@ class SectionWriter:
         self._shared_tables, self._shared_rows = [], 0
 
     def _write_large_section(self, *, full_groups_only: bool) -> None:
-        """Write the collected rows of the current section to row groups that no other section shares.
+        """Write the collected rows of the current section to row groups of its own.
 
-        With `full_groups_only`, the last rows that do not fill a row group are not written yet.
+        With `full_groups_only`, the last rows wait until they fill a row group.
         """
         self._write_shared()
         if not self._section_tables:
@@ -231,7 +231,7 @@ class SectionWriter:
 
 
 class RowGroupCache:
-    """A cache of the most recently used row groups of one or several files. Threads can share it."""
+    """A cache of the most recently used row groups of one or more files. Threads can share it."""
 
     def __init__(self, max_bytes: int, max_groups: int | None = None) -> None:
         """Create a cache.
@@ -255,7 +255,7 @@ class RowGroupCache:
             return table
 
     def put(self, key: tuple[object, ...], table: pa.Table) -> None:
-        """Add the rows of a row group, and remove those that were used least recently if there are too many."""
+        """Add the rows of a row group. The least recently used ones are removed if there are too many."""
         size = table.nbytes
         if size > self.max_bytes:
             return
@@ -278,7 +278,7 @@ class SectionReader:
         Args:
             store: The store of the file.
             path: Path of the file in the store.
-            footer_bytes: Number of bytes after the row groups; 0 if it is unknown. One request reads a known footer.
+            footer_bytes: Number of bytes after the row groups; 0 if unknown. One request reads a known footer.
             cache: A cache of row groups that other readers may share; None to cache only the last one read.
         """
         self._path = path
@@ -309,9 +309,6 @@ class SectionReader:
 
     def read_section(self, name: str, limit: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of a section. Raises KeyError if there is no such section.
-
-        Only the row groups of these rows are read. The last row group that was read completely is cached, because the
-        next section often shares it.
 
         Args:
             name: The section.
@@ -355,7 +352,7 @@ class SectionReader:
     def rows_between(self, name: str, low: Any, high: Any) -> tuple[int, int]:
         """Return (first row, row count) of the row groups of a section that may have keys from `low` to `high`.
 
-        No data is read: the bounds of row groups are in the footer.
+        Reads only the footer.
 
         Args:
             name: A section that is sorted by the first column, the key. Its first row has the number 0.
@@ -373,7 +370,7 @@ class SectionReader:
     def read_sections(
         self, names: Sequence[str], columns: Sequence[str] | None = None, rows: tuple[int, int] | None = None
     ) -> dict[str, pa.Table]:
-        """Return the rows of several sections by name, from one read. Raises KeyError if a section is missing.
+        """Return {name: rows} of several sections, from one read. Raises KeyError if a section is missing.
 
         Args:
             names: The sections.
@@ -403,15 +400,13 @@ class SectionReader:
         return tables
 
     def find_rows(self, selection: KeySelection, names: Sequence[str]) -> dict[str, pa.Table]:
-        """Return the selected rows of several sections, by the section's name. Raises KeyError if one is missing.
+        """Return {name: selected rows} of several sections. Raises KeyError if a section is missing.
 
-        Row groups are skipped if their minimum and maximum of the first column exclude all selected keys. Row groups
-        with long keys have no such bounds. The row group that was read last is cached, because successive searches
-        often need the same one.
+        Row groups are skipped if the bounds of their keys exclude all selected keys.
 
         Args:
             selection: The keys to find in the first column.
-            names: The sections. The rows of each one are sorted by the first column.
+            names: The sections, each sorted by the first column.
         """
         sections = {name: self._sections[name] for name in names}
         groups = [
@@ -433,10 +428,7 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return `groups` without the large row groups that contain none of the selected single keys.
-
-        The keys of large row groups are read. For a range or prefixes of keys, `groups` is returned unchanged.
-        """
+        """Return the row groups that may have a selected single key, after reading the keys of large ones."""
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):
             return list(groups)
@@ -456,7 +448,7 @@ class SectionReader:
 
     @property
     def least_key(self) -> Any:
-        """The least value of the first column, from the file's metadata; None if a row group does not record it."""
+        """The least value of the first column, from the file's metadata; None if it is not recorded."""
         bounds = self._key_bounds
         return None if None in bounds else min((each[0] for each in bounds if each is not None), default=None)
 
@@ -479,10 +471,7 @@ class SectionReader:
         return table
 
     def _read_groups(self, file: ParquetObject, groups: Sequence[int]) -> list[pa.Table]:
-        """Return the rows of each of several row groups, with all columns.
-
-        Row groups that are not in the cache are read together.
-        """
+        """Return the rows of each row group, from the cache or from one read."""
         cached = [self._cache.get((self._path, group, None)) for group in groups]
         missing = [group for group, table in zip(groups, cached, strict=True) if table is None]
         by_group: dict[int, pa.Table] = {}
@@ -501,7 +490,7 @@ class SectionReader:
 
 
 def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
-    """Return at least the first `rows` rows of some row groups, without decoding many more rows."""
+    """Return at least the first `rows` rows of row groups, without decoding many more."""
     batches = []
     for batch in file.iter_batches(min(rows, ROW_GROUP_ROWS), row_groups=groups, columns=columns):
         batches.append(batch)
@@ -512,12 +501,15 @@ def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list
 
 
 def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str, Section]:
-    """Return the sections that a file's metadata lists, by name. Raises CorruptionError without a valid list.
+    """Return the sections that a file's metadata lists, by name.
 
     Args:
         metadata: Key-value metadata of the file.
-        rows: Number of rows in the file, which the sections must add up to.
+        rows: Number of rows in the file, to which the sections must add up.
         uri: URI of the file, for the message.
+
+    Raises:
+        CorruptionError: There is no valid list.
     """
     try:
         index = parse_json(metadata[SECTIONS.encode()])

@@ -1,12 +1,12 @@
 """The merge policy of sorted segments: each commit merges a bounded number of keys, so no commit rewrites a large set.
 
 The segments of a set become larger with their age. A commit writes one more segment, and merges it with the newest
-ones while they are small. A larger segment is absorbed by the next older one in *steps*: a step merges the keys of one
-file of the older segment with the rows of the newer segment in the same range, and replaces this file. The next step
-continues with the next range, usually in a later commit. After the last step, the newer segment is dropped.
+ones while they are small. A larger segment is absorbed by the next older one in *steps*: a step merges one range of
+keys of the newer segment into the older one. Later commits do the next steps. After the last step, the newer segment is
+dropped.
 
-Between two steps, the newer segment still has the rows that were absorbed, and the older segment has the same rows. So
-a reader needs no knowledge of steps. The `first` key of the newer segment shows where the next step begins.
+Between two steps, the older and the newer segment both have the absorbed rows, so a reader needs no knowledge of steps.
+The `first` key of the newer segment shows where the next step begins.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from metastore_assets.store.segments import (
 _GROWTH = 8
 """A segment is absorbed when the next older one has at most this many times as many keys."""
 _MIN_ABSORBED = 1 / 8
-"""A segment with less than this fraction of the keys of a file is not absorbed. It is merged with newer ones first."""
+"""Minimum number of keys of an absorbed segment, as a fraction of the keys of a file."""
 _WORK_PER_KEY = 32
-"""How many keys of older segments a commit may rewrite per changed key: `_GROWTH` for each of up to four levels."""
+"""Maximum number of older keys that a commit rewrites per changed key: `_GROWTH` for each of up to four levels."""
 
 _STEP_INTERVAL = 6
-"""For a segment set, about one in this number of small commits may do a step."""
+"""About one in this many small commits may do a step of a segment set."""
 
 
 @dataclass(frozen=True)
 class SegmentPart:
-    """The part of a stored segment to merge: all rows of some files, or their rows in a range of keys."""
+    """The part of a stored segment to merge: rows of some files, all or in a range of keys."""
 
     files: tuple[SegmentFile, ...]
     keys: SegmentKeyRange | None = None
@@ -61,16 +61,16 @@ class SegmentMerge(Generic[Batch]):
     parts: Sequence[SegmentPart]
     """The parts of stored segments, the oldest first."""
     batch: Batch | None
-    """Rows that the commit adds or replaces; None if there are none. They are newer than all parts."""
+    """Rows that the commit adds or replaces; None if there are none."""
     removed: Collection[Any]
     """Keys of rows that the commit removes."""
     with_tombstones: bool
-    """Whether tombstones are written. The oldest segment needs none."""
+    """Whether tombstones are written, which the oldest segment does not need."""
     file_rows: int
-    """A file is closed once it has this many keys."""
+    """Number of keys after which a file is closed."""
 
     def numbered_parts(self) -> Iterator[tuple[range, SegmentKeyRange | None]]:
-        """Yield (numbers of its files, range of keys) for each part. Files are numbered from 0 across all parts."""
+        """Yield (numbers of its files, range of keys) for each part. Files of all parts are numbered from 0."""
         start = 0
         for part in self.parts:
             numbers = range(start, start + len(part.files))
@@ -83,7 +83,7 @@ class SegmentMerge(Generic[Batch]):
         schema: pa.Schema,
         write_file: Callable[[pa.Table, pa.Array], SegmentFile],
     ) -> list[SegmentFile]:
-        """Merge sources, and write the result as the files of one segment in the order of their keys.
+        """Merge sources, and write the result as the files of one segment, by ascending key.
 
         Args:
             sources: The parts and the batch, the oldest first.
@@ -100,26 +100,22 @@ class SegmentMerge(Generic[Batch]):
 
 
 WriteMerged: TypeAlias = Callable[[Sequence[SegmentPart], bool, bool, int], Sequence[SegmentFile]]
-"""Merges parts of segments, the oldest first, and returns the new files in ascending order of their keys. The other
-arguments: whether the commit's changes are merged, too, as the newest part; whether tombstones are written; and the
-number of keys after which a file is closed."""
+"""Merges parts of segments, the oldest first, and returns the new files by ascending key. The other arguments: whether
+the commit's changes are merged, too; whether tombstones are written; the number of keys after which a file is
+closed."""
 
 
 def update_levels(
     kind: SegmentKind, before: SegmentFiles, size: tuple[int, int], write: WriteMerged, *, allow_step: bool
 ) -> tuple[SegmentFile, ...]:
-    """Write the changes of a commit to a segment set. Return the files of the new set.
+    """Write the changes of a commit to a segment set. Return the files of the new set, the oldest segment first.
 
     Args:
         kind: The merge policy.
         before: The segments before the commit.
         size: Number of rows of the set after the commit, and number of changed keys.
-        write: Writes merged segments.
-        allow_step: Whether a commit that changes few keys may do a step. A commit with several segment sets should
-            allow it for few of them.
-
-    Returns:
-        The files of the new set, the oldest segment first. Other files that `write` has written are not in use.
+        write: Writes merged segments. Files that are not returned are not in use.
+        allow_step: Whether a commit that changes few keys may do a step.
     """
     row_count, changed = size
     segments = before.segments
@@ -146,7 +142,7 @@ def update_levels(
 
 
 def _have_bounds(segments: Sequence[Sequence[SegmentFile]]) -> bool:
-    """Return whether the first and the last key of every file are known. A step needs them."""
+    """Return whether the first and the last key of every file are known."""
     return all(file.first is not None and file.last is not None for segment in segments for file in segment)
 
 
@@ -165,10 +161,7 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
 
 
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
-    """Return the position of the segment that the next step absorbs; None if there is no such segment.
-
-    Newer segments are smaller. They are absorbed first, because this takes few steps.
-    """
+    """Return the position of the segment that the next step absorbs; None if there is no such segment."""
     is_full = len(segments) > 1 + kind.max_deltas
     for number in range(len(segments) - 1, 0, -1):
         older, newer = segments[number - 1], segments[number]
@@ -189,10 +182,7 @@ def _absorb(
     *,
     is_base: bool,
 ) -> list[tuple[SegmentFile, ...]]:
-    """Do one step: merge one range of keys of `newer` into `older`. Return both segments, or one if nothing is left.
-
-    The step replaces one file of `older`, or several small ones.
-    """
+    """Do one step: merge one range of keys of `newer` into `older`. Return the remaining segments."""
     firsts: list[Any] = [file.first for file in older]
     start = max(0, bisect_right(firsts, newer[0].first) - 1)
     end, count = start + 1, older[start].rows
@@ -235,8 +225,8 @@ class SegmentUpdate:
         """Write the changes as one more segment, and do a bounded part of the due merges. Return the new segment set.
 
         Args:
-            batches: The rows of the added keys. All batches except the last one are first written to temporary files.
-            merge: Writes a segment, and returns its files in ascending order of their keys.
+            batches: The rows of the added keys. At most two batches are in memory.
+            merge: Writes a segment, and returns its files by ascending key.
 
         Raises:
             CorruptionError: A file of `base` is corrupt.

@@ -36,23 +36,23 @@ _BATCH_ROWS = 16_384
 """Maximum number of rows in memory that are merged at once."""
 _MIN_GROUP_BYTES = 32 << 10
 _COLUMN_FOOTER_BYTES = 85
-"""Size of one column of one row group in a footer."""
+"""Size in a footer of one column of one row group."""
 _COMPRESSION = 4
-"""How many times smaller rows are in a file than in memory."""
+"""Size of rows in memory divided by their size in a file."""
 MAX_BOUND = 1024
 """Maximum length of a first or last key of a file that the version's document records."""
 
 
 @dataclass(frozen=True)
 class MergeSource:
-    """One segment that is merged: its rows and its tombstones, each as tables in ascending order of the key."""
+    """One segment that is merged: its rows and its tombstones, each as tables by ascending key."""
 
     rows: Iterable[pa.Table]
     tombstones: Iterable[pa.Table]
 
     @classmethod
     def of_segments(cls, files: Sequence[Segment], columns: Sequence[str]) -> MergeSource:
-        """Return the source of a stored segment. Its files are read on demand.
+        """Return the source of a stored segment, whose files are read on demand.
 
         Args:
             files: The files of the segment.
@@ -66,7 +66,7 @@ class MergeSource:
 
     @classmethod
     def of_range(cls, files: Sequence[Segment], keys: SegmentKeyRange) -> MergeSource:
-        """Read the rows and tombstones of a stored segment whose keys are in a range. Return them as a source."""
+        """Read the rows and tombstones of a stored segment in a range of keys. Return them as a source."""
         removed, rows = zip(*(file.find(keys) for file in files), strict=True)
         return cls.of_table(pa.concat_tables(rows), pa.concat_arrays(removed))
 
@@ -99,14 +99,15 @@ def stored_sources(reader: SegmentReader, columns: Sequence[str]) -> list[MergeS
 
 
 def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Merge segments, one range of keys after the other, in ascending order of the key.
+    """Merge segments, one range of keys after the other, in ascending order.
 
     Args:
         sources: The segments, the oldest first.
         schema: The columns of the rows, the key first.
 
     Yields:
-        (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the removed keys.
+        (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the removed
+        keys.
     """
     cursors = [(_TableCursor(source.rows), _TableCursor(source.tombstones)) for source in sources]
     key_type = schema.field(0).type
@@ -140,14 +141,14 @@ def write_segment(
     row_count: int,
     file_rows: int | None = None,
 ) -> tuple[SegmentFile, ...]:
-    """Write the result of a merge as one segment, and return its files; none if the result has no keys.
+    """Write the result of a merge as one segment. Return its files; none if the result has no keys.
 
     Args:
         objects: The store of the files.
         kind: The kind of the segment.
         merged: (rows, tombstones) of successive ranges of keys.
-        row_count: The expected number of rows. It determines the size of row groups.
-        file_rows: A file is closed once it has this many keys. None for `kind.file_rows`.
+        row_count: The expected number of rows, which determines the size of row groups.
+        file_rows: Number of keys after which a file is closed. None for `kind.file_rows`.
     """
     file_rows = file_rows or kind.file_rows
     ranges = (piece for rows, removed in merged for piece in split_range(rows, removed, min(_PIECE_ROWS, file_rows)))
@@ -166,7 +167,7 @@ def _write_file(
     row_count: int,
     file_rows: int,
 ) -> SegmentFile:
-    """Write ranges from the iterator to a new file until it has `file_rows` keys. At least one range is written."""
+    """Write ranges of keys to a new file until it has `file_rows` keys, at least one range."""
     rows, removed = next(ranges)
     group_rows = row_group_rows(kind, rows, row_count)
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
@@ -194,8 +195,7 @@ def _write_file(
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
     """Return the number of rows per row group with which a lookup of one key reads the fewest bytes.
 
-    A lookup reads one row group and the footer, which grows with the number of row groups. The sum of their sizes is
-    smallest if they are about equal.
+    A lookup reads one row group and the footer. Their total size is least if they are about equal.
 
     Args:
         kind: The kind of the segment.
@@ -218,7 +218,7 @@ class _TableCursor:
 
     @property
     def last_key(self) -> Any:
-        """The last key of the table in memory; None at the end. Reads the next table if no row is in memory."""
+        """The last key of the table in memory; None at the end."""
         while self._buffer is None or not len(self._buffer):
             self._buffer = next(self._tables, None)
             if self._buffer is None:
@@ -227,9 +227,9 @@ class _TableCursor:
         return self._buffer.column(0)[-1].as_py()
 
     def take(self, upper: Any) -> pa.Table | None:
-        """Return and remove the rows in memory with keys up to `upper` (inclusive).
+        """Return and remove the rows in memory with keys up to `upper`; None if none are left.
 
-        `upper` must be at most `last_key`. The result is None if no rows are left.
+        `upper` must not exceed `last_key`.
         """
         table = self._buffer
         if table is None or not len(table):
@@ -253,14 +253,12 @@ def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
 def split_range(
     rows: pa.Table, removed: pa.Array, piece_rows: int = _PIECE_ROWS
 ) -> Iterator[tuple[pa.Table, pa.Array]]:
-    """Split a range of keys: yield (rows, removed) of smaller ranges, each with at most `piece_rows` rows.
-
-    No yielded range is empty.
+    """Split a range of keys. Yield (rows, removed) of smaller ranges that are not empty.
 
     Args:
         rows: The rows of the range, sorted by key.
         removed: The keys of its tombstones, sorted.
-        piece_rows: Maximum number of rows.
+        piece_rows: Maximum number of rows of a smaller range.
     """
     first_tombstone = 0
     for start in range(0, len(rows), piece_rows):
@@ -280,7 +278,7 @@ def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> It
 
     Args:
         ranges: (rows, tombstones) of successive ranges of keys.
-        file_rows: A file is closed once it has this many keys.
+        file_rows: Number of keys after which a file is closed.
     """
     rows: list[pa.Table] = []
     removed: list[pa.Array] = []
@@ -295,7 +293,7 @@ def cut_files(ranges: Iterable[tuple[pa.Table, pa.Array]], file_rows: int) -> It
 
 
 def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> SegmentFile:
-    """Return the file with its first and last key recorded; without them if one of the keys is too long.
+    """Return the file with its first and last key recorded, unless one of them is too long.
 
     Args:
         file: The file.

@@ -4,17 +4,14 @@ A set consists of segments. Most segments are one file:
 
     <folder>/<unique>.<kind>.parquet    sections `tombstones` (removed keys), `rows` (a row per key), and more
 
-The oldest segment is the base. The newer ones are deltas, with tombstones for removed keys. If several segments
-contain a key, the newest is valid. A row is *live* if no newer segment has its key, neither in a row nor as a
-tombstone. The live rows of all segments are the rows of the set.
+The oldest segment is the base. The newer ones are deltas, with tombstones for removed keys. If several segments contain
+a key, the newest is valid. A row is *live* if no newer segment has its key, neither in a row nor as a tombstone. The
+live rows of all segments are the rows of the set.
 
 A new version of a set retains the segments of the previous version and adds one, so its cost depends on the number of
 changes. If the deltas have more than half as many keys as the base, all segments are rewritten as one base. If there
 are too many deltas, the newest ones are merged. Large sets of entries and value filters are rewritten in small steps
 instead (see `store.segment_levels`): their segments have several files.
-
-The entries of versions and the indexes are segment sets. Each defines the columns of its section `rows`, and may write
-more sections, such as one per column of the table.
 """
 
 from __future__ import annotations
@@ -45,12 +42,12 @@ from metastore_assets.values.physical import one_chunk
 TOMBSTONES = "tombstones"
 """Name of the section of the keys that a delta removes."""
 ROWS = "rows"
-"""Name of the section with one row for each key that a segment adds or replaces."""
+"""Name of the section with a row for each key that a segment adds or replaces."""
 _READERS = 9
 _MAX_CACHED_BYTES = 32 << 20
 """Maximum size in memory of the row groups that the reader of a segment set caches."""
 _PARALLEL_ROWS = 10_000
-"""Segments of at least this many rows in all are read in parallel; threads cost more than smaller local files."""
+"""Minimum number of rows of segments that are read in parallel. Threads cost more than smaller local files."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +58,14 @@ class SegmentFile:
     rows: int
     """Number of keys in the file, tombstones included."""
     first: str | None = None
-    """The first key in the file, or a greater key if older segments have absorbed the keys before it (see
-    `store.segment_levels`); None if it is unknown."""
+    """The first key in the file, or a greater key if older segments have absorbed rows (see `store.segment_levels`);
+    None if unknown."""
     last: str | None = None
-    """The last key in the file; None if it is unknown."""
+    """The last key in the file; None if unknown."""
     continues: bool = False
-    """Whether the file belongs to the same segment as the file before it. Its keys come after those of that file."""
+    """Whether the file continues the segment of the file before it, with greater keys."""
     footer_bytes: int = 0
-    """Number of bytes after the row groups; 0 if it is unknown."""
+    """Number of bytes after the row groups; 0 if unknown."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class SegmentFiles:
     rows: int
     """Number of live rows in all files."""
     files: tuple[SegmentFile, ...]
-    """The base, then the deltas, oldest first; empty for a set without rows. A large segment has several files."""
+    """The base, then the deltas, oldest first; empty for a set without rows."""
 
     def paths(self) -> tuple[str, ...]:
         """Return the paths of all files."""
@@ -109,18 +106,17 @@ class SegmentKind:
     rows: pa.Schema
     """Columns of the section `rows`. The first one is the key."""
     rewrite_below: int = 0
-    """Sets of at most this many rows are always rewritten as one base, because one file is read faster than two small
-    ones."""
+    """Maximum number of rows of a set that is always rewritten as one base, because one file is read faster than
+    two."""
     max_deltas: int = 8
     merge_below: int = 0
-    """The newest deltas are merged while they have at most this many keys together, because a lookup opens each one."""
+    """Maximum number of keys of the newest deltas, together, up to which they are merged."""
     large_section_rows: int = LARGE_SECTION_ROWS
     file_rows: int = 0
-    """A file of a sorted segment is closed once it has this many keys, and the segment continues in the next file, so
-    that a lookup reads a small footer. 0 if a segment is always one file."""
+    """Number of keys after which a segment continues in another file, so that footers are small. 0 if a segment is
+    always one file."""
     row_group_rows: int | None = ROW_GROUP_ROWS
-    """Maximum number of rows in a row group; None lets `segment_merge.write_segment` choose it by the size of the file.
-    """
+    """Maximum number of rows in a row group; None to choose it by the size of the file."""
 
     @property
     def key(self) -> pa.Field:
@@ -143,7 +139,7 @@ class KeyChanges:
         """Return the difference between two versions.
 
         Args:
-            before: The rows of the older version, by key. No row is None.
+            before: The rows of the older version, by key. They are not None.
             after: The rows of the newer version, by key.
         """
         added = {key for key, row in after.items() if before.get(key) != row}
@@ -151,16 +147,13 @@ class KeyChanges:
 
 
 def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, changed: int) -> tuple[SegmentFile, ...]:
-    """Return the files to retain when one more segment is written. The others are merged into the new segment.
+    """Return the files to retain, oldest first, when one more segment is written. The others are merged into it.
 
     Args:
         kind: The merge policy.
         files: The segments before the change.
         row_count: Number of rows after the change.
         changed: Number of keys that are added, replaced or removed.
-
-    Returns:
-        The files of the retained segments, oldest first; none if the new segment becomes the base.
     """
     if row_count <= kind.rewrite_below or not files.files:
         return ()
@@ -183,16 +176,13 @@ def key_count(segment: Sequence[SegmentFile]) -> int:
 
 
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
-    """Return the files that only one of two versions of a segment set has.
-
-    Only rows whose keys are in these files can differ between the versions.
-    """
+    """Return the files that only one of two versions of a segment set has."""
     shared = {*one.paths()} & {*other.paths()}
     return tuple(file for file in (*one.files, *other.files) if file.path not in shared)
 
 
 class Segment:
-    """A reader of one file of a segment set. The file is opened on first use."""
+    """A reader of one file of a segment set, which is opened on first use."""
 
     def __init__(self, reader: SegmentReader, number: int, file: SegmentFile) -> None:
         self._reader = reader
@@ -202,11 +192,11 @@ class Segment:
 
     @lock_free_cached_property
     def sections(self) -> SectionReader:
-        """The reader of the open file's sections."""
+        """The reader of the file's sections."""
         return SectionReader(self._reader.objects, self._file.path, self._file.footer_bytes, self._reader.cache)
 
     def read_section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all rows of a section, live or not: all columns, or some.
+        """Return all rows of a section, live or not, with all columns or some.
 
         Raises CorruptionError if there is no such section.
         """
@@ -224,12 +214,12 @@ class Segment:
             raise self._missing(error) from error
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the live rows of the section `rows`: all columns, or some."""
+        """Return the live rows of the section `rows`, with all columns or some."""
         names = self._reader.kind.rows.names if columns is None else columns
         return self.filter_live(self.read_section(ROWS, names))
 
     def read_keys_and_rows(self, columns: Sequence[str]) -> tuple[pa.Array, pa.Table]:
-        """Return (tombstones, some columns of all rows, live or not) from one read of the file."""
+        """Return (tombstones, all rows) from one read of the file. Rows need not be live."""
         try:
             tables = self.sections.read_sections([TOMBSTONES, ROWS], columns)
         except KeyError as error:
@@ -249,21 +239,21 @@ class Segment:
 
     @property
     def live_mask(self) -> npt.NDArray[np.bool_] | None:
-        """A mask that is true for each live row of the section `rows`; None if all rows are live."""
+        """A mask that is true for each live row; None if all rows are live."""
         live = self._reader.live_masks[self._number]
         return None if live is None else live.to_numpy(zero_copy_only=False)
 
     def filter_live(self, rows: RowsOrArray) -> RowsOrArray:
-        """Return the items of a table or array that belong to live rows of the section `rows`.
+        """Return the items that belong to live rows.
 
         Args:
-            rows: A table or array with one item per row of the section, in the order of the section.
+            rows: A table or array with one item per row of the section `rows`, in the same order.
         """
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)
 
     def may_contain(self, selection: KeySelection) -> bool:
-        """Return whether the file may have a selected key, given the bounds of its keys."""
+        """Return whether the bounds of the file's keys include a selected key."""
         file = self._file
         return file.first is None or file.last is None or selection.overlaps(file.first, file.last)
 
@@ -273,7 +263,7 @@ class Segment:
         return self._file.continues
 
     def find(self, selection: KeySelection) -> tuple[pa.Array, pa.Table]:
-        """Return (tombstones, rows) of the file that have a selected key, including rows that are not live."""
+        """Return (tombstones, rows) with a selected key in the file. Rows need not be live."""
         try:
             sections = self.sections.find_rows(selection, (TOMBSTONES, ROWS))
         except KeyError as error:
@@ -295,9 +285,9 @@ RowsOrArray = TypeVar("RowsOrArray", pa.Table, pa.Array)
 
 
 class SegmentReader:
-    """A reader of all rows of a segment set. It opens each file once, on first use. Threads can share it.
+    """A reader of all rows of a segment set. Threads can share it.
 
-    Corrupt files raise CorruptionError.
+    It opens each file once, on first use. Corrupt files raise CorruptionError.
     """
 
     def __init__(self, objects: ObjectStore, kind: SegmentKind, files: SegmentFiles) -> None:
@@ -305,12 +295,12 @@ class SegmentReader:
         self.kind = kind
         self._files = files
         self.cache = RowGroupCache(_MAX_CACHED_BYTES)
-        """Caches the row groups of lookups by key, because a refresh looks up neighbouring keys several times."""
+        """Row groups of lookups by key, because a refresh looks up neighbouring keys several times."""
         self.segments = [Segment(self, number, file) for number, file in enumerate(files.files)]
         """One object per file."""
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all live rows, segment by segment: all columns, or some."""
+        """Return all live rows, segment by segment, with all columns or some."""
         names = self.kind.rows.names if columns is None else list(columns)
         if len(self.segments) > 1 and "live_masks" not in self.__dict__:
             # `live_masks` is a cached property that would read all keys first. One read of each file gives both.
@@ -334,10 +324,7 @@ class SegmentReader:
         return rows
 
     def find(self, selection: KeySelection) -> pa.Table:
-        """Return the live rows with a selected key, segment by segment.
-
-        Reads only the row groups that may have such rows. Remote segments are read in parallel.
-        """
+        """Return the live rows with a selected key, segment by segment."""
         segments = [segment for segment in self.segments if segment.may_contain(selection)]
         if self.objects.is_remote and len(segments) > 1:
             with ThreadPoolExecutor(_READERS) as readers:
@@ -349,13 +336,13 @@ class SegmentReader:
         return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
 
     def read_all_keys(self) -> set[Any]:
-        """Return the keys of all rows and of all tombstones, live or not. No other column is read."""
+        """Return the keys of all rows and of all tombstones, live or not."""
         key = self.kind.key.name
         pairs = self._read_all(lambda segment: segment.read_keys_and_rows([key]))
         return {value for removed, rows in pairs for keys in (removed, rows[key]) for value in keys.to_pylist()}
 
     def least_key(self) -> Any:
-        """Return a lower bound of all keys, from the files' metadata; None if there is no file or no known bound."""
+        """Return a lower bound of all keys, from the files' metadata; None if it is unknown."""
         keys = [
             segment.sections.least_key if file.first is None else file.first
             for segment, file in zip(self.segments, self._files.files, strict=True)
@@ -364,7 +351,7 @@ class SegmentReader:
 
     @lock_free_cached_property
     def live_masks(self) -> list[pa.Array | None]:
-        """For each file, a mask of its rows that is true for live ones; None if all its rows are live."""
+        """For each file, a mask that is true for live rows; None if all its rows are live."""
         if len(self.segments) < 2:
             return [None] * len(self.segments)
         keys = [segment.keys for segment in self.segments]

@@ -4,10 +4,8 @@ A file is shared if it has several profiles, or if several entries reference it:
 files of this fragment. Each shared file has an entry with the number of its references from each group. A group is a
 partition, or the table (`*`). Every other file has one reference, and no such entry.
 
-The counts of a new version are computed from the entries that it puts and drops. One case needs a lookup: a new entry
-references a file that has no count and that no dropped entry references. Then the file is new, or exactly one unchanged
-entry references it: the only fragment of a new partition entry, or the only partition of the table. These entries are
-looked up.
+The counts of a new version are computed from the entries that it puts and drops. If a file has no count, an unchanged
+entry may reference it, and is looked up.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.manifest import ProfileFiles, SharedFileEntry, Version, fragment_key
 
 _TABLE = "*"
-"""The group of the references in the version's document: of the table's profile, value counts and indexes."""
+"""The group of references from the version's document."""
 
 
 @dataclass
@@ -72,7 +70,7 @@ def count_references(
 def count_profiles(
     table: str, changes: Iterable[EntryChanges[Any]], counted: StoredEntries[SharedFileEntry] | None
 ) -> EntryChanges[SharedFileEntry]:
-    """Count the references to files with several profiles, and ignore all other files.
+    """Count the references to files with several profiles. Return the changes of their counts.
 
     Compaction calls it before the other files of the new version exist.
 
@@ -80,9 +78,6 @@ def count_profiles(
         table: Name of the table, for messages.
         changes: The changes of the entries that reference such files.
         counted: The counts of the version before; None if there is none.
-
-    Returns:
-        The changes of the counts of these files.
 
     Raises:
         CorruptionError: The stored counts contradict the entries.
@@ -107,8 +102,7 @@ def _count(
     Args:
         references: The changes of the references, by path.
         stored: The stored counts of some of the files.
-        unchanged: The number of references of unchanged entries to each file without a stored count: {path: {group:
-            number}}.
+        unchanged: How often unchanged entries reference each of the other files: {path: {group: number}}.
         table: Name of the table, for messages.
     """
     counts: dict[str, SharedFileEntry] = {}
@@ -134,7 +128,7 @@ def _count(
 def _shared(
     counts: Mapping[str, SharedFileEntry], stored: Mapping[str, SharedFileEntry]
 ) -> tuple[dict[str, SharedFileEntry], Mapping[str, SharedFileEntry]]:
-    """Return (counts to store, stored counts that are replaced or removed), each by path."""
+    """Return (counts to store, stored counts that they replace or remove), each by path."""
     put = {
         path: entry
         for path, entry in counts.items()
@@ -144,7 +138,7 @@ def _shared(
 
 
 def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _References]:
-    """Return how entries that are put or dropped change the number of references to each file, by path."""
+    """Return the changes of the number of references to each file, by path."""
     references: dict[str, _References] = {}
     for kind_changes in changes:
         if not kind_changes.kind.references_files:
@@ -159,7 +153,7 @@ def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _Refe
 
 
 def _add_references(references: dict[str, _References], paths: Iterable[str], group: str, *, is_put: bool) -> None:
-    """Count one put or dropped reference of a group to each path."""
+    """Count a reference of a group to each path, as put or as dropped."""
     for path in set(paths):
         changed = references.setdefault(path, _References())
         (changed.put if is_put else changed.dropped)[group] += 1
@@ -171,7 +165,7 @@ def _unchanged_references(
     stored: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
-    """Return {path: {group: number}} of the references of unchanged entries to files without a stored count.
+    """Count how often unchanged entries reference each file without a stored count: {path: {group: number}}.
 
     Args:
         version: The new version.

@@ -1,7 +1,7 @@
 """Sorting of more rows than fit into memory, and the difference of two such sets of rows.
 
-Rows are collected until they fill a run. A full run is sorted and written to a nameless temporary file. Runs are
-merged when they are read. Memory therefore depends on the size of a run, and little on the number of rows.
+Rows are collected until they fill a run, which is sorted and written to a temporary file. Runs are merged when they are
+read. Memory therefore depends little on the number of rows.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ _RUN_BYTES = 16 << 20
 _BATCH_ROWS = 4096
 """Maximum number of rows that are read at a time from each run."""
 _BATCH_BYTES = 256 << 10
-"""Maximum size in bytes of the rows that are read at a time from each run, because up to hundreds of runs are open."""
+"""Maximum size in bytes of the rows that are read at a time from each run. Hundreds of runs may be open."""
 _SIZE_BYTES = 8
-"""Number of bytes with the size of a batch, before the batch."""
+"""Length of the number before each batch in the file, which is the batch's size."""
 _COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class SortedRuns:
     """Rows that are sorted by their first column, the key, partly in a temporary file.
 
-    If several rows with the same key are added, only the last one is retained.
-
-    Use it as a context manager: its end deletes the temporary file. Otherwise the file is deleted with the object.
+    Of several rows with the same key, only the last one added is retained. The end of the context manager deletes
+    the file.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -56,15 +55,15 @@ class SortedRuns:
             self._write_run()
 
     def add_keys(self, keys: pa.Array) -> None:
-        """Add rows that have no other column than the key. Null keys are ignored."""
+        """Add rows that have only the key. Null keys are ignored."""
         self.add(pa.table([pc.unique(keys).drop_null().cast(self.schema.field(0).type)], schema=self.schema))
 
     def sources(self) -> list[MergeSource]:
-        """Return the runs, oldest first, as sorted rows for `merge_segments`."""
+        """Return the runs as sources for `merge_segments`, oldest first."""
         return [MergeSource(run, ()) for run in self._read_runs()]
 
     def tombstone_sources(self) -> list[MergeSource]:
-        """Return the keys of the runs as tombstones, by which `merge_segments` removes rows of earlier sources."""
+        """Return the keys of the runs as tombstones, with which `merge_segments` removes rows of earlier sources."""
         return [MergeSource((), run) for run in self._read_runs()]
 
     def stream(self) -> Iterator[pa.Table]:
@@ -126,9 +125,9 @@ class SortedRuns:
 
 
 class SortedTuples:
-    """Tuples that are sorted by their first item, a text. Few tuples are in a list, and many in `SortedRuns`.
+    """Tuples that are sorted by their first item, a text, in a list or in `SortedRuns`.
 
-    If several tuples with the same first item are added, only the last one is retained.
+    Of several tuples with the same first item, only the last one added is retained.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -144,7 +143,7 @@ class SortedTuples:
             self._flush()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield all tuples by ascending first item. Few tuples are in memory at a time."""
+        """Yield all tuples by ascending first item."""
         if not self._has_runs:
             by_key = {items[0]: tuple(items) for items in self._new}
             yield from (by_key[key] for key in sorted(by_key))
@@ -163,7 +162,7 @@ class SortedTuples:
 
 
 class DistinctTexts:
-    """A check in bounded memory of whether texts are distinct. Use it as a context manager."""
+    """A check in bounded memory whether texts are distinct. Use it as a context manager."""
 
     def __init__(self) -> None:
         self._runs = SortedRuns(pa.schema([("text", pa.string())]))
@@ -194,12 +193,7 @@ class DistinctTexts:
 
 
 def subtract(rows: SortedRuns, removed: SortedRuns) -> Iterator[pa.Table]:
-    """Yield the rows whose keys are not among the removed ones, by ascending key, in tables of bounded size.
-
-    Args:
-        rows: The rows.
-        removed: The removed keys.
-    """
+    """Yield the rows whose keys are not in `removed`, by ascending key, in tables of bounded size."""
     sources = [MergeSource(rows.stream(), ()), *removed.tombstone_sources()]
     return (table for table, _ in merge_segments(sources, rows.schema) if len(table))
 

@@ -2,9 +2,9 @@
 
     <root>/<table>/staged/<n>.json    the document of a version with the first n lots
 
-Readers do not see staged versions. The last staged version has all fragments. It is published as version 1, without
-rewriting its files. An interrupted refresh continues from the newest staged version. `expire` retains the files of
-staged versions while the table has no published version.
+Readers do not see staged versions. An interrupted refresh continues from the newest one. The last one has all
+fragments, and is published as version 1 without rewriting its files. `expire` retains the files of staged versions
+while the table has no published version.
 """
 
 from __future__ import annotations
@@ -20,17 +20,14 @@ from metastore_assets.store.versions import STAGED, VersionStore
 
 
 class StagedVersions(VersionStore):
-    """The staged versions of a table that has no published version yet.
-
-    Staged versions are numbered 1, 2, …, independently of published versions.
-    """
+    """The staged versions of a table that has no published version yet, numbered 1, 2, …."""
 
     def __init__(self, versions: VersionStore, folder: str = STAGED) -> None:
-        """Open the staged versions in a folder. A purge uses another folder for the version that it writes in lots.
+        """Open the staged versions in a folder.
 
         Args:
             versions: The version store of the table.
-            folder: The folder. The default is that of a table's first version.
+            folder: The folder. The default is that of a table's first version; a purge uses another one.
         """
         self._initialize(versions.table, versions.objects)
         self._folder = folder
@@ -50,10 +47,9 @@ class StagedVersions(VersionStore):
         super().publish(replace(version, number=1 if base is None else base.number + 1), base)
 
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
-        """Return the saved profiles, as `VersionStore.pending` does.
+        """Return the saved profiles, as `VersionStore.pending` does. `clear_pending` does not clear them.
 
-        Saved profiles may belong to any lot, so every lot reads all of them. `clear_pending` therefore does not clear
-        profiles that were only read.
+        Every lot reads all saved profiles, which may belong to any lot.
         """
         saved_paths = set(self._pending_paths)
         entries = super().pending(attempt)
@@ -65,15 +61,14 @@ class StagedVersions(VersionStore):
         super().clear_pending()
 
     def remove_documents(self) -> None:
-        """Remove the documents of all staged versions, and leave their other files to `expire`."""
+        """Remove the documents of all staged versions. Their other files stay."""
         self._latest = None
         self.objects.delete_folder(self._folder)
 
     def remove(self) -> None:
-        """Remove the documents of all staged versions, and all of their files that the newest one does not use.
+        """Remove all staged versions, and their files except those of the newest one.
 
-        The published version may reference the files of the newest staged version. If not, `expire` removes them.
-        `expire` also removes the files of staged versions that cannot be read.
+        The published version may reference these files. If not, `expire` removes them.
         """
         manifests = []
         for number in self.numbers():
@@ -84,7 +79,7 @@ class StagedVersions(VersionStore):
         self.objects.delete(paths)
 
     def _garbage(self, manifest: str) -> list[str]:
-        """Return the paths in a garbage manifest, and the manifest's own path; none if it is missing or damaged."""
+        """Return the paths in a garbage manifest and its own path; none if it is missing or damaged."""
         try:
             return [*self.objects.read_parquet(manifest).column(0).to_pylist(), manifest]
         except (ObjectNotFoundError, CorruptionError):

@@ -1,4 +1,4 @@
-"""The JSON document of a version. It contains everything except the entries, and names the files of the entries."""
+"""The JSON document of a version. It contains everything except the entries, and names their files."""
 
 from __future__ import annotations
 
@@ -41,15 +41,14 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 
 _MAX_DECOMPRESSED_BYTES = 128 << 20
-"""Maximum size in bytes of a decompressed schema or list of files: enough for hundreds of thousands of columns. A limit
-is necessary, because a small compressed text may expand to gigabytes."""
+"""Maximum size in bytes of a decompressed schema or list of files: enough for hundreds of thousands of columns. Without
+a limit, a small compressed text may expand to gigabytes."""
 _MAX_LISTED_FILES = 16
-"""Maximum number of files of a segment set that the document lists one by one. More files are compressed."""
+"""Maximum number of files of a segment set that the document lists one by one. Longer lists are compressed."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
 _SEGMENT_FIELDS = tuple(field.name for field in dataclass_fields(SegmentFile))
 FORMAT_VERSION = 15
-"""Version of the file format of everything that a version references. It rises if older code would misread the files.
-"""
+"""Version of the file format of everything that a version references. It rises if older code would misread files."""
 
 
 class OlderFormatError(StoreError):
@@ -107,14 +106,14 @@ def load_version(documents: Documents, number: int) -> Version:
     Raises:
         VersionNotFoundError: There is no such version.
         CorruptionError: The document of the version is damaged.
-        OlderFormatError: An earlier release wrote the document, and this one cannot read the version's files.
+        OlderFormatError: An earlier release wrote the version in a format that this one cannot read.
         StoreError: Another release of metastore-assets wrote the document, or the document cannot be read.
     """
     return documents.load(number, lambda fields: _decode_version(fields, documents.objects), _ADVICE)
 
 
 def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
-    """Return the version in a JSON document. Raises StoreError if a release with another file format wrote it."""
+    """Return the version in a JSON document. Raises StoreError if a release with another format wrote it."""
     format_version = json_fields.count(fields["format_version"], "format_version")
     if format_version > FORMAT_VERSION:
         raise StoreError(
@@ -131,7 +130,7 @@ def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
 
 
 def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
-    """Return the version in a document of this format. Damaged fields raise errors that `Documents.load` expects."""
+    """Return the version in a document of this format. Raises the errors that `Documents.load` expects."""
     stored = json_fields.mapping(fields["entries"], "entries")
     entries = {
         kind: StoredEntries(kind, objects, _segments(stored[kind.name], f"entries.{kind.name}")) for kind in KINDS
@@ -176,7 +175,7 @@ def _decode_fields(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
 
 
 def stored_entries(version: Version) -> list[StoredEntries[Any]]:
-    """Return the stored entries of a version, one object per kind; none if the version was not read from a store."""
+    """Return the stored entries of a version, one object per kind; none if it was not read from a store."""
     entries = [getattr(version, kind.name) for kind in KINDS]
     entries = [
         stored.entries if isinstance(stored, StoredProfileSpecs | StoredMetadataCache) else stored for stored in entries
@@ -185,7 +184,7 @@ def stored_entries(version: Version) -> list[StoredEntries[Any]]:
 
 
 def _schema(encoded: str) -> pa.Schema:
-    """Decode the schema of a version. Raises ValueError if it is corrupt, or larger than any real schema."""
+    """Decode the schema of a version. Raises ValueError if it is corrupt or too large."""
     data = _decompress(encoded, "the schema")
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))

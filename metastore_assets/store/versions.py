@@ -1,6 +1,4 @@
-"""The versions of one table.
-
-A version is published by one put-if-absent, so that readers see all of it or none of it.
+"""The versions of one table. A version is published by one put-if-absent, so that readers see all of it or none of it.
 
     <root>/<table>/versions/<n>.json                     names all files of the version
     <root>/<table>/entries/<unique>.fragments.parquet    entries of fragments; other kinds of entries have similar files
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
 STAGED = "staged"
 """The folder of staged versions, see `store.staged_versions`."""
 HISTORY = "history"
-"""The folder of the table's history, whose files `expire` leaves alone."""
+"""The folder of the table's history, which `expire` leaves alone."""
 
 
 class VersionStore:
@@ -92,18 +90,18 @@ class VersionStore:
         self.last_purge: int | None = None
         """Result of `purged()` when the newest version was last read; None before."""
         self._latest: Version | None = None
-        """The newest version when it was last read. Its document does not change."""
+        """The newest version when it was last read."""
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all versions, ascending. It lists the folder, which `newest` does not need."""
+        """Return the numbers of all versions, ascending."""
         return self.documents.numbers()
 
     def newest(self) -> int:
-        """Return the number of the newest version, or 0 before the first. Takes a few requests."""
+        """Return the number of the newest version, or 0 if there is none. Takes a few requests."""
         return self.documents.newest()
 
     def latest(self) -> Version | None:
-        """Return the newest version, or None before the first."""
+        """Return the newest version, or None if there is none."""
         latest = self._latest
         hint = self.documents.read_hint()
         if hint > (latest.number if latest is not None else 0):
@@ -118,10 +116,9 @@ class VersionStore:
         return latest
 
     def purged(self) -> int:
-        """Return the number of the version that the last purge published, or 0 before the first purge.
+        """Return the number of the version that the last purge published; 0 before the first purge.
 
-        A purge (`metastore purge`) deletes all pending profiles. If the document of the newest version is corrupt,
-        return that version's number, because a purge may have published it.
+        If the newest version is corrupt, its number is returned, because a purge may have published it.
         """
         try:
             self.latest()
@@ -139,10 +136,9 @@ class VersionStore:
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {existing}") from None
 
     def metadata_cache(self) -> Mapping[bytes, bytes]:
-        """Return the metadata cache of the newest version; empty before the first, or if it is corrupt.
+        """Return the metadata cache of the newest version; empty without one, or if it is corrupt.
 
-        If this object has called `latest` before, the cache of that version is returned. An outdated cache saves less
-        work and is not an error.
+        If this object has read a version before, the cache of that version is returned.
         """
         try:
             latest = self._latest or self.latest()
@@ -160,8 +156,8 @@ class VersionStore:
 
         Raises:
             VersionConflictError: Another publisher was first: plan again from `latest()`.
-            StoreError: Two fragments of a partition have the same path, or writing failed. After a failure, the
-                version may or may not have been published: call `latest()`.
+            StoreError: Two fragments of a partition have the same path, or writing failed. The version may or may not
+                have been published.
         """
         newest = self.documents.read_hint()
         if not newest or newest != version.number - 1:
@@ -209,7 +205,7 @@ class VersionStore:
             raise repeated_fragment_error(self.table, error.key) from error
 
     def _write_metadata_cache(self, version: Version, base: StoredEntries[MetadataCacheEntry] | None) -> SegmentFiles:
-        """Write the metadata cache. If the cache of the version before cannot be read, only new values are written."""
+        """Write the changes of the metadata cache, or only its new values if the stored cache cannot be read."""
         entries = version_entries(version, METADATA_CACHE)
         try:
             return write_entries(self.objects, EntryChanges.between(METADATA_CACHE, base, entries))
@@ -218,9 +214,9 @@ class VersionStore:
             return write_entries(self.objects, EntryChanges.changed(METADATA_CACHE, None, values))
 
     def discard(self, version: Version, base: Version | None) -> None:
-        """Delete the value counts and indexes of a version that was not published. Files of `base` are retained.
+        """Delete the value counts and indexes of a version that was not published, except files of `base`.
 
-        Profiles are retained, too, because the next attempt may reuse them.
+        Profiles are retained for the next attempt.
         """
         self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
 
@@ -233,15 +229,13 @@ class VersionStore:
         self.objects.delete([path for path in candidates.to_pylist() if path not in referenced])
 
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
-        """Delete a few of the outdated versions, and the files that only they reference.
-
-        The work per call is bounded; the next call continues. Files of pending profiles that this object has read are
-        retained until `grace` after the profiles were cleared.
+        """Delete a few of the outdated versions, and the files that only they reference. The next call continues.
 
         Args:
             newest: Number of the newest version.
             keep: The number of versions up to `newest` to retain.
-            grace: A version is retained while the version after it is younger than this.
+            grace: A version is deleted only if the next version is older than this. Cleared pending files are retained
+                equally long.
         """
         drop_outdated(self.documents, newest - keep, grace, self._pending_profile_files)
         cleared = self._pending_listing.cleared_before(datetime.now(UTC) - grace)[:GARBAGE_BATCH]
@@ -256,8 +250,7 @@ class VersionStore:
     def pending(self, attempt: str = "") -> list[FragmentEntry]:
         """Return the profiles that attempts without a published version have saved for later attempts.
 
-        Profiles are left out after `clear_pending`, and if a purge of hidden values began after they were saved. If
-        several profiles have the same fragment id and profile spec, only the newest is returned.
+        Profiles are omitted after `clear_pending`, and after a purge.
 
         Args:
             attempt: Name of the attempt that saved the profiles; empty for all attempts.
@@ -274,10 +267,7 @@ class VersionStore:
         return list(entries.values())
 
     def clear_pending(self) -> None:
-        """Clear the pending profiles that this object saved or read.
-
-        `expire` protects their files for its grace period, because another attempt may have read them.
-        """
+        """Clear the pending profiles that this object saved or read."""
         clear_pending(self.objects, sorted(self._pending_paths))
         self._pending_paths.clear()
 
@@ -349,14 +339,11 @@ def _referenced_paths(
 ) -> Iterator[pa.Array]:
     """Yield the paths of the files that versions reference. Raises StoreError if a version cannot be read.
 
-    All entries of the newest version are read. Of an older version, only the garbage manifest of the next version is
-    read: it lists all files that the next version does not reference.
-
     Args:
         documents: The documents of the versions.
         numbers: Numbers of the versions.
-        ignored: Versions whose documents raise these errors are skipped. The default is the error of a version that
-            another process has deleted.
+        ignored: Versions whose documents raise these errors are skipped. By default, those that another process
+            deleted.
     """
     following: Version | None = None
     for number in sorted(numbers, reverse=True):
@@ -367,6 +354,7 @@ def _referenced_paths(
         yield pa.array([*version.document_paths(), *version.auxiliary_files()], pa.string())
         for entries in stored_entries(version):
             yield pa.array(entries.files.paths(), pa.string())
+        # A file of this version is a file of the next one, or in its garbage manifest.
         manifest = following.garbage_manifest if following is not None and following.number == number + 1 else None
         yield from _garbage(version, documents.objects, manifest)
         following = version
@@ -375,12 +363,10 @@ def _referenced_paths(
 def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> Iterator[pa.Array]:
     """Yield the paths of files that a version references and the next one does not.
 
-    If there is no garbage manifest, yield all files in the entries of the version.
-
     Args:
         version: The version.
         objects: The table's folder.
-        manifest: The garbage manifest of the next version; None if there is no next version, or if it has none.
+        manifest: The garbage manifest of the next version. None: all files of the version are yielded.
     """
     try:
         if manifest is not None:

@@ -1,7 +1,8 @@
-"""Compaction of files with several profiles: removal of unused profiles, and of value counts that are not needed.
+"""Compaction of files with several profiles (segments): removal of unused profiles, and of value counts that are not
+needed.
 
-A profile is a section of such a file. It is used if an entry of the version references it. A profile retains its name
-in the new file, so profiles that were merged from it stay valid.
+A profile is a section of such a file. It is used if an entry of the version references it. A file is sparse if most of
+its profiles are unused. A profile retains its name in the new file, so profiles that were merged from it stay valid.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
 _MAX_SECTIONS = 128
 """Maximum number of profiles in a file that compaction writes."""
 _WINDOW_CHILDREN = 2000
-"""About this many children of the table's tree have their nodes in one window (see `table_node_window`)."""
+"""Approximate number of children of the table's tree that have their nodes in one window (see `table_node_window`)."""
 _WINDOW_INTERVAL = 2
-"""In a table with several windows, one in this number of versions looks at a window."""
+"""If a tree has several windows, one version in this many may compact a window."""
 _FEW_VALUES = 32
-"""Value counts with at most this many values are not dropped: the sketches that replace them would be larger."""
+"""Value counts of at most this many values are not dropped: the sketches that replace them would be larger."""
 
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """The entries of a version whose profiles may share files: of fragments, tree nodes and retired fragments."""
+    """The entries of a version whose profiles may share files."""
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
@@ -97,10 +98,10 @@ class CompactionLimits:
     """The limits that decide which files with several profiles are compacted."""
 
     min_used_share: float
-    """A file is sparse if less than this share of its profiles is in use. Only sparse files are compacted."""
+    """A file is sparse if a smaller share of its profiles is used. Only sparse files are compacted."""
     max_waste: float
-    """The sparse files of a group are compacted if they have more unused profiles than this number times the used
-    profiles of the group."""
+    """Maximum number of unused profiles in sparse files for each used profile of a group. Beyond it, sparse files are
+    compacted."""
 
 
 DEFAULT_LIMITS = CompactionLimits(0.5, 0.25)
@@ -121,7 +122,7 @@ class _CopyTask:
 
 @dataclass(frozen=True)
 class _CopyResult:
-    """The result of one task: the copied profiles with their new files."""
+    """The copied profiles of one task with their new files."""
 
     files: tuple[ProfileFiles, ...]
     not_enumerated: Mapping[str, tuple[str, ...]]
@@ -135,12 +136,10 @@ def compact_segments(
     entries: SegmentEntries,
     limits: CompactionLimits = DEFAULT_LIMITS,
 ) -> SegmentEntries:
-    """Replace files in which most profiles are unused: copy their used profiles to new files.
+    """Replace sparse files by new files with the used profiles, in groups that waste much space.
 
-    A file is sparse if its share of used profiles is below `min_used_share`. The sparse files of a group (a
-    partition, or the nodes of one merge tree) are compacted when their unused profiles exceed `max_waste` times the
-    group's used profiles. Compaction in every commit would copy the same profiles again and again. With the default
-    limits, files take little more than twice the space of their used profiles.
+    A group is a partition, or the nodes of one merge tree. With the default limits, files take little more than twice
+    the space of their used profiles.
 
     Args:
         engine: The engine that copies.
@@ -181,19 +180,14 @@ def compact_changes(
     counted: StoredEntries[SharedFileEntry] | None,
     windows: Mapping[str, Sequence[str]],
 ) -> SegmentChanges:
-    """Replace files in which most profiles are unused, in the groups that a commit changes.
-
-    The function does the same as `compact_segments`, and reads fewer entries: only groups that may now have too many
-    unused profiles. These are groups that lost an entry, and groups with entries in a sparse file whose number of
-    references changes. If one of them is a group of fragments, the entries of all retired fragments are read, too.
+    """Compact sparse files as `compact_segments` does, but only in groups whose waste a commit may have increased.
 
     Args:
         context: The table, its store and engine.
         columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
         counted: How many entries of the version before reference each shared file; None if there is no such version.
-        windows: {key of a group of nodes: prefixes of the keys of the nodes that may be compacted now}. In groups that
-            are missing here, all nodes may be compacted.
+        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. Other groups have no limit.
 
     Returns:
         The changes. Entries of copied profiles have new files.
@@ -231,16 +225,16 @@ def plan_compaction(
     counted: StoredEntries[SharedFileEntry] | None,
     windows: Mapping[str, Sequence[str]],
 ) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
-    """Plan the compaction of files in which most profiles are unused, for the groups that a commit changes.
-
-    Returns (tasks that copy used profiles, entries of all profiles in shared files of these groups).
+    """Plan the compaction of sparse files in groups that a commit changes.
 
     Args:
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
         counted: How many entries of the version before reference each shared file; None if there is no such version.
-        windows: {key of a group of nodes: prefixes of the keys of the nodes that may be compacted now}. In groups that
-            are missing here, all nodes may be compacted.
+        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. Other groups have no limit.
+
+    Returns:
+        (tasks that copy used profiles, entries of all profiles in shared files of these groups).
     """
     limits = DEFAULT_LIMITS
     counts = count_profiles(table, (changes.fragments, changes.nodes, changes.retired), counted)
@@ -278,17 +272,13 @@ def plan_compaction(
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
     """Return key prefixes of the nodes of a tree that one version may compact.
 
-    Compaction reads all nodes with these prefixes. A large tree is therefore divided into windows by the names of
-    branches, and each version looks at one window or at none. Until a window's next turn, commits change few of its
-    nodes, so little space is wasted.
+    Compaction reads all of these nodes. The nodes of a large tree are therefore divided into windows, of which a
+    version compacts one or none.
 
     Args:
         group: The key of the tree's group.
         count: Number of children of the tree.
         number: Number of the version.
-
-    Returns:
-        The prefixes: for a small tree, one that all of its keys have; none if the version looks at no window.
     """
     prefix, digit_bits = node_key_prefix(group), FAN_IN.bit_length() - 1
     length = 0
@@ -309,11 +299,9 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
 def drop_value_counts(
     context: RefreshContext, before: ProfileSpec, resolved: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
-    """Remove the value counts of columns that are no longer enumerated from fragment profiles.
+    """Remove value counts from fragment profiles, for columns that are no longer enumerated.
 
-    Value counts take most of the space of small fragments. Fragments are nevertheless profiled with value counts,
-    because only all profiles together show whether values repeat. If `before` already wanted fingerprints of a
-    column, its value counts are retained, because fingerprints are derived from them.
+    They are retained if `before` already wanted fingerprints, which are derived from value counts.
 
     Args:
         context: The table, its store and engine.
@@ -369,13 +357,7 @@ def drop_value_counts(
 def _sparse_files(
     folder: str, entries: Sequence[FragmentEntry | RetiredFragment | NodeEntry], limits: CompactionLimits
 ) -> Iterable[_CopyTask]:
-    """Yield the tasks that copy the used profiles out of sparse files.
-
-    Args:
-        folder: The folder of the new files.
-        entries: The entries of all profiles.
-        limits: The limits that decide which files are compacted.
-    """
+    """Yield the tasks that copy the used profiles out of sparse files, given the entries of all profiles."""
     shared = [entry for entry in entries if entry.files.sections > 1]
     yield from _copy_tasks(folder, shared, Counter(entry.files.states for entry in shared), limits)
 
@@ -386,14 +368,11 @@ def _copy_tasks(
     used_sections: Mapping[str, int],
     limits: CompactionLimits,
 ) -> Iterable[_CopyTask]:
-    """Yield the tasks that copy profiles out of sparse files: files in which few profiles are still used.
-
-    Groups whose sparse files waste little space are skipped.
+    """Yield the tasks that copy the used profiles out of sparse files. Skips groups that waste little space.
 
     Args:
         folder: The folder of the new files.
-        shared: The entries of used profiles in shared files: all such entries of a group, or only those of its nodes in
-            a window (see `table_node_window`).
+        shared: The entries of used profiles in shared files.
         used_sections: Number of used profiles in each of these files, by path.
         limits: The limits that decide which files are compacted.
     """
@@ -421,10 +400,7 @@ def _replace_files(entries: Sequence[Entry], copied_files: Mapping[str, ProfileF
 
 
 def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
-    """Copy the profiles of a task to a new file, without the value counts that are to be dropped.
-
-    May run in a worker process.
-    """
+    """Copy the profiles of a task to a new file, without the value counts to drop. May run in a worker process."""
     sections_by_path: dict[str, set[str]] = {}
     for files in task.files:
         sections_by_path.setdefault(files.states, set()).add(files.section)
@@ -453,7 +429,7 @@ def _copy_profiles(store: ObjectStore, task: _CopyTask) -> _CopyResult:
 
 
 def _cast_values(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Cast the values in rows of a states file to the union type of another file, which has more types."""
+    """Cast the values in rows of a states file to a union type with more types."""
     for at, name in enumerate(table.column_names):
         if name in ("minimum", "maximum", "percentiles", VALUE_COUNT_COLUMNS[0]) and table.num_rows:
             values = table[name].chunk(0)
@@ -475,16 +451,14 @@ def _replace_value_counts(
     union: pa.StructType,
     not_enumerated: Mapping[str, list[str]],
 ) -> pa.Table:
-    """Replace the value counts of some columns by states (such as sketches) that are computed from them.
+    """Replace the value counts of columns by states, such as sketches. Columns with few values keep theirs.
 
     Args:
         table: Rows of a states file.
         dropped: The columns whose value counts are replaced, by field id, with their policies.
         union: The union type of values.
-        not_enumerated: A list for each profile, by its section. The field ids of replaced columns are appended to it.
-
-    Returns:
-        The rows in the same order. Columns with few values keep their value counts.
+        not_enumerated: A list for each profile, by its section. The field ids of replaced columns are appended to
+            it.
     """
     replacements: list[tuple[ColumnStatistics, Histogram | None]] = []
     fingerprints: list[FingerprintCounts | None] = []

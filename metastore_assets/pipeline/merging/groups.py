@@ -1,7 +1,7 @@
 """Groups of profiles that are merged: the fragments of a partition, or the partitions of the table.
 
-The profiles to merge are the children of the group. A group is given as its changes since the published version.
-Unchanged children are looked up when they are needed.
+The profiles to merge are the children of the group. A group has its changes since the published version, and looks up
+unchanged children when they are needed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Child:
     """One of the profiles that are merged into the profile of a group."""
 
     key: str
-    """Id of the fragment, or key of the partition, whose profile it is."""
+    """Id of the fragment, or key of the partition."""
     files: ProfileFiles
     spec_id: str
-    """Id of the spec that the profile was made under: a key of `SpecCompatibility.specs`."""
+    """Id of the profile's spec in `SpecCompatibility.specs`."""
     matches_spec: bool
-    """Whether the profile has exactly the wanted outputs. If it is the only child of a group, no merge is needed."""
+    """Whether the profile has exactly the wanted outputs. An only child is then not merged."""
     row_count: int = 0
 
 
@@ -47,7 +47,7 @@ class StoredChildren(Protocol):
     """The children that a group has in the published version."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, Child]:
-        """Return the children that have one of the keys, by key."""
+        """Return the children with these keys, by key."""
 
     def read_all(self) -> Mapping[str, Child]:
         """Return all children, by key."""
@@ -61,7 +61,7 @@ class LoadedChildren:
     """The children by key."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, Child]:
-        """Return the children that have one of the keys, by key."""
+        """Return the children with these keys, by key."""
         return {key: self.children[key] for key in keys if key in self.children}
 
     def read_all(self) -> Mapping[str, Child]:
@@ -71,10 +71,10 @@ class LoadedChildren:
 
 @dataclass(frozen=True)
 class GroupChildren:
-    """The children of a group in the next version: the changes since the published version."""
+    """The children of a group in the next version, as changes since the published version."""
 
     changed: Mapping[str, Child]
-    """The children that are new, or that differ from the published child with the same key, by key."""
+    """The new children, and those that differ from the published child of the same key; by key."""
     removed: frozenset[str]
     """Keys of the children that only the published version has."""
     count: int
@@ -83,7 +83,7 @@ class GroupChildren:
 
     @classmethod
     def between(cls, before: Iterable[Child], after: Iterable[Child]) -> GroupChildren:
-        """Return the children of a group as the differences between the published and the next version."""
+        """Return the children of a group, given those of the published and of the next version."""
         stored = {child.key: child for child in before}
         children = {child.key: child for child in after}
         changed = {key: child for key, child in children.items() if stored.get(key) != child}
@@ -91,17 +91,17 @@ class GroupChildren:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether all children are new or changed. Nothing of the published profile can then be reused."""
+        """Whether all children are new or changed."""
         return len(self.changed) == self.count
 
     def find_all(self, keys: Collection[str]) -> dict[str, Child]:
-        """Return the children of the next version that have one of the keys, by key."""
+        """Return the children of the next version with these keys, by key."""
         unchanged = [key for key in keys if key not in self.changed and key not in self.removed]
         stored = dict(self.stored.find_all(unchanged)) if unchanged else {}
         return stored | {key: self.changed[key] for key in keys if key in self.changed}
 
     def read_all(self) -> dict[str, Child]:
-        """Return all children of the next version by key, sorted by key."""
+        """Return all children of the next version, by ascending key."""
         stored = {} if self.is_replaced else self.stored.read_all()
         children = {key: child for key, child in stored.items() if key not in self.removed} | dict(self.changed)
         if len(children) != self.count:
@@ -111,14 +111,11 @@ class GroupChildren:
 
 @dataclass(frozen=True)
 class PreviousResult:
-    """The published profile of a group.
-
-    The next profile may be computed from this profile and the changed children.
-    """
+    """The published profile of a group, from which the next one may be computed."""
 
     files: ProfileFiles
     missing_columns: frozenset[str]
-    """Identities of wanted columns that neither this profile nor a child has. They have no values."""
+    """Identities of wanted columns that neither this profile nor any child has."""
     outdated: tuple[Child, ...]
     """The children of this profile that were removed or replaced."""
 
@@ -134,24 +131,21 @@ class MergeGroup:
     previous: PreviousResult | None = None
     """The published profile of the group, if the next one may be computed from it; otherwise None."""
     is_input: bool = True
-    """Whether the merged profile will be merged again, so that its states are stored."""
+    """Whether the merged profile is merged again later, so that its states are stored."""
     has_value_counts: bool = True
-    """Whether value counts are stored with the merged profile. False for the table, and for its only partition: all of
-    their value counts are in the table's value count files."""
+    """Whether value counts are stored with the merged profile. False for the table and for its only partition, whose
+    value counts are in the table's value count files."""
 
     def without_children(self) -> MergeGroup:
-        """Return the group without its changed and stored children. The result is smaller, and is sent to a task."""
+        """Return the group without its children, as it is sent to tasks."""
         return replace(self, children=GroupChildren({}, frozenset(), self.children.count), previous=None)
 
 
 class NodeLookup(Protocol):
-    """A lookup of nodes of the published version.
-
-    A node is the stored intermediate profile of a branch of a merge tree.
-    """
+    """A lookup of nodes of the published version. A node is a stored intermediate profile of a merge tree."""
 
     def find_all(self, keys: Collection[str]) -> Mapping[str, NodeEntry]:
-        """Return the nodes that have one of the keys, by key."""
+        """Return the nodes with these keys, by key."""
 
     def find_prefixes(self, prefixes: Collection[str]) -> Sequence[NodeEntry]:
         """Return the nodes whose keys begin with one of the prefixes."""
@@ -159,7 +153,7 @@ class NodeLookup(Protocol):
 
 @dataclass(frozen=True)
 class MergeContext:
-    """The objects that every merge of one version needs."""
+    """The inputs that all merges of one version share."""
 
     engine: Engine
     store: ObjectStore
@@ -168,7 +162,7 @@ class MergeContext:
     """Compares the specs of stored profiles with the spec of the version."""
     nodes: NodeLookup
     summarize_value_counts: SummarizeValueCounts
-    """Summarizes the table's value counts, for groups that do not store value counts themselves."""
+    """Summarizes the table's value counts, for groups without their own value counts."""
 
     @property
     def spec(self) -> ProfileSpec:

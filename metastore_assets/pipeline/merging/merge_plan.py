@@ -4,10 +4,9 @@ A group is a set of profiles that are merged into one: those of the fragments of
 of the table. It is merged as a tree. The leaves are the profiles, and each branch merges what is below it. The stored
 result of a branch is a node.
 
-If some profiles changed, only the branches above them are merged again. The unchanged nodes and profiles directly below
-these branches are loaded as inputs. No other node is read. All profiles of a group are merged if there are no stored
-nodes, if much of the group changed, if a node is missing or contradicts the changes, or if a node was merged under
-another profile spec.
+Only branches above a changed profile are merged again, from the changed profiles and the unchanged nodes below them. A
+tree is rebuilt from all profiles if much of the group changed, if a node is missing or contradicts the changes, or if
+a node was merged under another profile spec.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from metastore_assets.pipeline.profile_spec import SpecCompatibility
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles, node_key, node_key_prefix
 
 FAN_IN = 6
-"""Maximum number of inputs of one merge. A branch with more inputs splits into four. As measured, a commit reads
-the same amount with 4 to 7, and 6 needs a quarter fewer nodes than 4. A commit reads least with 2, but 2 needs three
-times as many nodes as 6. If it changes, stored trees have another shape: increase the version of merging, too."""
+"""Maximum number of inputs of one merge. A branch with more inputs splits into four. As measured, a commit reads the
+same amount with 4 to 7, and 6 needs a quarter fewer nodes than 4. With 2, a commit reads least, but needs three times
+as many nodes as with 6. If it changes, stored trees have another shape: increase the version of merging, too."""
 _REBUILD_SHARE = 4
-"""If more than one in this many children of a tree changed, the tree is planned from all children."""
+"""If more than one in this many children of a tree changed, the tree is rebuilt from all children."""
 _NO_FILES = ProfileFiles("", "", ())
 
 
@@ -38,12 +37,12 @@ class TreeMerge:
     """The branch of the tree whose parts are merged."""
     inputs: tuple[ProfileFiles | TreeMerge, ...]
     group: MergeGroup | None = None
-    """The group, if this merge is the root of its tree; else None. If the group stores no value counts, it is stripped
-    of its children, which only the sum of value counts needs."""
+    """The group if this merge is the root of its tree, else None. It has its children only if it stores value
+    counts."""
     child_files: tuple[str, ...] = ()
-    """Encoded files of each of the branch's children, for `NodeEntry.child_files`; empty for a partition's tree."""
+    """Encoded files of each child of the branch, for `NodeEntry.child_files`; empty for a partition's tree."""
     number: int = 0
-    """Number of the task that runs the merge. Tasks are numbered from 0 in each round."""
+    """Number of the task that runs the merge, from 0 in each round."""
 
     @property
     def weight(self) -> int:
@@ -73,10 +72,9 @@ class MergePlan:
     """The merges of one group."""
 
     root: TreeMerge
-    """The merge of the whole group. The results of the merges below it are nodes."""
+    """The merge of the whole group."""
     put: tuple[NodeEntry, ...]
-    """Node entries to store without waiting for a merge. They are the root, whose entry has no files, and reused nodes
-    of an older profile spec, which are marked as valid for the wanted spec."""
+    """Entries to store for the root and for reused nodes that were merged under an older profile spec."""
     dropped: frozenset[str]
     """Keys of the stored nodes that the tree no longer has."""
 
@@ -87,11 +85,14 @@ def tree_shape() -> TreeShape:
 
 
 def plan_merges(context: MergeContext, groups: Sequence[MergeGroup]) -> list[MergePlan]:
-    """Plan the merges of groups; return the plans in the same order.
+    """Plan the merges of each group.
 
     Args:
         context: The objects that merges need.
         groups: The groups.
+
+    Returns:
+        The plans, in the order of the groups.
     """
     shape = tree_shape()
     nodes = _StoredNodes(context.nodes)
@@ -112,7 +113,7 @@ def plan_merges(context: MergeContext, groups: Sequence[MergeGroup]) -> list[Mer
 
 
 def find_group_nodes(nodes: NodeLookup, group_keys: Collection[str]) -> frozenset[str]:
-    """Return the keys of all nodes that are stored for some groups."""
+    """Return the keys of all stored nodes of these groups."""
     roots = nodes.find_all([node_key(key, ROOT) for key in group_keys])
     prefixes = [node_key_prefix(root.group) for root in roots.values()]
     return frozenset(node.key for node in nodes.find_prefixes(prefixes)) if prefixes else frozenset()
@@ -121,7 +122,7 @@ def find_group_nodes(nodes: NodeLookup, group_keys: Collection[str]) -> frozense
 def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
     """Return the largest merges of a tree that read at most `max_inputs` stored profiles each.
 
-    A merge that has no merges below it is returned even if it reads more. Merges above the returned ones are omitted.
+    A merge without merges below it is also returned if it reads more.
 
     Args:
         merge: The root of the tree.
@@ -134,9 +135,7 @@ def split_into_tasks(merge: TreeMerge, max_inputs: int) -> list[TreeMerge]:
 
 
 def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, ProfileFiles]) -> ProfileFiles | TreeMerge:
-    """Replace the finished merges in a tree by their results; return the new tree.
-
-    If the root is finished, the root's result is returned instead.
+    """Return a tree with finished merges replaced by their results, or the result if the root is finished.
 
     Args:
         merge: The root of the tree.
@@ -150,7 +149,7 @@ def insert_results(merge: ProfileFiles | TreeMerge, results: Mapping[int, Profil
 
 
 class _StoredNodes:
-    """The nodes of the published version. Each is loaded once."""
+    """A cache of the nodes of the published version."""
 
     def __init__(self, lookup: NodeLookup) -> None:
         self._lookup = lookup
@@ -158,34 +157,34 @@ class _StoredNodes:
         self._groups: dict[str, dict[str, NodeEntry]] = {}
 
     def load(self, keys: Iterable[str]) -> None:
-        """Load the nodes that have one of the keys."""
         missing = [key for key in dict.fromkeys(keys) if key not in self._loaded]
         if missing:
             nodes = self._lookup.find_all(missing)
             self._loaded |= {key: nodes.get(key) for key in missing}
 
     def load_parts(self) -> None:
-        """Load the nodes of the branches directly below the nodes that have been loaded."""
+        """Load the nodes directly below the loaded nodes."""
         self.load([
             node_key(node.group, name)
             for node in self._loaded.values() if node is not None for name in node.branches
         ])  # fmt: skip
 
     def load_groups(self, group_keys: Collection[str]) -> None:
-        """Load all nodes of groups."""
+        """Load all nodes of these groups."""
         self._groups |= {key: {} for key in group_keys}
         prefixes = [node_key_prefix(key) for key in group_keys]
         for node in self._lookup.find_prefixes(prefixes) if prefixes else ():
             self._groups[node.group][node.name] = self._loaded[node.key] = node
 
     def group(self, group_key: str) -> Mapping[str, NodeEntry]:
-        """Return the nodes of a group by name, if `load_groups` has loaded them; none for another group."""
+        """Return {name: node} of a group, which `load_groups` must have loaded."""
         return self._groups.get(group_key, {})
 
     def child_files(self, group_key: str) -> dict[str, ProfileFiles]:
-        """Return the files of a group's children, by key of the child, as the loaded nodes of the group record them.
+        """Return {child: files} of the children below the loaded nodes of a group.
 
-        Raises StoredTreeError if the nodes are corrupt.
+        Raises:
+            StoredTreeError: The nodes are corrupt.
         """
         nodes = [node for node in self._loaded.values() if node is not None and node.group == group_key]
         try:
@@ -199,18 +198,17 @@ class _StoredNodes:
             raise StoredTreeError("a node names the files of its children wrongly") from error
 
     def find(self, group_key: str, name: str) -> NodeEntry | None:
-        """Return the node of a branch, or None."""
         return self.find_all(group_key, [name]).get(name)
 
     def find_all(self, group_key: str, names: Collection[str]) -> dict[str, NodeEntry]:
-        """Return the nodes of branches by name. Branches without a node are omitted."""
+        """Return {name of a branch: its node}. Branches without a node are omitted."""
         keys = {name: node_key(group_key, name) for name in names}
         self.load(keys.values())
         return {name: node for name, key in keys.items() if (node := self._loaded[key]) is not None}
 
 
 def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
-    """Return the names of the branches to load first: all possible names of branches above a changed child."""
+    """Return all possible names of the branches above changed children, or only the root if the tree is rebuilt."""
     if _is_rebuilt(group):
         return {ROOT}
     children = group.children
@@ -218,7 +216,7 @@ def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
 
 
 def _is_rebuilt(group: MergeGroup) -> bool:
-    """Return whether the tree of a group is rebuilt from all children, because many of them changed."""
+    """Return whether so many children changed that the tree is rebuilt from all children."""
     children = group.children
     return _REBUILD_SHARE * (len(children.changed) + len(children.removed)) > children.count
 
@@ -227,7 +225,7 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
     """Plan the merges of a group from its changed children and the stored nodes.
 
     Raises:
-        StoredTreeError: The stored nodes are not sufficient; all children are needed.
+        StoredTreeError: The tree must be rebuilt instead.
     """
     shape, children = tree_shape(), group.children
     root = nodes.find(group.key, ROOT)
@@ -256,7 +254,7 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
 
 
 def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
-    """Plan the merges of a group from all its children. A loaded node is reused if its branch has not changed."""
+    """Plan the merges of a group from all its children. Loaded nodes are reused if nothing below them changed."""
     children, stored = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put
     # A node is reused if its branch is the same, no child below it changed, and all nodes below it are reused.
@@ -288,10 +286,7 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
-    """Return the names of branches that are above a changed or removed child.
-
-    Names that are longer or shorter than all of `names` are omitted. The result may have names that `names` lacks.
-    """
+    """Return the possible names of branches above changed children, if as long as one of `names`."""
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}
     keys = (*children.changed, *children.removed) if lengths else ()
@@ -337,8 +332,7 @@ def _plan(
         context: The objects that merges need.
         merge: The merge of the group.
         stored_root: The root in the published version.
-        renewed: Reused nodes of an older profile spec that are also valid for the wanted spec. Their entries are
-            replaced.
+        renewed: New entries of reused nodes that were merged under an older profile spec.
         dropped: Names of the branches that the tree no longer has.
     """
     keys = {node_key(merge.group_key, name) for name in dropped}
@@ -359,9 +353,6 @@ def _files(nodes: Mapping[str, NodeEntry]) -> dict[str, ProfileFiles]:
 
 def _is_reusable(compatibility: SpecCompatibility, node: NodeEntry, spec_ids: frozenset[str]) -> bool:
     """Return whether a stored node has the same content as a new merge of its inputs.
-
-    The node must have exactly the wanted outputs. A wanted column that the node lacks must be missing from all
-    children.
 
     Args:
         compatibility: Compares the specs of stored profiles with the wanted spec.

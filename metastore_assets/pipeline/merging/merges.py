@@ -1,4 +1,4 @@
-"""Execution of the merges of a tree. The results are written as nodes."""
+"""Execution of the merges of a tree. The stored results are the nodes of the tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
 _SMALL_NODE = 1 << 20
-"""Maximum size in memory, in bytes, of the states of a node that shares a file with other nodes."""
+"""Maximum size in memory, in bytes, of a node that shares a file with other nodes."""
 
 
 class NodeWriter:
@@ -30,9 +30,7 @@ class NodeWriter:
         self._small: list[tuple[TreeMerge, int, pa.Table]] = []
 
     def add(self, merge: TreeMerge, row_count: int, states: pa.Table) -> None:
-        """Add the result of a merge as a node.
-
-        A small node is written later by `finish`; other nodes are written at once.
+        """Add the result of a merge as a node. A small node is written by `finish`.
 
         Args:
             merge: The merge.
@@ -61,15 +59,13 @@ class NodeWriter:
 def merge_node_states(
     reader: StatesReader, spec: ProfileSpec, merge: TreeMerge, nodes: NodeWriter
 ) -> tuple[int, pa.Table]:
-    """Run a merge after all merges below it. Return (row count, merged states).
-
-    The results of the merges below are added as nodes. The result of the merge itself is only returned.
+    """Run a merge and all merges below it. Return (row count, merged states).
 
     Args:
         reader: Reads the states files of the store.
         spec: The profile spec of the version.
         merge: The merge.
-        nodes: Writes the nodes.
+        nodes: Receives the results of the merges below.
     """
     profiles = [part for part in merge.inputs if isinstance(part, ProfileFiles)]
     row_count, stored_tables = read_states_together(reader, profiles, spec)

@@ -1,11 +1,11 @@
 """Merging of the profiles of groups: fragments into partitions, and partitions into the table.
 
-Both merges have the same three steps:
+Both merges have three steps:
 
-- Merge statistics, sketches and histograms along a tree of bounded fan-in. Intermediate results are stored as nodes.
-  Only the nodes above the profiles that a commit changes are merged again.
+- Merge statistics, sketches and histograms along a tree. Intermediate results are stored as nodes, and only nodes above
+  changed profiles are merged again.
 - Sum the frequencies of the enumerated columns, in one Spark shuffle for all groups.
-- Add the statistics that follow from the sums: distinct and duplicate counts, and percentiles.
+- Add the statistics that follow from the sums, such as distinct counts and percentiles.
 """
 
 from __future__ import annotations
@@ -46,38 +46,37 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.types import type_text
 
 _COST_PER_COLUMN = 2_000
-"""Cost of reading the value counts of one column of one profile: the number of values that are summed in the same time.
-"""
+"""Cost of reading one column's value counts in one profile: the number of values that are summed in the same time."""
 _INPUTS_PER_TASK = 64
-"""One task merges a whole branch with at most this many inputs. No intermediate result of the branch is read again."""
+"""A branch with at most this many inputs is merged by one task."""
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """The merged profile of each group, by group key, and the changes to the nodes of their trees."""
+    """The merged profile of each group, by group key, and the changed nodes."""
 
     files: Mapping[str, ProfileFiles]
     nodes: tuple[NodeEntry, ...] = ()
     """The nodes that were added or replaced."""
     dropped_nodes: frozenset[str] = frozenset()
-    """Keys of the stored nodes that the groups no longer have."""
+    """Keys of the nodes that no tree has any more."""
 
 
 @dataclass
 class _TaskResult:
-    """The result of one task: a merged profile. Its value counts may still be missing."""
+    """The merged profile that one task computed. Its value counts may still be missing."""
 
     number: int
     """Number of the task."""
     files: ProfileFiles | ProfileContent
-    """The merged profile. It lacks its value counts if `sums` has columns, or if `distinct_counts` is not empty."""
+    """The merged profile, without value counts if `sums` or `distinct_counts` is not empty."""
     nodes: list[NodeEntry] = field(default_factory=list)
-    """The entries of the nodes that the task wrote: of all its merges, except the root of a tree."""
+    """The entries of the nodes that the task wrote. The root of a tree is none of them."""
     sums: tuple[FrequencySum, ...] = ()
     """The value counts to sum next, if the group stores value counts."""
     distinct_counts: Mapping[int, int] = field(default_factory=dict)
-    """{position of a column: approximate number of distinct values}, of columns with value counts. Empty if the group
-    stores its own value counts. Otherwise the columns are summarized from the table's value counts."""
+    """{position of a column: approximate number of distinct values}, of the columns to summarize from the table's value
+    counts. Empty if the group stores its own value counts."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
 
 
 def _single_child(group: MergeGroup) -> Child | None:
-    """Return the only child of a group, if its profile has exactly the wanted outputs; otherwise None."""
+    """Return the only child of a group if its profile needs no merge, else None."""
     if group.children.count != 1:
         return None
     (child,) = group.children.read_all().values()
@@ -166,15 +165,12 @@ def _single_child(group: MergeGroup) -> Child | None:
 
 
 def _child_profiles(group: MergeGroup) -> list[tuple[str, ProfileFiles]]:
-    """Return (key, profile) of all children of a group, sorted by key."""
+    """Return (key, profile) of all children of a group, by ascending key."""
     return [(key, child.files) for key, child in group.children.read_all().items()]
 
 
 def _write_separate_files(store: ObjectStore, spec: ProfileSpec, copy: _SectionCopy) -> tuple[str, ProfileFiles]:
-    """Copy a profile out of a file with several profiles to separate files.
-
-    May run in a worker process. Returns (key of the group, separate files).
-    """
+    """Run a copy task. Return (key of the group, separate files). May run in a worker process."""
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, copy.files) as frequency_reader:
         row_count, states = read_states(states_reader, copy.files, spec)
         with ProfileWriter(store, copy.folder, spec, row_count) as writer:
@@ -190,10 +186,7 @@ def _write_separate_files(store: ObjectStore, spec: ProfileSpec, copy: _SectionC
 def _merge_trees(
     context: MergeContext, groups: Sequence[MergeGroup]
 ) -> tuple[dict[str, _TaskResult], list[NodeEntry], frozenset[str]]:
-    """Merge each group along its tree.
-
-    Reusable nodes are not merged again. The other branches are merged in rounds. In a round, each task merges a branch
-    with few inputs and all branches below it. The branches above are merged in the next rounds.
+    """Merge each group along its tree, in rounds. Each task of a round merges a branch and all branches below it.
 
     Returns:
         ({group key: result of the root}, added and replaced nodes, keys of dropped nodes).
@@ -230,8 +223,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
     Args:
         store: The table's folder.
         spec: The profile spec of the version.
-        is_local: Whether this process runs the task. If so, an incomplete profile is returned in memory and not
-            written.
+        is_local: Whether this process runs the task, so that an incomplete profile need not be written.
         merge: The merge.
     """
     nodes = NodeWriter(store, spec)
@@ -264,7 +256,7 @@ def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge
 
 
 def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
-    """Compute statistics from merged states, with the current names and types of the columns."""
+    """Return the statistics of merged states, with the current names and types of the columns."""
     labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in spec.leaves]
     return [
         apply_schema(add_user_results(finalize_statistics(row), policy), position, leaf)
@@ -275,9 +267,7 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 def _plan_sums(
     store: ObjectStore, spec: ProfileSpec, group: MergeGroup, row_count: int, distinct_counts: Mapping[int, int]
 ) -> tuple[FrequencySum, ...]:
-    """Return the sums that compute the value counts of a group.
-
-    The previous result is updated if an update reads less than full sums. All children are read only for full sums.
+    """Return the sums that compute the value counts of a group: full sums, or an update of the previous result.
 
     Args:
         store: The table's folder.
@@ -285,9 +275,6 @@ def _plan_sums(
         group: The group.
         row_count: The number of rows of the group.
         distinct_counts: The columns to sum: {position: approximate number of distinct values}.
-
-    Returns:
-        One full sum; or an update, and a full sum of the columns that the previous result does not have.
     """
     previous = group.previous
     if previous is None or group.children.is_replaced:
@@ -328,9 +315,7 @@ def _plan_sums(
 def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> FrequencySum:
     """Return the sum of the value counts of all children of a group.
 
-    Args:
-        group: The group.
-        distinct_counts: The columns to sum: {position: approximate number of distinct values}.
+    `distinct_counts` has the columns to sum: {position: approximate number of distinct values}.
     """
     # Sorted by file, so that few tasks read each file.
     children = group.children.read_all().values() if distinct_counts else ()
@@ -341,7 +326,7 @@ def _full_sum(group: MergeGroup, distinct_counts: Mapping[int, int]) -> Frequenc
 
 
 def _sum_cost(row_counts: Iterable[float], max_values: npt.NDArray[np.int64]) -> int:
-    """Return the approximate cost of summing some columns of profiles, as a number of values.
+    """Return the approximate cost of summing columns of profiles, as a number of values.
 
     Args:
         row_counts: The number of rows of each profile.
@@ -352,10 +337,7 @@ def _sum_cost(row_counts: Iterable[float], max_values: npt.NDArray[np.int64]) ->
 
 
 def _complete(store: ObjectStore, spec: ProfileSpec, task: _Completion) -> tuple[str, ProfileFiles]:
-    """Add the summed value counts to a merged profile, and write it. May run in a worker process.
-
-    Returns (key of the group, files of the profile).
-    """
+    """Write a merged profile with its value counts. Return (key of the group, files). May run in a worker process."""
     merged, summaries, group = task.files, task.summed.summaries, task.group
     if isinstance(merged, ProfileFiles):
         with StatesReader(store) as reader:

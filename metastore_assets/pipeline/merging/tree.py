@@ -1,12 +1,8 @@
-"""The shape of the tree along which the profiles of a group are merged.
+"""The shape of the tree along which the profiles of a group are merged, which depends only on the children's keys.
 
-The shape depends only on the keys of the group's children.
-
-The position of a child is a hash of its key. The tree is a trie over the digits of these positions. A branch with
-more than `fan_in` children is split by the next digit into parts; their number is a power of two. A part with only
-one child is replaced by this child, and a branch with only one part by this part. Adding or removing a child changes
-about log(n) branches above it, and at most `fan_in` more if a branch splits or merges. All other branches stay the
-same. If `fan_in` depended on the number of children, the whole tree would have to be rebuilt when it changes.
+The position of a child is a hash of its key. The tree is a trie over the digits of these positions. A branch with more
+than `fan_in` children is split by the next digit into parts. A part is a child or another branch. Adding or removing a
+child changes about log(n) branches above it. All other branches stay the same.
 
 `TreeShape.update` computes the next tree from few stored branches: those above the changed children, with their other
 parts. The result equals the tree that `TreeShape.build` computes from all keys.
@@ -32,7 +28,7 @@ class Branch:
     """The inputs of one merge: children, and the results of other branches."""
 
     name: str
-    """The first digits of the positions of all children below. The root has the name `ROOT` instead."""
+    """The first digits that the positions of all children below have in common; `ROOT` for the root."""
     children: tuple[str, ...]
     """Keys of the children that the branch merges, by increasing position."""
     branches: tuple[str, ...]
@@ -42,7 +38,7 @@ class Branch:
 
 
 LoadBranches: TypeAlias = Callable[[Collection[str]], Mapping[str, Branch]]
-"""Returns the stored branches with the given names. Names without a stored branch are left out."""
+"""Returns the stored branches with the given names. Names without a branch are omitted."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +52,7 @@ class TreeChange:
 
 
 class StoredTreeError(Exception):
-    """Raised if the stored branches of a group contradict its changes, or cannot be used.
-
-    The tree is then rebuilt.
-    """
+    """Raised if the stored branches of a group cannot be used, so that its tree must be rebuilt."""
 
 
 def key_position(key: str) -> int:
@@ -70,7 +63,7 @@ def key_position(key: str) -> int:
 
 @dataclass(frozen=True)
 class TreeShape:
-    """A computation of trees whose branches have at most `fan_in` parts, unless children have equal positions."""
+    """A computation of trees. Branches have at most `fan_in` parts, or more if children have equal positions."""
 
     fan_in: int
     """The maximum number of parts of a branch: 2 to 63."""
@@ -78,7 +71,7 @@ class TreeShape:
     """Returns the 64-bit position of a child, given its key."""
 
     def build(self, keys: Iterable[str]) -> TreeChange:
-        """Return the tree of the children with the given keys, in any order. All of its branches are in `put`."""
+        """Return the tree of the children with these keys, in any order."""
         return _Update(self).result(_build(self, ROOT, self.sort(keys)))
 
     def update(self, root: Branch, load: LoadBranches, changes: Mapping[str, bool]) -> TreeChange:
@@ -87,8 +80,7 @@ class TreeShape:
         Args:
             root: The root of the stored tree, with more than `fan_in` children.
             load: Loads other branches of the stored tree.
-            changes: For each changed child, by key, whether the next tree has it. A replaced child changes the
-                branches above it.
+            changes: {key of an added, removed or replaced child: whether the next tree has it}.
 
         Raises:
             StoredTreeError: A branch is missing, or a removed child is in no branch.
@@ -108,10 +100,7 @@ class TreeShape:
         return [(part, is_child) for _, part, is_child in sorted(parts)]
 
     def path(self, key: str, count: int) -> list[str]:
-        """Return the possible names of the branches above a child: prefixes of the digits of its position.
-
-        In a tree with `count` children, hardly any branch has a longer name.
-        """
+        """Return the likely names of the branches above a child, in a tree with `count` children."""
         digits = self.digits(key)
         length = 4 + count.bit_length() // (self.fan_in.bit_length() - 1)
         return [digits[:end] for end in range(min(length, len(digits)) + 1)]
@@ -121,18 +110,18 @@ class TreeShape:
         return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
 
     def sort(self, keys: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (digits, key) for each child, by increasing position."""
+        """Return (digits, key) of each child, by increasing position."""
         return sorted((self.digits(key), key) for key in keys)
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A branch while the next tree is computed, with the nodes below it if it is new or changed."""
+    """A branch during the computation of the next tree."""
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
-    """The parts directly below: nodes, and keys of children. None for an unchanged stored branch, whose parts need not
-    be visited. Empty for an unchanged stored branch that becomes the root and only gets the name `ROOT`."""
+    """The nodes and keys of children directly below. None for an unchanged stored branch. Empty for one that only
+    becomes the root."""
 
 
 def _count(part: _Node | str) -> int:
@@ -140,22 +129,19 @@ def _count(part: _Node | str) -> int:
 
 
 def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
-    """Return a new branch over some parts, which are sorted by position."""
+    """Return a new branch over parts, which are sorted by position."""
     children = tuple(part for part in parts if isinstance(part, str))
     branches = tuple(part.branch.name for part in parts if isinstance(part, _Node))
     return _Node(Branch(name, children, branches, sum(map(_count, parts))), tuple(parts))
 
 
 def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> _Node | str | None:
-    """Build the part of a tree with the given children.
+    """Return the branch over some children, the key of a single child, or None without children.
 
     Args:
         shape: The shape, which has the maximum number of parts of a branch.
-        name: Digits with which the positions of all children begin. A branch that does not split has this name.
+        name: Digits with which the positions of all children begin: the branch's name, unless it splits.
         children: (digits, key) of each child, sorted.
-
-    Returns:
-        A branch; the key of the child if there is only one; None if there are no children.
     """
     if len(children) < 2:
         return children[0][1] if children else None
@@ -176,10 +162,10 @@ class _Update:
     shape: TreeShape
     load: LoadBranches = field(default=lambda names: {})
     opened: set[str] = field(default_factory=set)
-    """Names of the stored branches that the next tree does not have, or that change."""
+    """Names of the stored branches that the next tree changes or does not have."""
 
     def apply(self, name: str, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]) -> _Node | str | None:
-        """Apply changes to one part of a tree, and return the changed part; None if no children remain.
+        """Return a part of a tree after changes; None if no children remain.
 
         Args:
             name: Digits with which the positions of all children of the part begin.
@@ -208,10 +194,7 @@ class _Update:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], _Node) else _join(start, parts)
 
     def result(self, root: _Node | str | None) -> TreeChange:
-        """Return the change to the tree. The root is renamed to `ROOT`.
-
-        A single child becomes a root branch with one part. None (no children) becomes a root branch without parts.
-        """
+        """Return the change of the tree, given its new root: a branch, a single child, or None without children."""
         if not isinstance(root, _Node):
             root = _join(ROOT, [] if root is None else [root])
         elif root.branch.name != ROOT:
@@ -223,7 +206,7 @@ class _Update:
         return TreeChange(put, frozenset(self.opened - put.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
-        """Return {first digits of its positions: part} of a stored branch that is split by digits."""
+        """Return {first digits of its positions: part} of a stored branch."""
         branch = node.branch
         self._mark_opened(node)
         loaded = self.load(branch.branches)
@@ -241,7 +224,7 @@ class _Update:
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
     ) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child that a part has in the next tree, sorted. The part must not split."""
+        """Return (digits, key) of each child that a part without branches has in the next tree, sorted."""
         children = set() if old is None else set(self._children(old))
         for digits, key, is_present in changes:
             if is_present:
@@ -253,7 +236,7 @@ class _Update:
         return sorted(children)
 
     def _children(self, part: _Node | str) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child of a part that does not split, sorted."""
+        """Return (digits, key) of each child of a part without branches, sorted."""
         if isinstance(part, str):
             return [(self.shape.digits(part), part)]
         self._mark_opened(part)
@@ -277,10 +260,7 @@ def _common_start(texts: Sequence[str]) -> str:
 
 @lru_cache(16)
 def _shifts(bits: int) -> list[tuple[int, int]]:
-    """Divide positions into digits of `bits` bits: return (shift, mask) of each digit, the highest digit first.
-
-    The last digit may have fewer bits.
-    """
+    """Return (shift, mask) of each digit of a position, the highest digit first."""
     ends = [*range(bits, _BITS, bits), _BITS]
     return [(_BITS - end, (1 << (bits if end % bits == 0 else end % bits)) - 1) for end in ends]
 

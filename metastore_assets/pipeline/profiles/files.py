@@ -36,16 +36,16 @@ from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_n
 from metastore_assets.store.sections import SectionOptions, SectionWriter
 
 COLUMNS = "metastore.columns"
-"""File metadata key of `statistics` for the (path, field id) of every row, as `encode_columns` encodes them."""
+"""File metadata key of `statistics` for (path, field id) of each row, see `encode_columns`."""
 _ROWS_PER_GROUP = 256
 _FEW_ROWS = 32
-"""Statistics with at most this many rows are compressed by LZ4: the files are no larger, and are read three times as
+"""Statistics with at most this many rows are compressed by LZ4. The files are no larger, and are read three times as
 fast."""
 
 
 @dataclass(frozen=True)
 class ProfileContent:
-    """A profile in memory, except its value counts, which are in files."""
+    """A profile in memory, with value counts in files."""
 
     row_count: int
     rows: Sequence[ColumnStatistics]
@@ -57,10 +57,7 @@ class ProfileContent:
 
 
 class FrequencyWriter:
-    """A writer of one `frequencies` file, which has a section for each enumerated column.
-
-    Sections are named by field id.
-    """
+    """A writer of one `frequencies` file, which has a section for each enumerated column, named by field id."""
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec) -> None:
         self._union = value_union(spec)
@@ -90,9 +87,9 @@ class FrequencyWriter:
 
 
 class ProfileWriter:
-    """A writer of the files of one profile, column by column, under unique names.
+    """A writer of the files of one profile, under unique names.
 
-    The writer is a context manager. `files` is set when the context ends without an error.
+    It is a context manager. `files` is set when the context ends without an error.
     """
 
     def __init__(self, store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int) -> None:
@@ -107,7 +104,7 @@ class ProfileWriter:
         self.files: ProfileFiles
 
     def add(self, profile: ColumnProfile) -> None:
-        """Add the profile of the next column. Columns are added in table order."""
+        """Add the profile of the next column, in table order."""
         statistics = replace(profile.statistics, position=len(self._statistics))
         self._statistics.append(statistics)
         self._histograms.append(profile.histogram)
@@ -134,7 +131,7 @@ class ProfileWriter:
 def write_profile(
     store: ObjectStore, folder: str, spec: ProfileSpec, profile: ProfileContent, *, states: bool = True
 ) -> ProfileFiles:
-    """Write the files of a profile. Its value counts must have been written before.
+    """Write the files of a profile, except its value counts.
 
     Args:
         store: The table's folder.
@@ -142,7 +139,7 @@ def write_profile(
         spec: The profile spec.
         profile: The profile.
         states: Whether to write all states, because the profile will be merged. If false, only quantile sketches and
-            the states of user-defined statistics are written.
+            states of user-defined statistics are written.
     """
     name = f"{folder}/{unique_name()}"
     pairs = list(zip(profile.rows, profile.histograms, strict=True))
@@ -180,7 +177,7 @@ def write_profile(
 
 
 def _has_states(row: ColumnStatistics) -> bool:
-    """Return whether a column has mergeable states to store. A column without values has none."""
+    """Return whether a column has mergeable states. A column without values has none."""
     return row.type_class is not None or row.distinct_sketch is not None
 
 
@@ -190,7 +187,7 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
     Args:
         store: The table's folder.
         path: The path of the file.
-        row_count: Number of rows that the profile describes, which is stored in the file's metadata.
+        row_count: Number of rows that the profile describes, stored in the file's metadata.
         statistics: The statistics of the columns, in table order.
     """
     table = build_statistics_table(statistics)
@@ -208,15 +205,14 @@ def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
 
 
 def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: int, states: pa.Table) -> ProfileFiles:
-    """Write merged states to one file, which only merges read; return the files of the profile.
+    """Write merged states to one file, which only merges read. Return the files of the profile.
 
     Args:
         store: The table's folder.
         folder: The folder of the file.
         spec: The profile spec.
         row_count: Number of rows that the states describe.
-        states: The states, with a row for each column. If the table has no columns, its row count is written to a
-            `statistics` file instead.
+        states: The states, with a row for each column. Without columns, a `statistics` file is written instead.
     """
     if not states.num_rows:  # A table without columns has no states, but a number of rows.
         return write_profile(store, folder, spec, ProfileContent(row_count, (), ()))
@@ -228,9 +224,7 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
 
 
 def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """Return the histogram that is shown to users.
-
-    It has at most as many bins as the column has distinct values, and at least 2.
+    """Return the histogram that is shown to users: with at most as many bins as distinct values, and at least 2.
 
     Args:
         histogram: The histogram of the column.

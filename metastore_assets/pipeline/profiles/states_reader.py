@@ -1,6 +1,6 @@
-"""Reading of profiles from states files, which may contain many profiles.
+"""Reading of profiles from states files.
 
-Files stay open, and row groups are cached.
+A states file contains many profiles or one. Files stay open, and row groups are cached.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ _CACHED_BYTES = 64 << 20
 class StatesReader:
     """A reader of the states files of one store.
 
-    The reader is a context manager. Methods raise CorruptionError for damaged files. Methods that return data of a
-    single column require a profile without separate files.
+    It is a context manager. Methods raise CorruptionError for damaged files.
     """
 
     def __init__(self, store: ObjectStore) -> None:
@@ -48,7 +47,7 @@ class StatesReader:
         self._bytes = 0
 
     def read(self, files: ProfileFiles, names: Sequence[str]) -> tuple[int, pa.Table]:
-        """Return (row count of a profile, table with the columns `names` of its states).
+        """Return (row count of a profile, table of its states).
 
         Args:
             files: The files of the profile.
@@ -69,12 +68,12 @@ class StatesReader:
             return table[row_count][0].as_py(), table.drop_columns([row_count])
 
     def enumerated_columns(self, files: ProfileFiles) -> frozenset[str]:
-        """Return the field ids of the columns for which a profile has value counts."""
+        """Return the field ids of the columns that have value counts in a profile."""
         with corruption_guard(self.store, files.states):
             return frozenset(self._section(files).value_counts)
 
     def read_value_counts(self, files: ProfileFiles, field_id: str) -> Frequencies | None:
-        """Return the value counts of a column in a profile; None if the profile has none."""
+        """Return the value counts of a column; None if the profile has none."""
         with corruption_guard(self.store, files.states):
             position = self._section(files).value_counts.get(field_id)
             if position is None:
@@ -83,7 +82,7 @@ class StatesReader:
             return value_counts_at(self._group(files.states, group, VALUE_COUNT_COLUMNS), row)
 
     def read_fingerprints(self, files: ProfileFiles, field_id: str) -> FingerprintCounts | None:
-        """Return the fingerprints (short hashes) of a column in a profile; None if the profile has none."""
+        """Return the fingerprints (short hashes of values) of a column; None if the profile has none."""
         with corruption_guard(self.store, files.states):
             position = self._section(files).fingerprints.get(field_id)
             if position is None:
@@ -97,7 +96,7 @@ class StatesReader:
             return FingerprintCounts(fingerprints, counts)
 
     def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
-        """Return (type class, encoded value filter) of a column in a profile; None if there is no filter."""
+        """Return (type class, encoded hash prefixes of values) of a column; None if it has no value filter."""
         with corruption_guard(self.store, files.states):
             position = self._section(files).value_filters.get(field_id)
             if position is None:
@@ -130,14 +129,13 @@ class StatesReader:
         self._bytes = 0
 
     def _section(self, files: ProfileFiles) -> _Section:
-        """Return the position of a profile's rows in its states file."""
         opened = self._open(files.states)
         if not opened.sections:
             opened.sections.update(_sections(opened.file))
         return opened.sections[files.section]
 
     def _open(self, path: str) -> _File:
-        """Return a states file that stays open. Closes the least recently used file if too many are open."""
+        """Open a states file, or return it if it is open."""
         if path not in self._files:
             if len(self._files) == _OPEN_FILES:
                 self._files.popitem(last=False)[1].file.close()
@@ -146,7 +144,7 @@ class StatesReader:
         return self._files[path]
 
     def _group(self, path: str, group: int, names: tuple[str, ...]) -> pa.Table:
-        """Return some columns of a row group, each in one chunk. Results are cached up to `_CACHED_BYTES`."""
+        """Return columns of a row group, each in one chunk, possibly from the cache."""
         key = (path, group, names)
         if key not in self._groups:
             table = self._open(path).file.read_row_group(group, columns=list(names)).select(list(names))
@@ -195,7 +193,7 @@ def corruption_guard(store: ObjectStore, path: str) -> Iterator[None]:
 
 @dataclass
 class _Section:
-    """The positions of the rows of one profile in a states file."""
+    """The positions of one profile's rows in a states file."""
 
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
     """(row group, first row in the row group, number of rows) of each piece."""
@@ -209,15 +207,15 @@ class _Section:
 
 @dataclass(frozen=True)
 class _File:
-    """An open states file, and the sections that it consists of."""
+    """An open states file and its sections."""
 
     file: ParquetObject
     sections: dict[str, _Section]
-    """The sections by name. Empty until the first one is used."""
+    """The sections by name. Empty until the first use."""
 
 
 def _sections(file: ParquetObject) -> dict[str, _Section]:
-    """Find the sections of a states file. Return them by name."""
+    """Return the sections of a states file by name."""
     columns = file.schema_arrow.names
     has_value_counts, has_fingerprints = VALUE_COUNT_COLUMNS[0] in columns, FINGERPRINT_COLUMNS[0] in columns
     has_filters = VALUE_FILTER_COLUMN in columns and has_value_counts

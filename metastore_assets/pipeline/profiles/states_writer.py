@@ -1,11 +1,8 @@
 """Writing of states files, which merges read.
 
-A file has one or many profiles. Files of fragment profiles also have value counts.
-
-States are the mergeable forms of statistics, such as sketches. A file consists of sections, one per profile, with a row
-per column. Sections share row groups, so that many small profiles take little space. For a column with few values, only
-value counts are stored, and states are derived from them. A column with many values has a row group to itself, which
-merges need not read.
+States are the mergeable forms of statistics, such as sketches. A file has a section per profile, with a row per column.
+Sections share row groups, so that many small profiles take little space. Files of fragment profiles also have value
+counts. For a column with few values, only value counts are stored, and states are derived from them.
 """
 
 from __future__ import annotations
@@ -33,9 +30,9 @@ from metastore_assets.values.types import TypeClass, class_named, classes_of
 ROW_COUNT = "metastore.row_count"
 """File metadata key of `statistics` for the number of rows that the profile describes."""
 MAX_DERIVABLE_VALUES = 4096
-"""Maximum number of distinct values of a column for which only value counts are stored, and no states."""
+"""A column with at most this many distinct values stores only value counts, and no states."""
 SECTION_COLUMNS = ("section", "row_count")
-"""Columns of the file: the name of the row's section, and the number of rows that the section's profile describes."""
+"""Columns of the file: the name of the row's section, and the row count of the section's profile."""
 VALUE_COUNT_COLUMNS = ("enumerated_values", "enumerated_counts")
 """Columns of the file: the ascending values of an enumerated column, and the frequency of each value."""
 FINGERPRINT_COLUMNS = ("fingerprints", "fingerprint_counts")
@@ -45,21 +42,20 @@ VALUE_FILTER_COLUMN = "value_filter"
 """Column of the file: an encoded set of hash prefixes, which shows that a fragment lacks a value."""
 _SKETCHES = [name for name, type_ in SKETCH_COLUMNS.items() if pa.types.is_binary(type_) or pa.types.is_nested(type_)]
 _LONG_COLUMNS = ("multiset_hash", *_SKETCHES, *VALUE_COUNT_COLUMNS, *FINGERPRINT_COLUMNS, VALUE_FILTER_COLUMN)
-"""Columns of the file with many bytes per row. The others have a number or a short text."""
+"""Columns of the file with many bytes per row."""
 _GROUP_VALUES = 1 << 14
-"""A row group ends after this number of values, about 200 KB, because reading a small profile reads its whole row
-group."""
+"""Number of values after which a row group ends, about 200 KB. Reading a small profile reads its whole row group."""
 _GROUP_ROWS = 256
-"""A row group ends after this number of rows, because reading a small profile reads its whole row group."""
+"""Number of rows after which a row group ends."""
 
 
 def is_derivable(row: ColumnStatistics) -> bool:
-    """Return whether the states of a column are derived from value counts instead of stored."""
+    """Return whether the states of a column are not stored, because they are derived from value counts."""
     return row.frequencies == "enumerated" and row.value_count > 0 and (row.distinct_count or 0) <= MAX_DERIVABLE_VALUES
 
 
 def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the statistics of a column without those that can be derived from its value counts."""
+    """Return the statistics of a column without those that are derived from its value counts."""
     return ColumnStatistics(
         position=row.position,
         column=row.column,
@@ -75,13 +71,13 @@ def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
 
 
 def value_union(spec: ProfileSpec) -> pa.StructType:
-    """Return the type that can store any value of a spec's columns: a struct, one field per type class."""
+    """Return a struct type with a field per type class, which can store any value of a spec's columns."""
     return union_type(classes_of(leaf.type for leaf, _ in spec.leaves))
 
 
 @dataclass(frozen=True)
 class StatesContent:
-    """The kinds of data that a states file stores besides states."""
+    """What a states file stores besides states."""
 
     union: pa.StructType
     """The type of values, see `value_union`."""
@@ -102,7 +98,7 @@ class StatesContent:
 
     @property
     def is_states_only(self) -> bool:
-        """Whether profiles are only in the states file: others cannot have their fingerprints or value filters."""
+        """Whether profiles have no files besides the states file."""
         return self.fingerprints or self.value_filters
 
     def schema(self) -> pa.Schema:
@@ -122,7 +118,7 @@ class StatesContent:
 class StatesWriter:
     """A writer of one states file, which buffers at most one row group.
 
-    The writer is a context manager. The file is complete when the context ends.
+    It is a context manager. The file is complete when the context ends.
     """
 
     def __init__(self, store: ObjectStore, folder: str, content: StatesContent) -> None:
@@ -136,14 +132,12 @@ class StatesWriter:
         self._columns: list[ColumnProfile] = []
         self._tables: list[pa.Table] = []
         self._table_rows = 0
-        """Number of rows in `_tables`. They are not written yet."""
+        """Number of rows in `_tables`, which are not written yet."""
         self._values = 0
-        """Number of values in `_columns` and `_tables`. They are not written yet."""
+        """Number of values in `_columns` and `_tables`, which are not written yet."""
 
     def begin(self, row_count: int, name: str = "") -> str:
-        """Begin the section of a profile; return the name of the section.
-
-        Columns that are added next belong to it.
+        """Begin the section of a profile, to which columns are added next. Return the section's name.
 
         Args:
             row_count: Number of rows that the profile describes.
@@ -163,10 +157,9 @@ class StatesWriter:
         """Append the profile of a column to the current section.
 
         Args:
-            profile: The profile. Value counts, fingerprints and the value filter are written only if the file stores
-                them.
-            strip: Whether to omit states that can be derived from value counts. The value counts must be stored in
-                this file or in other files of the profile.
+            profile: The profile.
+            strip: Whether to omit states that can be derived from value counts. The profile must then store value
+                counts.
         """
         content = self._content
         profile = replace(
@@ -187,7 +180,7 @@ class StatesWriter:
             self._flush()
 
     def add_table(self, table: pa.Table) -> None:
-        """Append merged states to the current section. The table must have the file's union type of values."""
+        """Append merged states to the current section. Values must have the file's union type."""
         for at, (name, value) in enumerate(zip(SECTION_COLUMNS, (self._sections[-1], self._row_count), strict=True)):
             table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         if self._content.value_counts:
@@ -196,9 +189,9 @@ class StatesWriter:
         self.add_rows(table)
 
     def add_rows(self, table: pa.Table) -> None:
-        """Append rows of another states file. Values must have this file's union type.
+        """Append rows of another states file with the same union type.
 
-        Before, `begin` must have been called for each section that the rows name.
+        Call `begin` first for each section that the rows name.
         """
         self._end_section()
         content = self._content
@@ -219,7 +212,7 @@ class StatesWriter:
             self._flush()
 
     def _end_section(self) -> None:
-        """Convert the buffered columns, which all belong to the current section, to a buffered table."""
+        """Convert the buffered columns of the current section to a buffered table."""
         if self._columns:
             self._tables.append(self._table(self._columns))
             self._table_rows += len(self._columns)
@@ -235,7 +228,7 @@ class StatesWriter:
         self._writer.write_table(table, 2 * _GROUP_ROWS)
 
     def _table(self, columns: Sequence[ColumnProfile]) -> pa.Table:
-        """Return the rows of some columns, which belong to the current section."""
+        """Return the rows of columns of the current section."""
         content = self._content
         table = build_states_table(
             [column.statistics for column in columns], [column.histogram for column in columns], content.union
@@ -271,7 +264,7 @@ class StatesWriter:
 
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:
-    """Return {path of the Parquet column: encoding} for ascending values in a union column.
+    """Return {path of the Parquet column: encoding} of a union column with ascending values.
 
     Args:
         path: The path of the union column.
@@ -302,11 +295,7 @@ def _encodings(schema: pa.Schema) -> dict[str, str]:
 
 
 def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.Array]:
-    """Return one list array for each of `FINGERPRINT_COLUMNS`.
-
-    Each array has a list for each item of `columns`: its fingerprints, or their counts. For an item None, the list is
-    null.
-    """
+    """Return the two list arrays of `FINGERPRINT_COLUMNS`, with a list per column; null for None."""
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None]
     parts = ([column.fingerprints for column in present], [column.counts for column in present])
@@ -315,10 +304,7 @@ def fingerprint_arrays(columns: Sequence[FingerprintCounts | None]) -> list[pa.A
 
 
 def _value_count_arrays(columns: Sequence[Frequencies | None], union: pa.StructType) -> list[pa.Array]:
-    """Return one list array for each of `VALUE_COUNT_COLUMNS`.
-
-    Each array has a list for each item of `columns`: its values, or their counts. For an item None, the list is null.
-    """
+    """Return the two list arrays of `VALUE_COUNT_COLUMNS`, with a list per column; null for None."""
     offsets, is_null = _offsets(columns)
     present = [column for column in columns if column is not None and len(column)]
     packed = [pack_values(column.values, column.type_class, union) for column in present]

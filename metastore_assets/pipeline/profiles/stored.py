@@ -28,15 +28,13 @@ from metastore_assets.store.sections import SectionReader
 from metastore_assets.values.types import class_named
 
 COUNT_COLUMNS = ("field_id", "type_class", "value_count", "distinct_count")
-"""Columns with counts: of `statistics` files and of states files."""
+"""Columns with counts, in `statistics` files and states files."""
 
 
 def read_sketches(
     states_reader: StatesReader, files: ProfileFiles, leaves: Set[str]
 ) -> dict[str, tuple[str | None, int, bytes | None]]:
-    """Read the sketches of distinct values of some columns.
-
-    Sketches that are not stored are derived from value counts.
+    """Read the sketches of distinct values of columns, or derive them from value counts.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -44,8 +42,7 @@ def read_sketches(
         leaves: Field ids of the columns.
 
     Returns:
-        {field id: (type class, number of values, sketch)}. The sketch is None if there is nothing to derive it from.
-            Columns that the profile does not have are missing.
+        {field id: (type class, number of values, sketch or None)}. Columns that the profile does not have are missing.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -82,8 +79,8 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
         files: The profile.
 
     Returns:
-        {field id: (type class, number of values, number of distinct values)}. The type class is None for a column
-            without values, and the last number is None if it was not computed.
+        {field id: (type class, number of values, number of distinct values)}. The type class is None without values,
+            and the last number is None if it was not computed.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -98,9 +95,7 @@ def read_counts(states_reader: StatesReader, files: ProfileFiles) -> dict[str, t
 def read_profile_value_counts(
     states_reader: StatesReader, files: ProfileFiles, field_ids: Sequence[str]
 ) -> Mapping[str, Sequence[ValueCountRows]]:
-    """Read the value counts of some columns of a profile at once. Return them by field id.
-
-    Use it only for columns with few values, because all of them are in memory.
+    """Read the value counts of columns of a profile into memory. Return them by field id.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -117,7 +112,7 @@ def read_profile_value_counts(
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
-    """Return (row count of a stored profile, {field id: statistics of the column}).
+    """Return (row count, {field id: statistics of the column}) of a stored profile.
 
     Raises:
         CorruptionError: The file is damaged.
@@ -143,24 +138,23 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
 class FrequencyReader:
     """A reader of the value counts of one profile.
 
-    The reader is a context manager. Methods raise CorruptionError for damaged files.
+    It is a context manager. Methods raise CorruptionError for damaged files.
     """
 
     def __init__(self, states_reader: StatesReader, files: ProfileFiles) -> None:
-        """Open the files with the profile's value counts, and find the columns with value counts.
+        """Open the files with the profile's value counts.
 
         Args:
-            states_reader: Reads the states file if the profile has no separate files. The caller closes this reader.
+            states_reader: Reads the states file if the profile has no separate files. The caller closes it.
             files: The files of the profile.
         """
         self._states_reader = states_reader
         self._store = store = states_reader.store
         self._stack = ExitStack()
         self._parts: list[tuple[str, SectionReader]] = []
-        """(path, reader) of each separate file with value counts; empty if the whole profile is in a states file."""
+        """(path, reader) of each separate file with value counts; empty if the profile is in a states file."""
         self._segment = files if files.is_states_only and files.states else None
-        """The profile, if all of it is in a states file, together with other profiles; None if it has separate files.
-        """
+        """The profile if it is in a states file; None if it has separate files."""
         with self._stack:
             for path in files.frequencies:
                 with corruption_guard(store, path):
@@ -181,13 +175,10 @@ class FrequencyReader:
         return None
 
     def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
-        """Return the value counts of some columns, by field id. Each separate file is read once.
-
-        Use it only for columns with few values, because all of them are in memory.
+        """Return the value counts of columns in memory, by field id.
 
         Args:
-            field_ids: The columns. A column without value counts is omitted if the profile has separate files.
-                Otherwise it is returned without values.
+            field_ids: The columns. A column without value counts is omitted, or has no values.
         """
         if self._segment is not None:
             frequencies = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
@@ -201,10 +192,7 @@ class FrequencyReader:
         return {field_id: list(map(parse_value_counts, parts)) for field_id, parts in tables.items()}
 
     def distinct_count(self, field_id: str) -> int:
-        """Return the number of distinct values of an enumerated column in separate files.
-
-        Returns 0 if the profile has no separate files, or if these lack the column.
-        """
+        """Return the number of distinct values of an enumerated column in separate files; 0 if they lack it."""
         return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 
     def __enter__(self) -> FrequencyReader:

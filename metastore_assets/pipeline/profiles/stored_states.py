@@ -1,7 +1,7 @@
 """Reading of the states of profiles for merging. States that are not stored are derived from value counts.
 
-States are the mergeable forms of statistics, such as sketches. Profiles that are merged are read together. If several
-of them have only value counts of a column, the states are derived once, from the sum of these value counts.
+States are the mergeable forms of statistics, such as sketches. Profiles that are merged are read together. Where
+several of them have only value counts, the value counts are summed, and states are derived from the sum.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import type_text
 
 _MAX_SHARED_VALUES = 1 << 16
-"""Maximum number of distinct values, summed over profiles, of a column whose states are derived once for all of them.
-"""
+"""Maximum number of distinct values, summed over profiles, of a column whose states are derived from summed value
+counts."""
 
 
 def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> tuple[int, pa.Table]:
-    """Return (row count of a profile, its states as a table with a row for each column of the spec).
+    """Return (row count of a profile, table of states with a row for each column of the spec).
 
-    States that are not stored are derived from value counts. A column that the profile does not have is all null.
+    A column that the profile does not have is all null.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -67,12 +67,10 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
 def read_states_together(
     states_reader: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec
 ) -> tuple[int, list[pa.Table]]:
-    """Return (total row count of profiles, a table of states for each profile).
+    """Return (total row count of profiles, a table of states for each profile), to be merged with each other.
 
-    Only the merge of all tables is meaningful. If several profiles have only value counts of a column, the states of
-    the column may be derived once, from the sum of these value counts. The table of the first of these profiles then
-    has the derived states, and the tables of the others have only the column's null count. All other rows are as
-    `read_states` returns them.
+    If the states of a column are derived from summed value counts, only the first table has them. The tables of the
+    other summed profiles have only the column's null count.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -97,10 +95,7 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Return the columns whose states are derived once, from the summed value counts of several profiles.
-
-    The result is {field id of the column: positions of these profiles in `profiles`}.
-    """
+    """Return {field id: positions in `profiles`} of the columns whose states are derived from summed value counts."""
     shared = {}
     for leaf, _ in spec.leaves:
         numbers = [number for number, profile in enumerate(profiles) if profile.is_derived(leaf.field_id)]
@@ -115,10 +110,9 @@ def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -
 
 
 class _StoredProfile:
-    """The stored states of a profile, and the value counts from which missing states are derived."""
+    """The stored states of a profile, and its value counts from which other states are derived."""
 
     def __init__(self, states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> None:
-        """Read the stored states of a profile, and the value counts from which missing states are derived."""
         self._store = store = states_reader.store
         self._path = path = files.states or files.statistics
         self._union = union = value_union(spec)
@@ -146,7 +140,7 @@ class _StoredProfile:
         self._value_counts = read_profile_value_counts(states_reader, files, counted)
 
     def is_derived(self, field_id: str) -> bool:
-        """Return whether the states of a column are derived from value counts, because they are not stored."""
+        """Return whether the states of a column are not stored, but derived from value counts."""
         return field_id in self.rows and self.rows[field_id].is_derived
 
     def states(self, spec: ProfileSpec, sources: Mapping[str, Sequence[_StoredProfile]], emptied: Set[str]) -> pa.Table:
@@ -154,9 +148,8 @@ class _StoredProfile:
 
         Args:
             spec: The profile spec.
-            sources: {field id: profiles from whose summed value counts the column's states are derived}. The first of
-                them is this profile. Other columns are derived from this profile alone.
-            emptied: Field ids of the columns whose values are omitted, because another profile's table has them.
+            sources: {field id: profiles whose value counts are summed to derive the column's states}, this one first.
+            emptied: Field ids of the columns whose values another profile's table has.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied)
@@ -184,7 +177,7 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows. For the given columns, they have only null counts and no values."""
+        """Return the stored rows, with only null counts for the given columns."""
         table = self._table
         if not field_ids:
             return table
@@ -205,10 +198,7 @@ class _StoredProfile:
     def _derive(
         self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_StoredProfile]
     ) -> tuple[ColumnStatistics, Histogram | None]:
-        """Derive the statistics of a column from the summed value counts of several profiles.
-
-        The null count is that of the first profile.
-        """
+        """Derive the statistics of a column from the summed value counts of profiles. Null counts are not summed."""
         rows = [profile.rows[leaf.field_id] for profile in profiles]
         class_name = rows[0].type_class
         assert class_name is not None
@@ -228,10 +218,7 @@ class _StoredProfile:
         return row, histogram
 
     def _read_stored(self, leaf: LeafColumn, policy: ResolvedPolicy) -> tuple[ColumnStatistics, Histogram | None]:
-        """Return the stored statistics of a column.
-
-        Missing states of user-defined statistics are derived from value counts.
-        """
+        """Return the stored statistics of a column. Missing user-defined states are derived from value counts."""
         stored = self._table.slice(self._positions[leaf.field_id], 1)
         (row,) = read_state_rows(stored, [(leaf.path, type_text(leaf.type))])
         (histogram,) = decode_histograms(stored.combine_chunks())
@@ -243,7 +230,7 @@ class _StoredProfile:
 
 
 def _read_without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
-    """Return (row count, states) from a `statistics` file. It has no sketches, so these are null."""
+    """Return (row count, states without sketches) from a `statistics` file."""
     table = store.read_parquet(path, STATE_COLUMNS)
     row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
     table = combine_to_one_chunk(table.select(list(STATE_COLUMNS)))
@@ -268,7 +255,7 @@ class _StoredRow(NamedTuple):
 
     @property
     def is_derived(self) -> bool:
-        """Whether only value counts of the column are stored. Its states are then derived from them."""
+        """Whether only value counts of the column are stored, from which its states are derived."""
         return (
             self.distinct_sketch is None
             and self.value_count > 0
@@ -277,14 +264,11 @@ class _StoredRow(NamedTuple):
         )
 
     def is_usable(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the stored row can be used unchanged: it has exactly the states that the policy wants."""
+        """Return whether the row has exactly the states that the policy wants."""
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the row has exactly the wanted states.
-
-        It must have the user-defined states of the policy, and no state that the policy excludes.
-        """
+        """Return whether the row has the user-defined states of the policy, and no state that the policy excludes."""
         if self.type_class is None:
             return True
         return (
@@ -295,14 +279,14 @@ class _StoredRow(NamedTuple):
         )
 
     def lacks_user_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether some user-defined states are not stored, but can be derived from value counts."""
+        """Return whether user-defined states are not stored, but can be derived from value counts."""
         if not policy.statistics or (self.frequencies != "enumerated" and self.value_count):
             return False
         return not list_required_keys(policy, self.type_class) <= list_state_keys(self.user_states)
 
 
 def _max_bins(policy: ResolvedPolicy) -> int:
-    """Return the maximum number of bins of a stored histogram under a policy; 0 without a histogram."""
+    """Return the maximum number of bins of a stored histogram; 0 without a histogram."""
     return 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
 
 

@@ -1,7 +1,7 @@
 """Building of a table's value counts from scratch, from the stored profiles of its partitions.
 
-A column is counted in one of two ways. Either one task sums all of its values (`counts`), or its values are split
-into ranges and one task sums each range (`ranges`). Both ways produce the same rows.
+A column is counted by one task (algorithm `counts`), or by a task for each range of its values (`ranges`). Both produce
+the same rows.
 
 Rows are written as runs: sorted, immutable Parquet files. Each stage stores the value counts in another order or
 grouping. The type class of a column names the physical type of its values, and each class has its own stages.
@@ -31,7 +31,7 @@ from metastore_assets.value_counts.state import Where
 
 @dataclass(frozen=True)
 class BuiltValueCounts:
-    """The result of building value counts: the files of all stages, and the algorithm used for each column."""
+    """The files of all stages, and the algorithm used for each column."""
 
     runs: Mapping[str, Sequence[Run]]
     """Runs by name of the stage, in key order."""
@@ -49,7 +49,7 @@ def build_value_counts(
     """Build the value counts of columns from stored profiles, and write their files.
 
     Args:
-        engine: Decides whether Spark or this process sums, and runs the sums.
+        engine: Runs the sums, on Spark or in this process.
         store: The folder of the table.
         flow: The dataflow of the value counts. It provides the writers of its stages.
         spec: The profile spec of the table.
@@ -103,9 +103,5 @@ def build_value_counts(
 
 
 def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:
-    """Return whether a column is summed by ranges of values. Otherwise one task sums it.
-
-    The policy may name the algorithm. If not, columns with too many distinct values for one task are summed by
-    ranges.
-    """
+    """Return whether a column is counted by ranges: as its policy says, or if it has too many values for one task."""
     return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.MAX_UNSPLIT_VALUES)

@@ -25,7 +25,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.graph import BY_PARTITION, rows_of, stage_name
 
 _ROWS_PER_TASK = 4_000_000
-"""The number of values that one task writes, at most. A task with a single column may write more."""
+"""Maximum number of values that one task writes, unless it has a single column."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def write_runs_by_partition(
     flow: Dataflow,
     source: CountSource,
 ) -> dict[str, list[Run]]:
-    """Count the values of columns by partition, and write the counts. Return {name of the stage: written runs}.
+    """Count the values of columns by partition. Return {name of the stage: written runs}.
 
     Args:
         engine: Runs the tasks.
@@ -69,10 +69,7 @@ def write_runs_by_partition(
 
 
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
-    """Split columns into tasks with about `_ROWS_PER_TASK` values each, given the number of rows of the table.
-
-    The tasks are sorted by type class and field id, so that the runs of a type class are in key order.
-    """
+    """Split columns into tasks in key order, with about `_ROWS_PER_TASK` values each."""
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
     ordered = sorted(columns.items(), key=lambda column: (column[1], column[0].encode()))
     tasks: list[_ColumnsTask] = []
@@ -85,10 +82,7 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
 
 
 def _write_runs(store: ObjectStore, partitions: Sequence[CountedProfile], task: _ColumnsTask) -> tuple[int, list[Run]]:
-    """Write the value counts by partition of a task's columns. Return (number of the task, runs).
-
-    May run in a worker process. All rows of the task's columns are in memory.
-    """
+    """Write the runs of a task. Return (number of the task, runs). May run in a worker process."""
     tables = [rows_of(task.type_class, by_partition=True).schema.empty_table()]
     with StatesReader(store) as states_reader:
         for profile in partitions:

@@ -1,6 +1,6 @@
-"""Compaction of value counts: files of each key range are merged, and plain files for other tools are written.
+"""Compaction of value counts: the sorted files of each stage are merged, and plain files for other tools are written.
 
-The stages of value counts have the same counts in another order or grouping. Each stage consists of sorted files.
+Each stage has the same counts in another order or grouping.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Compacted:
     """The outcome of `compact`."""
 
     version: int
-    """Number of the newest version: the published one, or the existing one if nothing was published."""
+    """Number of the newest version, which may be the published one."""
     published: bool
-    """Whether a version was published. False if value counts were compacted and plain files up to date already."""
+    """Whether a version was published. False if all files were up to date already."""
     files_before: int
     """Number of value count files before compaction."""
     files: int
@@ -83,7 +83,7 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
 
 
 def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableValueCounts:
-    """Return the value counts in compacted files: one file for each key range of a stage."""
+    """Return the value counts with one file for each key range of a stage."""
     fingerprinted, flow, fingerprints = value_counts.fingerprinted, value_counts.flow, value_counts.fingerprinted.flow
     if value_counts.columns:
         flow = value_counts.dataflow(store).compact_state(flow, full=True)
@@ -97,9 +97,7 @@ def _compact_files(store: ObjectStore, value_counts: TableValueCounts) -> TableV
 def _write_plain_files(
     store: ObjectStore, latest: Version, value_counts: TableValueCounts, table: TableConfig, *, is_same: bool
 ) -> ValueCountFiles | None:
-    """Write missing or outdated plain files; return the files that the next version references.
-
-    Returns None if the table has no value counts.
+    """Write missing or outdated plain files. Return the files of the next version; None without value counts.
 
     Args:
         store: The folder of the table.

@@ -20,12 +20,12 @@ from metastore_assets.value_counts.graph import rows_of
 
 _PROFILES_PER_DELTA = 16
 _FEW_VALUES = 200_000
-"""The maximum number of values that are read at once. More values become lazy deltas, which are read when needed."""
+"""Maximum number of values that are read at once. If there are more, they are read when the deltas are applied."""
 
 
 @dataclass(frozen=True)
 class CountedProfile:
-    """A profile whose value counts are read. `partition` is its partition key if values are counted by partition."""
+    """A profile whose value counts are read, with its partition key if values are counted by partition."""
 
     files: ProfileFiles
     partition: str | None = None
@@ -33,15 +33,12 @@ class CountedProfile:
 
 @dataclass(frozen=True)
 class CountSource:
-    """The columns to count, and the profiles to read their value counts from.
-
-    The value counts of the profiles sum to those of the table.
-    """
+    """The columns to count, and profiles whose value counts sum to those of the table."""
 
     columns: Mapping[str, str]
     """The type class of each column, by field id."""
     profiles: Callable[[], Sequence[CountedProfile]]
-    """Returns the profiles. It is called only if a column has to be counted in all of them."""
+    """Returns the profiles. Called only if a column has to be counted in all of them."""
     row_count: int
     """The number of rows of the table."""
     distinct_counts: Mapping[str, int] = field(default_factory=dict)
@@ -72,7 +69,10 @@ class FragmentChanges:
         )
 
     def counted_profiles(self, *, by_partition: bool) -> tuple[list[CountedProfile], list[CountedProfile]]:
-        """Return (profiles of added fragments, profiles of removed fragments), with partition keys if requested."""
+        """Return (profiles of added fragments, profiles of removed fragments).
+
+        With `by_partition`, they have their partition keys.
+        """
         added, removed = (
             [CountedProfile(entry.files, entry.partition_key if by_partition else None) for entry in entries]
             for entries in (self.added, self.removed)
@@ -83,14 +83,13 @@ class FragmentChanges:
 def read_deltas(
     store: ObjectStore, profiles: Sequence[CountedProfile], columns: Mapping[str, str], rows: int, *, removed: bool
 ) -> dict[str, list[Delta]]:
-    """Return the value counts of columns in profiles as {type class: deltas}.
+    """Return {type class: deltas} with the value counts of columns in profiles.
 
-    Rows have a column `partition` if the profiles have partition keys. If the profiles have few values, the values are
-    read now. Otherwise they are read when the deltas are applied.
+    Few values are read now, many are read when the deltas are applied.
 
     Args:
         store: The folder of the table.
-        profiles: The profiles to read: all with partition keys, or all without.
+        profiles: The profiles to read. With partition keys, the rows have a column `partition`.
         columns: The type class of each column, by field id.
         rows: The number of rows of all profiles together.
         removed: Whether the deltas are subtracted.
@@ -126,7 +125,7 @@ def read_deltas(
 def _read_if_few(
     store: ObjectStore, profiles: Sequence[CountedProfile], by_class: Mapping[str, tuple[str, ...]]
 ) -> dict[str, pa.Table] | None:
-    """Return all value counts, one table per type class; None if there are too many to read at once."""
+    """Return {type class: all value counts}; None if there are too many to read at once."""
     by_partition = profiles[0].partition is not None
     tables_by_class = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
     remaining = _FEW_VALUES
@@ -165,16 +164,13 @@ class _LazyValueCounts:
 def read_value_count_rows(
     reader: FrequencyReader, columns: Sequence[str], type_class: str, partition: str | None
 ) -> Iterator[pa.Table]:
-    """Yield the value counts of columns in a profile as tables of delta rows, one per column.
-
-    Columns without value counts yield nothing.
+    """Yield the value counts of columns in a profile as tables of delta rows, one per column with value counts.
 
     Args:
         reader: Reads the value counts of the profile.
         columns: Field ids of the columns.
         type_class: The type class of all these columns.
-        partition: The partition key, which becomes the column `partition` of the rows; None for rows without this
-            column.
+        partition: The partition key for the column `partition`; None for rows without this column.
     """
     for column in columns:
         frequencies = reader.read(column)

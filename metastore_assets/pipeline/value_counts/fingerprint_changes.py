@@ -3,16 +3,12 @@
 A fingerprint is a short hash of a value. For a fingerprinted column, the number of rows with each fingerprint is
 stored. Values are stored only for fingerprints that occur at least twice.
 
-The new counts are computed from the added fingerprints, the removed fingerprints and the published counts. Values are
-read only for the following fingerprints, and only if these occur at least twice after the commit:
+Values are therefore read only for fingerprints that occur at least twice after the commit:
 
-- Added fingerprints: the values are read from the added fragments.
-- Fingerprints that occurred once before: the value was not stored, and is read from the unchanged fragments.
-- Fingerprints that several values share, and that were removed from a fragment: it is unknown which value was
-  removed. The values are read from all fragments with such a fingerprint.
-
-If a commit only removes rows with a fingerprint, and one stored value has it, all removed rows had this value. Its
-new count is computed without reading.
+- Values of added fingerprints are read from the added fragments.
+- If a fingerprint occurred once before and was not removed, its value is read from the unchanged fragments.
+- If a removed fingerprint has several values, it is unknown which one was removed. Its values are read from all
+  fragments.
 """
 
 from __future__ import annotations
@@ -37,19 +33,19 @@ from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
 FindValues: TypeAlias = Callable[[Numbers], Frequencies]
-"""Returns the values, with frequencies, that have one of the given ascending fingerprints in some fragments."""
+"""Returns the values in some fragments that have one of these ascending fingerprints, with their frequencies."""
 
 
 @dataclass(frozen=True)
 class FingerprintedChange:
-    """The changes that a commit makes to the stored counts of one fingerprinted column."""
+    """The effect of a commit on the stored counts of one fingerprinted column."""
 
     fingerprints: FingerprintCounts
-    """The changes to the number of rows of each fingerprint, without zeros, by ascending fingerprint."""
+    """Changes of the number of rows of each fingerprint, without zeros, by ascending fingerprint."""
     values: Frequencies
-    """The changes to the frequency of each stored value, without zeros. They may be negative."""
+    """Changes of the frequency of each stored value, without zeros; negative if it decreases."""
     rows: int
-    """The change to the number of non-null values."""
+    """Change of the number of non-null values."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +62,10 @@ class PublishedCounts(Protocol):
     """A reader of the counts of one column before the commit."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return the number of rows with each of the given fingerprints, which ascend."""
+        """Return the number of rows with each of these ascending fingerprints."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values that have one of the given fingerprints, with their frequencies.
-
-        The fingerprints ascend, and each occurs at least twice.
-        """
+        """Return the stored values, with frequencies, of ascending fingerprints that occur at least twice."""
 
 
 def compute_change(
@@ -82,7 +75,7 @@ def compute_change(
     find_added: FindValues,
     find_unchanged: FindValues,
 ) -> FingerprintedChange:
-    """Return the changes to the stored counts of a column that a commit causes.
+    """Return the effect of a commit on the stored counts of a column.
 
     Args:
         column: The column.
@@ -125,31 +118,28 @@ def compute_change(
 
 @dataclass(frozen=True)
 class StoredCounts:
-    """A reader of the counts of a column in the published version.
-
-    It reads only the row groups that it needs.
-    """
+    """A reader of the counts of a column in the published version."""
 
     view: View
     reader: ValueCountReader
     column: FingerprintedColumn
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return the number of rows with each of the given fingerprints, which ascend."""
+        """Return the number of rows with each of these ascending fingerprints."""
         column = pa.repeat(pa.scalar(self.column.field_id), len(fingerprints))
         rows = self.view.groups(FINGERPRINTS, pa.table({"column": column, "fingerprint": fingerprints}))
         return FingerprintCounts(rows["fingerprint"].to_numpy(), rows["frequency"].to_numpy()).counts_of(fingerprints)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values that have one of the given ascending fingerprints, with their frequencies."""
+        """Return the stored values, with frequencies, of ascending fingerprints."""
         return self.reader.values_of_fingerprints(self.column.field_id, self.column.type_class, fingerprints)
 
 
 class NoCounts:
-    """The counts of a column that the published version does not have: all are zero."""
+    """The counts of a column that the published version does not have: zero rows and no values."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
-        """Return 0 for each fingerprint, because there are no rows."""
+        """Return 0 for each fingerprint."""
         return np.zeros(len(fingerprints), np.int64)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
@@ -158,7 +148,7 @@ class NoCounts:
 
 
 def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Numbers, values: Frequencies) -> None:
-    """Raise CorruptionError unless the frequencies of values add up to the numbers of rows with their fingerprints.
+    """Raise CorruptionError unless frequencies of values add up to the numbers of rows with their fingerprints.
 
     Args:
         column: The column.
@@ -182,16 +172,14 @@ def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Num
 def _subtract_removed(
     values: Frequencies, positions: Numbers, chosen: npt.NDArray[np.bool_], removed_counts: Numbers
 ) -> Frequencies:
-    """Return the stored values of chosen fingerprints after removed occurrences are subtracted from their frequencies.
-
-    Values whose frequency becomes 0 are omitted.
+    """Return the stored values of chosen fingerprints, with their frequencies after removals, if above 0.
 
     Args:
         values: The stored values with their frequencies.
         positions: For each value, the index of its fingerprint in `chosen` and in `removed_counts`.
         chosen: For each fingerprint, whether its values are returned.
-        removed_counts: For each fingerprint, the number of removed occurrences. It must be 0 for a chosen fingerprint
-            that several values share.
+        removed_counts: For each fingerprint, the number of removed occurrences: 0 if it is chosen and has several
+            values.
     """
     if not len(values):
         return EMPTY
@@ -201,10 +189,7 @@ def _subtract_removed(
 
 
 def _difference(new_values: Frequencies, old_values: Frequencies, type_class: str) -> Frequencies:
-    """Return the change to the frequency of each value, without zeros.
-
-    A value that is missing on one side has the frequency 0 there.
-    """
+    """Return the change of the frequency of each value, without zeros. A missing value has the frequency 0."""
     parts = [part for part in (new_values, old_values) if len(part)]
     if not parts:
         return EMPTY

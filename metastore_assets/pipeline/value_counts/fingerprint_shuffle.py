@@ -1,7 +1,7 @@
 """Counting of many fingerprints on Spark, with one shuffle. Each reducer sums one range of fingerprints.
 
-A fingerprint is a short hash of a value. Sorted fingerprints are sent as differences of about four bytes each. If
-most values are distinct, this is much less than a shuffle of the values.
+A fingerprint is a short hash of a value. Sorted fingerprints are sent as differences of about four bytes each, less
+than the values would take.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 WriteRange: TypeAlias = "Callable[[int, FingerprintCounts], R]"
-"""A function that receives (number of a range, fingerprints in this range with their numbers of rows)."""
+"""Receives (number of a range, fingerprints in this range with their numbers of rows)."""
 _ROWS_PER_RANGE = 4_000_000
 """The number of values whose fingerprints one reducer sums."""
 _MAX_RANGES = 4096
@@ -34,7 +34,7 @@ _MAX_RANGES = 4096
 
 @dataclass(frozen=True)
 class FingerprintRanges:
-    """A division of all fingerprints of one width into ranges of equal size, numbered from 0."""
+    """A division of all fingerprints of one width into ranges of equal size."""
 
     count: int
     """The number of ranges."""
@@ -66,14 +66,12 @@ def shuffle_fingerprints(
 ) -> list[R]:
     """Sum the fingerprints of all tasks by ranges, and call `write` with each nonempty range.
 
-    `read` and `write` run in Spark tasks; their errors are raised here.
-
     Args:
         spark: The session.
-        read: Returns the fingerprints of one task with their counts. Tasks with more values send fewer bytes per value.
+        read: Returns the fingerprints of one task with their counts. Runs in a Spark task.
         tasks: The arguments of `read`.
         ranges: The ranges. Each is summed by one reducer.
-        write: Receives the number of a range, and the sums of its fingerprints.
+        write: Receives the number of a range, and the sums of its fingerprints. Runs in a Spark task.
 
     Returns:
         The results of `write`, in no particular order.
@@ -82,7 +80,7 @@ def shuffle_fingerprints(
 
 
 def _split(read: Callable[[T], FingerprintCounts], ranges: FingerprintRanges, task: T) -> Iterator[ShuffledRow]:
-    """Yield the fingerprints of one task: one shuffle row for each range that has any."""
+    """Yield the fingerprints of one task as a shuffle row for each nonempty range."""
     counted = read(task)
     ends = [0, *np.searchsorted(counted.fingerprints, ranges.starts()).tolist(), len(counted)]
     for number, (start, stop) in enumerate(pairwise(ends)):

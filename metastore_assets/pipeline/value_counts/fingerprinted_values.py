@@ -1,7 +1,7 @@
 """Lookup of the values with given fingerprints, in stored value counts or in the files of the table.
 
-A fingerprint is a short hash of a value. Profiles of a fingerprinted column store fingerprints instead of values. A
-value may therefore have to be read from the table again.
+A fingerprint is a short hash of a value. Profiles of a fingerprinted column store no values, so a value may have to be
+read from the table again.
 """
 
 from __future__ import annotations
@@ -45,15 +45,12 @@ from metastore_assets.values.types import class_named
 _PROFILES_PER_TASK = 16
 """Number of profiles whose fingerprints one task compares."""
 _ROWS_PER_WEIGHT = 5_000
-"""Number of fingerprints that a task compares in the time that it takes to merge the profile of one column."""
+"""Number of fingerprints that a task compares in the time of merging the profile of one column."""
 
 
 @dataclass(frozen=True)
 class FingerprintedColumn:
-    """A leaf column that is stored as fingerprints, with its position in the schema of the table.
-
-    Instances are picklable.
-    """
+    """A leaf column that is stored as fingerprints. Instances are picklable."""
 
     field_id: str
     path: str
@@ -64,18 +61,18 @@ class FingerprintedColumn:
     """The index of the leaf among the leaves of the top-level column."""
     bits: int
     is_quiet: bool
-    """Whether error messages must not quote values. This is so if any column of the table is hidden."""
+    """Whether error messages must not quote values, because a column of the table is hidden."""
 
     def fingerprints(self, hashes: np.ndarray) -> Numbers:
-        """Return the fingerprints of values. They are computed from the first of the two hashes of each value."""
+        """Return the fingerprints of values, given the two hashes of each value."""
         return fingerprint_hashes(hashes, self.bits)
 
     def narrow(self, fingerprints: FingerprintCounts) -> FingerprintCounts:
-        """Shorten stored fingerprints to the width of this column's, and add up the counts of equal ones."""
+        """Shorten stored fingerprints to this column's width, and add up the counts of equal ones."""
         return narrow_fingerprints(fingerprints, self.bits)
 
     def select_values(self, frequencies: Frequencies, fingerprints: Numbers) -> Frequencies:
-        """Return the values that have one of the given ascending fingerprints, with their frequencies."""
+        """Return the values with one of these ascending fingerprints, with their frequencies."""
         if not len(frequencies):
             return frequencies
         mask = pa.array(is_member(fingerprint_values(frequencies, self.bits), fingerprints))
@@ -83,7 +80,7 @@ class FingerprintedColumn:
 
 
 def is_member(candidates: Numbers, fingerprints: Numbers) -> np.ndarray:
-    """Return a mask of the candidates that are in `fingerprints`, which must ascend."""
+    """Return a mask of the candidates that are in the ascending `fingerprints`."""
     if not len(fingerprints):
         return np.zeros(len(candidates), bool)
     positions = np.minimum(np.searchsorted(fingerprints, candidates), len(fingerprints) - 1)
@@ -92,10 +89,9 @@ def is_member(candidates: Numbers, fingerprints: Numbers) -> np.ndarray:
 
 
 def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
-    """Return the fingerprints of a column in a profile, with their counts.
+    """Return the fingerprints of a column in a profile with their counts, possibly computed from value counts.
 
-    If the profile has value counts instead of fingerprints, the fingerprints are computed from them. The result is
-    empty if the profile was computed without the column.
+    The result is empty if the profile does not have the column.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -127,7 +123,7 @@ def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id
 def sum_stored_fingerprints(
     store: ObjectStore, column: FingerprintedColumn, entries: Iterable[FragmentEntry]
 ) -> FingerprintCounts:
-    """Return the fingerprints of a column with their counts, summed over fragments.
+    """Return the fingerprints of a column, with their counts summed over fragments.
 
     Args:
         store: The folder of the table.
@@ -145,7 +141,7 @@ def sum_stored_fingerprints(
 
 @dataclass(frozen=True)
 class ProfiledFragment:
-    """A fragment of the table's snapshot, with the entry that has the location of its profile."""
+    """A fragment of the snapshot, with the entry of its profile."""
 
     entry: FragmentEntry
     fragment: Fragment
@@ -158,10 +154,9 @@ def find_values(
     sources: Sequence[ProfiledFragment],
     fingerprints: Numbers,
 ) -> Frequencies:
-    """Return the values in some fragments that have one of the given fingerprints, with their frequencies.
+    """Return the values in some fragments with one of these fingerprints, with their frequencies.
 
-    Only fragments whose stored fingerprints match are read. Their values come from stored value counts, or else from
-    the table's files: on Spark, or in a child process if there are few files.
+    Only fragments with matching stored fingerprints are read: their value counts if stored, otherwise their files.
 
     Args:
         engine: Runs the tasks.
@@ -197,7 +192,7 @@ def find_values(
 def _fragments_with_fingerprints(
     store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, batch: Sequence[ProfiledFragment]
 ) -> list[str]:
-    """Return the ids of the fragments that have any of the fingerprints. May run in a worker process."""
+    """Return the ids of the fragments with any of the fingerprints. May run in a worker process."""
     with StatesReader(store) as states_reader:
         profiles = ((source, read_fingerprints(states_reader, source.entry.files, column.field_id)) for source in batch)
         return [
@@ -210,9 +205,9 @@ def _fragments_with_fingerprints(
 def _read_values(
     store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, source: ProfiledFragment
 ) -> Frequencies:
-    """Return the values of one fragment that have one of the fingerprints, with their frequencies.
+    """Return the values of one fragment with one of the fingerprints, from value counts or from its file.
 
-    Runs in another process. Values come from stored value counts, or else from the fragment's file.
+    Runs in another process, which a corrupt file may crash.
     """
     limit_arrow_threads()
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, source.entry.files) as reader:
@@ -233,7 +228,7 @@ def _read_values(
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Read a fragment's rows, and return the values with one of the given fingerprints, with their frequencies.
+    """Read a fragment's rows, and return the values with one of these fingerprints, with their frequencies.
 
     May run in a worker process.
 

@@ -1,11 +1,10 @@
-"""Computation of the value counts of all fingerprinted columns of a table for its next version.
+"""The value counts of all fingerprinted columns of a table for its next version.
 
 A fingerprint is a short hash of a value. For a fingerprinted column, the number of rows with each fingerprint is
 stored. Values are stored only for fingerprints that occur at least twice.
 
-A refresh usually updates the published counts by the changed fragments, as `fingerprint_changes` computes it. The
-first time, and when at least half of the table changed, the counts are rebuilt. The fingerprints of all fragments are
-then summed, and values are read for fingerprints that occur at least twice.
+A refresh usually updates the published counts by the changed fragments, see `fingerprint_changes`. The counts are
+rebuilt from all fragments the first time, and when at least half of the table changed.
 
 The counts are stored as the state of a dataflow (see `produce.dataflow`): the files of its inputs, and of all tables
 that are computed from them.
@@ -64,13 +63,11 @@ from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import type_class
 
 TABLE_BITS = FINGERPRINT_BITS
-"""Width of stored fingerprints in bits. With fewer bits, more values share a fingerprint, which causes more reads. The
-value counts are the same."""
+"""Width of stored fingerprints in bits. With fewer bits, more values share a fingerprint, which causes more reads."""
 _MAX_LOCAL_ROWS = 20_000_000
-"""Maximum number of rows that this process counts, and of changed rows that it applies. More are left to Spark."""
+"""Maximum number of rows that this process counts or updates. More are left to Spark."""
 _MIN_ROWS_PER_TASK = 1_000_000
-"""The minimum number of rows per Spark task. A task sends its fingerprints as sorted differences: the more rows it has,
-the fewer bits per fingerprint."""
+"""Minimum number of rows per Spark task. With more rows, differences of sorted fingerprints take fewer bits."""
 _FINGERPRINTS_PER_TABLE = 1 << 20
 """The maximum number of fingerprints in one table of rows."""
 
@@ -84,7 +81,7 @@ class _RangeSums:
     rows: int
     """The number of rows that are not null."""
     fingerprints: Numbers
-    """The fingerprints that occur at least twice. `counts` has the number of rows of each."""
+    """The fingerprints that occur at least twice."""
     counts: Numbers
 
 
@@ -101,7 +98,7 @@ class _ColumnLoad:
 
 
 class FingerprintUpdate:
-    """A computation of the value counts of all fingerprinted columns for the version that a refresh publishes."""
+    """A computation of the next value counts of all fingerprinted columns."""
 
     def __init__(
         self,
@@ -111,7 +108,7 @@ class FingerprintUpdate:
         fragments: Mapping[str, FragmentEntry],
         changes: FragmentChanges,
     ) -> None:
-        """Prepare the update. No profile and no value count is read yet.
+        """Prepare the update without reading anything.
 
         Args:
             engine: Runs the tasks.
@@ -136,7 +133,7 @@ class FingerprintUpdate:
         self._removed = list(changes.removed)
 
     def next_state(self, base: FingerprintedValueCounts) -> FingerprintedValueCounts:
-        """Return the next value counts, either updated or rebuilt.
+        """Return the next value counts, updated or rebuilt.
 
         Args:
             base: The published value counts.
@@ -159,9 +156,6 @@ class FingerprintUpdate:
 
     def _build(self, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         """Rebuild the counts of all columns from the profiles and files of the snapshot.
-
-        Args:
-            classes: The type classes of the columns, by field id.
 
         Returns:
             ({field id: number of non-null rows}, state of the dataflow).
@@ -217,13 +211,7 @@ class FingerprintUpdate:
         return _ColumnLoad([run for part in ranges for run in part.runs], values, sum(part.rows for part in ranges))
 
     def _update(self, base: FingerprintedValueCounts, classes: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
-        """Update the published counts by the changed fragments.
-
-        Columns that are new are counted in all fragments. Columns that are no longer fingerprinted are removed.
-
-        Args:
-            base: The published counts.
-            classes: The type classes of the columns, by field id.
+        """Update the published counts by the changed fragments. New columns are counted in all fragments.
 
         Returns:
             ({field id: number of non-null rows}, state of the dataflow).
@@ -274,14 +262,13 @@ class FingerprintUpdate:
         unchanged: Sequence[ProfiledFragment],
         published: PublishedCounts,
     ) -> FingerprintedChange:
-        """Return the changes to the stored counts of a column.
+        """Return the changes of the stored counts of a column.
 
         Args:
             column: The column.
             added: The added fragments.
             removed: The profiles of the removed fragments.
-            unchanged: The other fragments of the snapshot. Values are read from these files if neither the profiles nor
-                the published counts contain them.
+            unchanged: The other fragments of the snapshot.
             published: The counts before the changes.
         """
         changes = ChangedFingerprints(
@@ -302,7 +289,7 @@ def _write_range(loader: Loader, field_id: str, number: int, total: FingerprintC
 
 
 def _fragment_batches(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
-    """Split fragments into batches; each but the last has at least `rows` rows."""
+    """Split fragments into batches of at least `rows` rows; the last one may have fewer."""
     batch: list[FragmentEntry] = []
     batch_rows = 0
     for entry in entries:
@@ -343,10 +330,7 @@ def _fingerprint_tables(field_id: str, fingerprints: FingerprintCounts) -> Itera
 
 
 def _add_delta(deltas: dict[str, list[Delta]], root: str, rows: pa.Table) -> None:
-    """Append rows with signed frequencies to the deltas of a root (an input of the dataflow).
-
-    Rows with positive frequencies become a delta to add, and rows with negative ones a delta to subtract.
-    """
+    """Append rows to the deltas of a root (an input of the dataflow). Negative frequencies are subtracted."""
     counts = rows["frequency"].to_numpy()
     for removed, mask in ((False, counts > 0), (True, counts < 0)):
         if mask.any():

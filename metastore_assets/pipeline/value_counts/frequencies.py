@@ -1,7 +1,7 @@
-"""Sums of the value frequencies of columns over profiles. This process computes short sums, Spark all others.
+"""Sums of the value frequencies of columns over profiles. This process computes short sums, Spark long ones.
 
-Each profile in a sum has a sign: 1 to add its frequencies, -1 to subtract them. In this way, an earlier sum can be
-updated by the profiles that were added and removed.
+Each profile has a sign: 1 to add its frequencies, -1 to subtract them. So an earlier sum can be updated by the profiles
+that were added and removed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from metastore_assets.values.types import type_class
 
 @dataclass
 class SummedColumns:
-    """The summed frequencies of one merged profile: summaries of columns, and the files with the values."""
+    """The summed frequencies of one merged profile: summaries, and files with the values."""
 
     summaries: dict[int, FrequencySummary] = field(default_factory=dict)
-    """The frequency summary of each column, by position of the column in the profile spec."""
+    """The frequency summary of each column, by position in the profile spec."""
     files: list[tuple[int, str]] = field(default_factory=list)
     """(position of the first column, path) of each written file."""
 
@@ -58,8 +58,7 @@ def sum_columns(
         sums: The columns to sum, and the profiles to sum them from.
 
     Raises:
-        CorruptionError: A profile is damaged, or a summed frequency is negative, because the profiles contradict each
-            other.
+        CorruptionError: A profile is damaged, or profiles contradict each other: a summed frequency is negative.
     """
     outcomes: dict[int, SummedColumns] = {}
     for part in map_sums(engine, store, spec, sums, partial(_write_sums, store, folder, spec)):
@@ -74,9 +73,9 @@ def sum_columns(
 def map_sums(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """Sum frequencies, and return the results of `write` for each group of summed columns.
+    """Sum frequencies, pass each group of summed columns to `write`, and return its results.
 
-    A group has either adjacent columns of one profile, or a range of the values of a single column.
+    A group has adjacent columns of one profile, or a range of the values of one column.
 
     Args:
         engine: Runs long sums on Spark.
@@ -86,8 +85,7 @@ def map_sums(
         write: Writes one group. Must be picklable, because Spark tasks call it for long sums.
 
     Raises:
-        CorruptionError: A profile is damaged, or a summed frequency is negative, because the profiles contradict each
-            other.
+        CorruptionError: A profile is damaged, or profiles contradict each other: a summed frequency is negative.
     """
     if not sums:
         return []
@@ -97,7 +95,7 @@ def map_sums(
 
 
 def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
-    """Return whether this process computes the given sums: if all are short and none splits a column into ranges."""
+    """Return whether this process computes these sums, because they are short and split no column into ranges."""
     reads = sum(len(part.positions) * len(part.terms) for part in sums)
     has_ranges = any(part.splitters for part in sums)
     return not has_ranges and engine.sums_here(reads, sum(part.rows for part in sums))
@@ -106,7 +104,7 @@ def is_local_sum(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
 def sum_column_frequencies(
     store: ObjectStore, spec: ProfileSpec, positions: Sequence[int], profiles: Sequence[ProfileFiles]
 ) -> dict[int, Frequencies]:
-    """Return the frequencies of some columns, by position, summed over profiles in this process.
+    """Return {position of the column: frequencies summed over profiles}, computed in this process.
 
     Args:
         store: The folder of the table.
@@ -123,7 +121,7 @@ def sum_column_frequencies(
 
 
 def _sum_locally(store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
-    """Sum frequencies in this process; return the results of `write`, one per profile."""
+    """Sum frequencies in this process. Return the results of `write`, one per profile."""
     results = []
     by_profile = attrgetter("profile_number")
     for number, group in groupby(sorted(sums, key=by_profile), key=by_profile):

@@ -1,7 +1,8 @@
 """Sums of the value frequencies of columns on Spark, with one shuffle.
 
-The task that reads profiles sums their frequencies first, and sends these partial sums as blobs. A reducer adds up
-the partial sums of one column at a time, or of one range of its values.
+Each profile has a sign: 1 to add its frequencies, -1 to subtract them. Tasks sum the frequencies of some profiles, and
+send these partial sums as blobs. A reducer adds up the partial sums of one column at a time, or of one range of its
+values.
 """
 
 from __future__ import annotations
@@ -30,22 +31,21 @@ _TERMS_PER_TASK = 16
 _ROWS_PER_PARTITION = 2_000_000
 _ROWS_PER_BLOB = 262_144
 _BYTES_PER_BLOB = 4 << 20
-"""The maximum size of a blob. Spark treats a blob as a single value: it copies blobs, and holds several of them at
-once."""
+"""Maximum size of a blob, because Spark copies blobs and holds several of them in memory."""
 _SIGN = b"sign"
-"""The key in a blob's metadata for the sign of the blob's frequencies: `1` or `-1`."""
+"""Metadata key of a blob for the sign of its frequencies: `1` or `-1`."""
 
 R = TypeVar("R")
 WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]
-"""A function that receives the number of a profile, and (position, summed frequencies) of some columns in order."""
+"""Receives the number of a profile, and (position, summed frequencies) of columns in order."""
 
 
 @dataclass(frozen=True)
 class FrequencySum:
-    """A sum to compute: some columns of one merged profile, and the profiles to add up or subtract."""
+    """A sum to compute: columns of one merged profile, and the profiles to add or subtract."""
 
     profile_number: int
-    """The number of the merged profile. Several sums may have the same number: they have different columns."""
+    """Number of the merged profile. Sums with the same number have different columns of it."""
     positions: tuple[int, ...]
     """Positions of the columns in the profile spec."""
     terms: tuple[tuple[ProfileFiles, int], ...]
@@ -53,30 +53,28 @@ class FrequencySum:
     rows: int
     """The approximate number of values to read, over all terms and columns."""
     splitters: Mapping[int, pa.Array] = field(default_factory=dict)
-    """The values that split a column into ranges, by position. One task sums each range; other columns are not split.
-    """
+    """The values that split a column into ranges, by position. One task sums each range."""
 
 
 @dataclass(frozen=True)
 class _PartialSum:
-    """A part of a sum, which one task computes: the sum over some of the profiles."""
+    """A part of a sum, which one task computes from some of the profiles."""
 
     profile_number: int
     partitions: tuple[tuple[int, int], ...]
-    """(position, shuffle partition) of each column. For a column with ranges, it is the partition of the first range.
-    """
+    """(position, shuffle partition) of each column. The ranges of a split column have this and the following
+    partitions."""
     terms: tuple[tuple[ProfileFiles, int], ...]
     splitters: Mapping[int, pa.Array]
     """The values that split a column into ranges, by position."""
     is_first: bool
-    """Whether this is the first part of its sum. Only this part sends an empty blob for a column without frequencies.
-    """
+    """Whether this is the first part of its sum, which also sends columns without frequencies."""
 
 
 def sum_on_spark(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """Sum frequencies on Spark, and return the results of `write` for each group of summed columns.
+    """Sum frequencies on Spark, pass each group of summed columns to `write`, and return its results.
 
     A group has columns of one profile, or one range of a column.
 
@@ -120,10 +118,7 @@ def full_sums(
 
 
 def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
-    """Split sums into parts that each read few profiles. Return (parts, number of shuffle partitions).
-
-    Adjacent columns of one profile share a shuffle partition, because each partition writes one file of the profile.
-    """
+    """Split sums into parts that each read few profiles. Return (parts, number of shuffle partitions)."""
     count = max(1, min(4 * slots, sum(total.rows for total in sums) // _ROWS_PER_PARTITION + slots))
     positions: dict[int, set[int]] = {}
     rows: dict[int, int] = {}
@@ -153,10 +148,7 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
 
 
 def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_PartialSum]) -> Iterator[ShuffledRow]:
-    """Yield the partial sums of some parts as shuffle rows.
-
-    If a column has terms to add, it has at least one row with the sign 1; the same applies to terms to subtract.
-    """
+    """Yield the partial sums of some parts as shuffle rows."""
     with StatesReader(store) as opened:
         for part in parts:
             readers = [(FrequencyReader(opened, files), sign) for files, sign in part.terms]
@@ -175,11 +167,7 @@ def _column_rows(
     position: int,
     partition: int,
 ) -> Iterator[ShuffledRow]:
-    """Yield the partial sums of one column over the profiles of a part.
-
-    Profiles to add and profiles to subtract are summed separately. If the values of the column are split into ranges,
-    there is one partial sum for each range.
-    """
+    """Yield the partial sums of one column as shuffle rows, for each sign and each range of values."""
     leaf, _ = spec.leaves[position]
     has_terms = False
     for sign in (1, -1):
@@ -201,17 +189,14 @@ def _column_rows(
 
 
 def _write_sums(spec: ProfileSpec, write: WriteSums[R], profile_number: int, rows: Iterator[ShuffledRow]) -> R:
-    """Add up the partial sums of each column that a reducer received; return the result of `write`."""
+    """Add up the partial sums of each column that a reducer received. Return the result of `write`."""
     columns = groupby(rows, key=attrgetter("position"))
     terms = ((position, [decode_frequencies(row.blob) for row in column]) for position, column in columns)
     return write(profile_number, full_sums(spec, terms))
 
 
 def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
-    """Encode frequencies as compressed Arrow streams of bounded size.
-
-    Empty frequencies give one stream without rows.
-    """
+    """Encode frequencies as compressed Arrow streams of bounded size, at least one."""
     table = pa.table({"value": frequencies.values, "frequency": frequencies.counts}, metadata={_SIGN: str(sign)})
     for piece in _pieces(table):
         sink = pa.BufferOutputStream()
@@ -221,7 +206,7 @@ def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
 
 
 def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
-    """Decode one blob of `encode_frequencies`. Return (frequencies, sign)."""
+    """Decode a stream of `encode_frequencies`. Return (frequencies, sign)."""
     table = pa.ipc.open_stream(blob).read_all().combine_chunks()
     value, frequency = table.column("value"), table.column("frequency")
     frequencies = Frequencies(
@@ -232,7 +217,7 @@ def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield slices of bounded size of a table, by halving it. A slice of one row may be larger."""
+    """Yield slices of bounded size of a table, by halving it."""
     rows = table.num_rows
     if rows <= 1 or (rows <= _ROWS_PER_BLOB and table.nbytes <= _BYTES_PER_BLOB):
         yield table

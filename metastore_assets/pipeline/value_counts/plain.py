@@ -29,15 +29,15 @@ _NO_ROWS = pa.table({"value": pa.nulls(0), "frequency": pa.array([], pa.int64())
 
 
 def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write a file with the values of each column by decreasing frequency, then by value; return its path.
+    """Write a file with the values of each column by decreasing frequency, then by value. Return its path.
 
     The file has the columns `column`, `value` and `frequency`.
 
     Args:
         store: The folder of the table.
         value_counts: The value counts of the table.
-        leaves: The columns to write. A column that is stored as fingerprints (short hashes) has only the values that
-            occur at least twice.
+        leaves: The columns to write. A fingerprinted column (stored as short hashes) has only values that occur at
+            least twice.
     """
     reader = ValueCountReader(store, value_counts)
 
@@ -49,7 +49,7 @@ def write_frequencies(store: ObjectStore, value_counts: TableValueCounts, leaves
 
 
 def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequence[LeafColumn]) -> str:
-    """Write a file with the values of each column in increasing order, with their ranks; return its path.
+    """Write a file with the values of each column in increasing order, with their ranks. Return its path.
 
     The file has the columns `column`, `value`, `frequency` and `rank`. The rank of a value is the number of rows with a
     smaller non-null value.
@@ -86,9 +86,9 @@ def plain_file_columns(store: ObjectStore, path: str) -> set[str]:
 def plain_file_differences(
     store: ObjectStore, path: str, scratch: ObjectStore, expected: str, leaves: Sequence[LeafColumn]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (column, stored row, expected row) for each column that differs between two plain files.
+    """Yield (column, stored row, expected row) for the first difference of each column of two plain files.
 
-    The rows are the first ones that differ. If only one file has the column, the rows are texts that say so.
+    If only one file has the column, texts say so.
 
     Args:
         store: The folder of the table.
@@ -112,10 +112,7 @@ def plain_file_differences(
 
 
 def _first_difference(column: str, stored: pa.Table, expected: pa.Table) -> Iterator[tuple[str, str, str]]:
-    """Yield the first row that differs, as (column, stored row, expected row), if there is one.
-
-    Rows are compared as text, because NaN is not equal to itself.
-    """
+    """Yield (column, stored row, expected row) of the first rows that differ, each row as text."""
     for stored_row, expected_row in zip_longest(_texts(stored), _texts(expected), fillvalue="nothing"):
         if stored_row != expected_row:
             yield column, stored_row, expected_row
@@ -135,7 +132,7 @@ def _write(
     leaves: Sequence[LeafColumn],
     rows: Callable[[LeafColumn], Iterable[pa.Table]],
 ) -> str:
-    """Write a plain file with one section per column; return its path. Holds one row group in memory.
+    """Write a plain file with one section per column. Return its path.
 
     Args:
         store: The folder of the table.

@@ -1,6 +1,6 @@
 """Division of the values of a column into ranges of about equal size, so that no task reads all values.
 
-A range is given by its last value, the splitter. Splitters are chosen from a sample of the stored profiles.
+Ranges are separated by splitters: the last value of each range except the last. They are chosen from a sample.
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
 MAX_UNSPLIT_VALUES = 8_000_000
-"""The number of distinct values above which a column is split into ranges."""
+"""A column with more distinct values is split into ranges."""
 _ROWS_PER_RANGE = 4_000_000
 _MAX_RANGES = 4096
 _SAMPLED_PROFILES = 64
 """The approximate number of profiles that are sampled."""
 _SAMPLES_PER_PROFILE = 256
-"""The maximum number of values sampled from each profile. Ranges then differ in length by a few percent."""
+"""Maximum number of values sampled from each profile. Ranges then differ in length by a few percent."""
 
 
 def count_ranges(distinct: int, slots: int) -> int:
-    """Return the number of ranges that a column is split into: at least one for each concurrent task.
-
-    Columns with very many distinct values have more, up to a maximum.
+    """Return the number of ranges into which a column is split: at least one for each concurrent task.
 
     Args:
         distinct: The approximate number of distinct values.
@@ -52,17 +50,15 @@ class _SampleTask:
 def find_splitters(
     engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
 ) -> dict[str, pa.Array]:
-    """Sample the profiles, and return {field id: splitters of the column}.
+    """Sample the profiles. Return {field id: ascending splitters of the column}.
+
+    A column with few values has fewer splitters than requested.
 
     Args:
         engine: Samples the profiles in one Spark job.
         store: The folder of the table.
         profiles: Profiles whose value counts sum to those of the table.
         ranges: The number of ranges of each column, by field id.
-
-    Returns:
-        The splitters of each column, ascending: the last value of each range, except of the last range. A column with
-            few values has fewer ranges than requested.
     """
     step = max(1, len(profiles) // _SAMPLED_PROFILES)
     tasks = [_SampleTask(files, tuple(ranges)) for files in profiles[step // 2 :: step]]
@@ -80,7 +76,7 @@ def find_splitters(
 def _sample(store: ObjectStore, task: _SampleTask) -> dict[str, Frequencies]:
     """Return {field id: evenly spaced values of the column}.
 
-    A sampled value stands for several distinct values. Its frequency in the result is their number.
+    The frequency of a sampled value is the number of distinct values that it stands for.
     """
     samples = {}
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, task.files) as reader:

@@ -1,6 +1,6 @@
 """Writing of the value counts of columns as runs: sorted, immutable Parquet files.
 
-Each type class of columns has several stages, which have the same counts in another order or grouping: by value, by
+The columns of a type class have several stages, with the same counts in another order or grouping: by value, by
 frequency, and the number of values per frequency.
 """
 
@@ -28,13 +28,13 @@ def write_runs(
 ) -> dict[str, list[Run]]:
     """Write the value counts of columns, or of one range of a column. Return {name of the stage: written runs}.
 
-    May run in a worker process. The frequencies of one type class at a time are in memory.
+    May run in a worker process.
 
     Args:
         spec: The profile spec. Its leaves are sorted by type class, then field id.
         classes: The type classes of the columns, by field id.
         loaders: The writers of the stages, by name.
-        number: Ignored. The callers of this function pass the number of a profile.
+        number: Ignored. It makes the function a `WriteSums`.
         sums: (position in the spec, frequencies) of the columns, by increasing position.
     """
     runs: dict[str, list[Run]] = {}
@@ -61,9 +61,7 @@ def write_runs(
 
 
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """Return {kind of stage: its rows in key order} for one type class.
-
-    Without columns, the result has only the kind `VALUES`.
+    """Return {kind of stage: its rows in key order} for one type class; without columns, only for the kind `VALUES`.
 
     Args:
         type_class: The type class of all columns.

@@ -1,11 +1,11 @@
 """The next value counts of a table, as a refresh computes them.
 
 A refresh usually updates the published value counts: it adds the counts of added fragments and subtracts those of
-removed ones. The first time, and when at least half of the table changed, it builds them from all profiles.
+removed ones. It builds them from all profiles the first time, and when at least half of the table changed.
 
-Value counts list each distinct value of a column with its frequency. Enumerated columns have value counts of all
-values. Fingerprinted columns store short hashes of their values instead, and value counts only for hashes that occur
-at least twice. The type class of a column names the physical type of its values.
+Enumerated columns have value counts of all values. Fingerprinted columns store short hashes of their values instead,
+and value counts only for hashes that occur at least twice. The type class of a column names the physical type of its
+values.
 
 Value counts are stored as the state of a dataflow (see `produce.dataflow`). Its stages have the same counts in another
 order or grouping. It is updated by deltas: rows to add and rows to subtract.
@@ -48,22 +48,21 @@ from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import class_named, type_class
 
 AllProfiles: TypeAlias = Callable[[], Sequence[tuple[str, ProfileFiles]]]
-"""A function that returns profiles whose value counts sum to those of the table, each with its partition key."""
+"""Returns (partition key, profile) of profiles whose value counts sum to those of the table."""
 _MAX_LOCAL_VALUES = 20_000_000
-"""The number of changed values above which Spark tasks apply the update."""
+"""Maximum number of changed values that this process applies. More are left to Spark."""
 
 
 class ValueCountUpdate:
-    """A computation of the value counts of the version that a refresh publishes. It runs on first use.
+    """A computation of the next value counts, which the first method call runs.
 
-    Methods take a function that returns the profiles of all partitions. It is called only for a build, because an
-    update reads few profiles. The first call of a method computes the value counts; later calls return the same ones.
+    Methods take a function that returns the profiles of all partitions. Only a build calls it.
     """
 
     def __init__(
         self, engine: Engine, store: ObjectStore, target: Target, fragments: Mapping[str, FragmentEntry]
     ) -> None:
-        """Prepare the update. No profile and no value count is read yet.
+        """Prepare the update without reading anything.
 
         Args:
             engine: Runs the tasks.
@@ -99,10 +98,7 @@ class ValueCountUpdate:
             return self._summarize(self._next_state(profiles, distinct_counts), distinct_counts)
 
     def _summarize(self, state: TableValueCounts, positions: Iterable[int]) -> Mapping[int, FrequencySummary]:
-        """Return the frequency summaries of columns from `state`, by position in the profile spec.
-
-        Columns without value counts get the summary of a column without values.
-        """
+        """Return {position in the profile spec: summary}. A column without value counts is summarized as empty."""
         reader = ValueCountReader(self._store, state)
         columns_by_class: dict[str, dict[str, int]] = {}
         summaries: dict[int, FrequencySummary] = {}
@@ -127,8 +123,7 @@ class ValueCountUpdate:
     def files(self, profiles: AllProfiles) -> ValueCountFiles | None:
         """Return the value count files of the next version; None if no column has value counts.
 
-        If no count changed, the published files are returned, without plain files if columns were renamed. Otherwise
-        new files are written.
+        The published files are returned if no count changed.
 
         Args:
             profiles: The profiles of the partitions.
@@ -142,13 +137,13 @@ class ValueCountUpdate:
             return self._files
 
     def discard(self) -> None:
-        """Delete the files that this refresh wrote, because they will not be published."""
+        """Delete the files that this refresh wrote."""
         if self._state is not None:
             written = self._state.paths() - self._base.paths()
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files. If columns were renamed, omit the plain files, which contain the old names."""
+        """Return the published files, without plain files if columns were renamed."""
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
             return files
@@ -159,12 +154,7 @@ class ValueCountUpdate:
         return read_value_counts(self._store, self._published)
 
     def _next_state(self, profiles: AllProfiles, distinct_counts: Mapping[int, int]) -> TableValueCounts:
-        """Return the next value counts. Only the first call computes them; later calls ignore arguments.
-
-        Args:
-            profiles: The profiles of the partitions.
-            distinct_counts: {position in the spec: approximate number of distinct values}. Used only for a build.
-        """
+        """Compute the next value counts, or return those of an earlier call."""
         if self._state is None:
             if self._published is None or 2 * self._changes.row_count >= self._row_count:
                 flow, built = self._build(profiles, distinct_counts)
@@ -180,7 +170,7 @@ class ValueCountUpdate:
         return self._state
 
     def _retained_builds(self) -> dict[str, Built]:
-        """Return {field id: published `Built`} of the columns that remain enumerated with the same type class."""
+        """Return how the columns that remain enumerated with the same type class were built, by field id."""
         return {
             field_id: built
             for field_id, built in self._base.built.items()
@@ -192,7 +182,8 @@ class ValueCountUpdate:
     ) -> tuple[FlowState, Mapping[str, Built]]:
         """Build the value counts of all enumerated columns from profiles.
 
-        Returns (state of the dataflow, {field id: algorithm used for the column}).
+        Returns:
+            (state of the dataflow, {field id: algorithm used for the column}).
         """
         classes = set(self._columns.values())
         if not classes:
@@ -204,11 +195,7 @@ class ValueCountUpdate:
         return flow.load(FlowState(), {**result.runs, **self._build_by_partition(flow, profiles)}), result.built
 
     def _update(self, profiles: AllProfiles) -> FlowState:
-        """Update the published value counts by the added and removed fragments.
-
-        Counts by partition are built again if at least half of the table changed, or if none of the columns to count by
-        partition had such counts before.
-        """
+        """Update the published value counts by the added and removed fragments."""
         base = self._base
         reader = ValueCountReader(self._store, base)
         changes, partition_changes = self._changes, self._changes_by_partition
@@ -256,15 +243,13 @@ class ValueCountUpdate:
         *,
         by_partition: bool = False,
     ) -> dict[str, list[Delta]]:
-        """Return {type class: deltas} that lead from the published value counts to the next ones.
+        """Return {type class: deltas} from the published value counts to the next ones.
 
         Args:
-            before: The type classes of the columns in the published value counts, by field id.
-            after: The columns of the next version, and the profiles of all partitions, in which new columns are
-                counted.
-            changes: The added and removed fragments, in which all other columns are counted.
-            read_stored: Reads the published value counts of a column, given its field id and type class. They are
-                subtracted if the next version does not have the column.
+            before: The type classes of the published columns, by field id.
+            after: The columns of the next version, and all profiles, in which new columns are counted.
+            changes: The added and removed fragments, in which the other columns are counted.
+            read_stored: Returns the published value counts of a column, given its field id and type class.
             by_partition: Whether rows have partition keys.
         """
         added, removed = changes.counted_profiles(by_partition=by_partition)
@@ -284,10 +269,7 @@ class ValueCountUpdate:
         return by_class
 
     def _build_by_partition(self, flow: Dataflow, profiles: AllProfiles) -> Mapping[str, Sequence[Run]]:
-        """Write the value counts by partition. Return {name of the stage: written runs}.
-
-        The result is empty if no column is counted by partition.
-        """
+        """Write the value counts by partition, if any column has them. Return {name of the stage: written runs}."""
         if not self._by_partition:
             return {}
         source = CountSource(self._by_partition, partial(_partition_profiles, profiles), self._row_count)
@@ -320,7 +302,7 @@ def _columns_by_partition(spec: ProfileSpec, enumerated: Mapping[str, str]) -> d
 
 
 def _top_limits(spec: ProfileSpec, columns: Collection[str]) -> dict[str, TopLimits]:
-    """Return {field id: `max_values` and `min_frequency`} of the columns of which only some values are reported."""
+    """Return {field id: limits} of the columns whose policy reports only some values."""
     return {
         leaf.field_id: TopLimits(policy.max_values, policy.min_frequency)
         for leaf, policy in spec.leaves
@@ -333,12 +315,11 @@ def _counted_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 
 
 def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
-    """Return the profiles of all partitions with their partition keys."""
     return [CountedProfile(files, key) for key, files in profiles()]
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments added to or removed from partitions. Partitions with a reused profile are skipped."""
+    """Return the fragments added to or removed from partitions whose profile is not reused."""
     changed = [partition for partition in target.partitions if partition.reused is None]
     removed = [*target.removed_fragments, *(entry for partition in changed for entry in partition.before)]
     before = {(entry.files.name, entry.partition_key): entry for entry in removed}

@@ -1,1 +1,1 @@
-"""Verification of a version: its numbers are computed again from the table's files, and compared."""
+"""Verification of a version: its numbers are recomputed from the table's files, and compared."""

@@ -1,6 +1,6 @@
-"""Comparison of a stored profile with a profile that was computed again from the same rows.
+"""Comparison of a stored profile with a profile that was recomputed from the same rows.
 
-Exact numbers have to be equal. Estimates are not compared.
+Exact numbers must be equal. Estimates are not compared, because they depend on the order of merges.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from metastore_assets.values.types import type_text
 _ROUNDING = 1e-9
 """Maximum relative difference between floats that may come from rounding."""
 _MOMENT_ROUNDING = 1e-12
-"""Maximum absolute difference between skewnesses or kurtoses that may come from rounding. They may be near 0, for
-example for symmetric values. A relative limit would then report differences that come only from the order of merges."""
+"""Maximum absolute difference between skewnesses or kurtoses that may come from rounding. A relative limit would be too
+small near 0, for example for symmetric values."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A stored number of a column that differs from the number computed from the rows."""
+    """A stored number of a column that differs from the recomputed number."""
 
     column: str
     """Path of the column; empty for a number that belongs to no column."""
     statistic: str
-    """What differs: the name of a statistic, `frequencies` (value counts), `histogram`, or another content of a file or
-    index."""
+    """What differs: the name of a statistic, `frequencies` (value counts), `histogram`, or other content of a file
+    or index."""
     stored: str
     """The stored number as text."""
     computed: str
@@ -57,17 +57,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class ProfileSource:
-    """The files of one profile, and the selection of files to compare."""
+    """The files of one profile, and which of them are compared."""
 
     reader: StatesReader
     files: ProfileFiles
     level: str
     """What is compared: `fragment`, `partition`, `table` or `node`, as in `VersionDifference`."""
     merged: bool
-    """Whether to compare the states, which merges read. If false, the files that lookups read are compared."""
+    """Whether to compare the states, which merges read, instead of the files that lookups read."""
     table_counts: ValueCountReader | None = None
-    """Reads the table's value counts. They are compared if `level` is `table`, and for a profile without value count
-    files, such as that of the only partition of a table."""
+    """Reads the table's value counts, for the profile of the table and for profiles without value count files."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +79,10 @@ class ProfileView:
     read_value_counts: Callable[[str], Frequencies | None]
     """Returns the value counts of a column, given its field id; None if there are none."""
     read_fingerprints: Callable[[str], FingerprintCounts] | None = None
-    """Returns the fingerprints (short hashes of values) of a column, given its field id. None if the profile has none.
-    """
+    """Returns the fingerprints (short hashes of values) of a column, given its field id; None if the profile has
+    none."""
     is_table: bool = False
-    """Whether it is the profile of the table. Only its value counts have the repeated values of fingerprinted columns.
-    """
+    """Whether it is the profile of the table, which alone has the repeated values of fingerprinted columns."""
 
 
 @contextmanager
@@ -135,9 +133,7 @@ def _table_frequencies(table_counts: ValueCountReader, field_id: str) -> Frequen
 
 
 def compare_profiles(spec: ProfileSpec, stored: ProfileView, computed: ProfileView) -> Iterator[Difference]:
-    """Yield the differences between two profiles.
-
-    Estimates are not compared: they depend on the order of merges.
+    """Yield the differences between two profiles, except between estimates.
 
     Args:
         spec: The profile spec, with the columns to compare.
@@ -169,7 +165,7 @@ def compare_profiles(spec: ProfileSpec, stored: ProfileView, computed: ProfileVi
 
 
 def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -> list[str]:
-    """Return the names of the statistics to compare: those that are exact in both rows."""
+    """Return the names of the statistics that are exact in both rows."""
     estimated: set[str] = set()
     if "estimate" in (stored.distinct_count_guarantee, computed.distinct_count_guarantee):
         estimated |= {"distinct_count", "duplicate_count"}
@@ -181,7 +177,7 @@ def _compared_statistics(stored: ColumnStatistics, computed: ColumnStatistics) -
 def _user_defined_differences(
     column: str, stored: ColumnStatistics, computed: ColumnStatistics
 ) -> Iterator[Difference]:
-    """Yield a difference for each user-defined statistic that differs. Estimates are not compared."""
+    """Yield a difference for each user-defined statistic that differs, except estimates."""
     absent = UserResult(pa.nulls(1), "absent")
     for name in sorted(stored.user_defined.keys() | computed.user_defined.keys()):
         results = [row.user_defined.get(name, absent) for row in (stored, computed)]
@@ -191,12 +187,9 @@ def _user_defined_differences(
 
 
 def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
-    """Return whether two statistics are equal, except for rounding. NaN is equal to NaN.
+    """Return whether two statistics are equal, except for rounding. NaN equals NaN.
 
-    Args:
-        left: A statistic.
-        right: The other one.
-        near_zero: The absolute difference of floats that is ignored, besides the relative one.
+    `near_zero` is the absolute difference of floats that is ignored, besides the relative one.
     """
     if isinstance(left, float) and isinstance(right, float):
         is_close = math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=near_zero)
@@ -207,10 +200,7 @@ def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
 
 
 def _value_count_differences(column: str, stored: Frequencies, computed: Frequencies) -> Iterator[Difference]:
-    """Yield one difference for the first value whose count differs, if any.
-
-    The difference also has the number of other values that differ.
-    """
+    """Yield a difference for the first value whose count differs, with the number of other such values."""
     if stored.values.equals(computed.values) and stored.counts.equals(computed.counts):
         return
     # Values are compared as texts, because NaN is not equal to itself.
@@ -228,10 +218,9 @@ def _value_count_differences(column: str, stored: Frequencies, computed: Frequen
 def by_partition_differences(
     spec: ProfileSpec, stored: ValueCountReader, computed: ValueCountReader
 ) -> Iterator[Difference]:
-    """Compare value counts by partition; yield one difference for each column that differs.
+    """Yield a difference for each column whose value counts by partition differ.
 
-    The difference names the first value and partition with different counts. If only one side has the column, the
-    difference says so.
+    It names the first value and partition with different counts, or the side that lacks the column.
 
     Args:
         spec: The profile spec, with the columns to compare.
@@ -260,13 +249,13 @@ def by_partition_differences(
 
 
 def _counts_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
-    """Return {(value, partition): frequency}. Values are texts, because NaN is not equal to itself."""
+    """Return {(value as text, partition): frequency}."""
     columns = (table[name].to_pylist() for name in ("partition", "frequency"))
     return {(str(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)}
 
 
 def _differing_keys(stored: Mapping[Any, int], computed: Mapping[Any, int]) -> list[Any]:
-    """Return the keys whose counts differ, sorted. A key may be missing on one side."""
+    """Return the keys whose counts differ or are missing on one side, sorted."""
     return sorted(key for key in stored.keys() | computed.keys() if stored.get(key) != computed.get(key))
 
 

@@ -1,4 +1,4 @@
-"""Verification of the newest version of a table: its numbers are computed again from the files, and compared."""
+"""Verification of the newest version of a table: its numbers are recomputed from the files, and compared."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Verification:
     partitions: int
     """Number of partitions whose merged profile was compared."""
     complete: bool
-    """Whether the table's profile was compared as well. This requires all partitions."""
+    """Whether all partitions were compared, and with them the table's profile."""
     skipped_partitions: int
     """Number of partitions that were not compared, because the table no longer has all of their files."""
     differences: tuple[VersionDifference, ...]
@@ -93,8 +93,8 @@ class VerificationScope:
     partitions: tuple[str, ...] = ()
     """Keys or patterns of the partitions to compare; empty for all."""
     sample: int | None = None
-    """Number of fragments to draw at random from these partitions; None for all fragments. With a sample, only the
-    profiles of fragments are compared, not those of partitions and of the table."""
+    """Number of fragments to draw at random from these partitions; None for all. With a sample, profiles of partitions
+    and of the table are not compared."""
 
 
 FULL_SCOPE = VerificationScope()
@@ -108,10 +108,10 @@ def verify(
     *,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Verification:
-    """Read the files of a table's newest version again, compare every exact number, and return the result.
+    """Read the files of a table's newest version again, and compare every exact number. Nothing is published.
 
-    Partitions are not compared if the table no longer has all of their files. Nothing is published: new profiles are
-    written to a temporary folder. Damaged files of the Metastore are reported as differences.
+    Partitions are skipped if the table no longer has all of their files. Damaged files of the Metastore are reported as
+    differences.
 
     Args:
         config: The configuration.
@@ -195,14 +195,11 @@ class _VerifiedFragments:
     partitions: int
     """Number of partitions with these fragments."""
     skipped_partitions: int
-    """Number of partitions that are left out, because the snapshot no longer has all of their fragments."""
+    """Number of partitions that are skipped, because the snapshot no longer has all of their fragments."""
 
 
 def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> _VerifiedFragments:
-    """Return the fragments of some partitions, or of all.
-
-    A partition is skipped if the snapshot lacks one of its fragments.
-    """
+    """Return the fragments of some partitions, or of all. Skips partitions of which the snapshot lacks a fragment."""
     current = {fragment.id: fragment for fragment in snapshot.fragments}
     members: dict[str, list[FragmentEntry]] = {}
     for entry in version.fragments:
@@ -216,9 +213,7 @@ def _select_partitions(version: Version, snapshot: Snapshot, partitions: Collect
 def _draw_sample(
     version: Version, table_format: TableFormat, stream: SnapshotStream, partitions: Collection[str], count: int
 ) -> _VerifiedFragments:
-    """Return fragments of the version, drawn at random. Drawn fragments that the snapshot does not have are omitted.
-
-    Few fragments are in memory at a time.
+    """Return fragments of the version, drawn at random. Omits those that the snapshot does not have.
 
     Args:
         version: The version.
@@ -253,7 +248,7 @@ def _draw_sample(
 
 @contextmanager
 def _scratch_folder(objects: ObjectStore) -> Iterator[ObjectStore]:
-    """Create a temporary folder for new profiles. `expire` removes the folder if the process is killed."""
+    """Create a temporary folder for new profiles."""
     prefix = f"verify/{uuid.uuid4().hex}"
     try:
         yield objects.child(prefix)

@@ -1,4 +1,4 @@
-"""Comparison of a version's files with files computed again, and a check that all files can be read."""
+"""Comparison of a version's files with recomputed files, and a check that all files can be read."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from metastore_assets.value_counts import TableValueCounts, ValueCountReader, di
 
 @dataclass(frozen=True)
 class VersionDifference:
-    """A difference, and the profile, index or file in which it was found."""
+    """A difference, with the profile, index or file that has it."""
 
     level: str
-    """Where it was found: `fragment`, `partition` or `table` (profiles); `node` (an intermediate result of merging);
-    `index` (the row of a fragment or partition); `file` (a file that is missing or cannot be read)."""
+    """What differs: the profile of a `fragment`, a `partition` or the `table`; a `node` (an intermediate result of
+    merging); `index` (the row of a fragment or partition); or a `file` that is missing or cannot be read."""
     name: str
     """Name of what differs: the path of a fragment's file, a partition key, the name of the table, the group and the
     branch of a node, or the path of a file below the table's folder."""
@@ -58,7 +58,7 @@ class VersionDifference:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """A published version, and the profiles that were computed again from its fragments."""
+    """A published version, and the profiles that were recomputed from its fragments."""
 
     engine: Engine
     store: ObjectStore
@@ -77,7 +77,7 @@ class Recomputation:
 def entry_differences(
     recomputation: Recomputation, recomputed: Version | None, *, is_complete: bool
 ) -> Iterator[VersionDifference]:
-    """Yield the differences between stored and recomputed entries: row counts, sizes, paths and partition keys.
+    """Yield the differences between stored and recomputed entries, for example in row counts and paths.
 
     Args:
         recomputation: The version, and the recomputed fragments.
@@ -158,10 +158,7 @@ def merge_differences(
 def _profile_differences(
     stored: ProfileSource, computed: ProfileSource, spec: ProfileSpec, name: str
 ) -> list[VersionDifference]:
-    """Return the differences of one profile.
-
-    If a file is damaged, return one difference that says so.
-    """
+    """Return the differences of one profile. A damaged file is one difference."""
     try:
         with open_profile(stored, spec) as stored_view, open_profile(computed, spec) as computed_view:
             return [
@@ -173,11 +170,7 @@ def _profile_differences(
 
 
 def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
-    """Yield the differences between the nodes (intermediate results) from which the profiles were merged.
-
-    The parts of each node are compared with those that the tree of the group's children must have. The profile of the
-    node is compared with that of the recomputed node, if both nodes have the same children.
-    """
+    """Yield the differences of nodes (intermediate results of merging): in their parts, or in their profiles."""
     spec = recomputation.spec
     stored_groups, computed_groups = (_nodes_by_group(version.nodes) for version in (recomputation.version, recomputed))
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
@@ -203,10 +196,7 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
 
 
 def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch | None) -> VersionDifference:
-    """Return the difference between the parts that a stored node lists and the parts of its branch.
-
-    `branch` is None if the tree has no such branch.
-    """
+    """Return the difference between the parts of a stored node and of its branch. Either may be missing."""
     parts = ["no node" if each is None else ", ".join((*each.children, *each.branches)) for each in (stored, branch)]
     return VersionDifference("node", f"{group}:{name}", Difference("", "parts", *parts))
 
@@ -231,7 +221,7 @@ def _node_groups(version: Version) -> Iterator[tuple[str, list[str]]]:
 def _value_count_differences(
     recomputation: Recomputation, stored: TableValueCounts, computed: TableValueCounts
 ) -> Iterator[VersionDifference]:
-    """Yield the differences of the table's value counts, and of the plain files that `compact` writes from them."""
+    """Yield the differences of the table's value counts, and of its plain files for other tools."""
     store, scratch, version = recomputation.store, recomputation.scratch, recomputation.version
     name = version.table
     leaves = {leaf.field_id: leaf for leaf, _ in recomputation.spec.leaves}
@@ -361,9 +351,9 @@ def missing_files(store: ObjectStore, version: Version) -> Iterator[VersionDiffe
 
 
 def unreadable_files(store: ObjectStore, version: Version) -> Iterator[VersionDifference]:
-    """Read the files that no other comparison reads. Yield a difference for each one that cannot be read.
+    """Yield a difference for each unreadable file that no other comparison reads.
 
-    These files are the profiles of removed fragments and of nodes, and the files with entries.
+    These are profiles of removed fragments and of nodes, and files with entries.
     """
     paths = {path for entry in version.retired for path in entry.files.paths()}
     paths |= {path for entry in version.nodes for path in entry.files.paths()}
