@@ -1,9 +1,9 @@
 """Parser of predicates that are Arrow's compute expressions.
 
-Arrow serializes an expression as a record batch with one row, which has the literals. The metadata of the schema list
-calls, fields and literals in prefix order, with duplicate keys. pyarrow returns metadata as a mapping without duplicate
-keys, so this module reads the entries from the schema's text form. If a name in an expression could be mistaken for a
-part of that text, PredicateError is raised.
+Arrow serializes an expression as a record batch with one row, which has the literals. The metadata of its schema
+contains the calls, fields and literals in prefix order, with duplicate keys. pyarrow drops duplicate keys, so this
+module reads the entries from the schema's text form. If a name in an expression could be mistaken for a part of that
+text, PredicateError is raised.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _Reader:
         return self._call(value)
 
     def _call(self, function: str) -> _Call:
-        """Read the arguments, the options and the end of a call. The name of the call was read before."""
+        """Read the rest of a call, after its name: arguments, options and end."""
         arguments: list[Argument] = []
         options: Mapping[str, Any] = {}
         while self._entries[self._position][0] not in ("end", "options"):
@@ -134,7 +134,7 @@ def _to_literal(scalar: pa.Scalar) -> UnboundLiteral:
 
 
 def _parse_argument(argument: Argument, expression: pc.Expression) -> UnboundPredicate:
-    """Return a boolean column, a boolean literal or a call as a predicate. Raises PredicateError for all else."""
+    """Return a boolean column, a boolean literal or a call as a predicate. Raises PredicateError for others."""
     if isinstance(argument, ColumnName):
         return BooleanColumn(argument)
     if isinstance(argument, BooleanLiteral):
@@ -166,7 +166,6 @@ def _column_name(call: _Call, expression: pc.Expression) -> ColumnName:
 
 
 def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
-    """Return the predicate of a call of `is_in`. For a null value, `is_in` is true or false, and SQL's `in` is null."""
     name = _column_name(call, expression)
     null_handling = call.options["null_matching_behavior"].as_py()
     if null_handling not in (_NULL_MATCHES, _NULL_SKIPPED):
@@ -240,7 +239,7 @@ _FUNCTIONS: Mapping[str, Callable[[_Call, pc.Expression], UnboundPredicate]] = {
     "starts_with": _parse_starts_with,
     "match_like": lambda call, expression: UnboundLike(_column_name(call, expression), _pattern(call, expression)),
 }
-"""For each Arrow function that a predicate may contain, by name: the function that parses its calls."""
+"""For each supported Arrow function, by name: the function that parses its calls."""
 
 
 def _unsupported(expression: pc.Expression) -> PredicateError:

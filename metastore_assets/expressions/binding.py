@@ -24,8 +24,7 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
         leaves: The leaf columns of the table.
 
     Raises:
-        PredicateError: The expression does not parse (the message says where), or the values of a column do not
-            compare.
+        PredicateError: The expression does not parse, or compares a column whose values cannot be compared.
         ColumnNotFoundError: The expression names a column that the table does not have.
         LiteralError: A literal is not a value of its column.
     """
@@ -54,7 +53,7 @@ def bind_predicate(
         noun: The word for a column in messages.
 
     Raises:
-        PredicateError: The values of a column do not compare, or the predicate is nested too deep.
+        PredicateError: The predicate is nested too deep, or compares a column whose values cannot be compared.
         ColumnNotFoundError: The predicate names a column that is not among `leaves`.
         LiteralError: A literal is not a value of its column.
     """
@@ -70,10 +69,10 @@ class Binder:
         self._leaves = {leaf.path: leaf for leaf in leaves}
 
     def resolve(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name or, if there is none, the only one whose name differs only in case.
+        """Return the column with a name. If no column has exactly this name, upper and lower case are ignored.
 
         Raises:
-            ColumnNotFoundError: No column has that name.
+            ColumnNotFoundError: There is no such column, or several differ only in case.
             PredicateError: The column is inside a list or a map, so a row has no single value of it.
         """
         leaf = self._leaf(name)
@@ -88,7 +87,7 @@ class Binder:
             return BoundColumn(leaf.path, leaf.field_id, None)
 
     def resolve_comparable(self, name: ColumnName) -> BoundColumn:
-        """Return the column with a name, as `resolve` does. Raises PredicateError also if its values do not compare."""
+        """Return the column with a name. Raises PredicateError also if its values cannot be compared; see `resolve`."""
         column = self.resolve(name)
         if column.cls is None:
             raise PredicateError(
@@ -98,7 +97,7 @@ class Binder:
         return column
 
     def target(self, column: BoundColumn) -> LiteralTarget:
-        """Return the type class to which literals for a column are converted, and the column's name for messages."""
+        """Return what literals for a column are converted to: the column's type class, and its name for messages."""
         return LiteralTarget(column.type_class, self.subject(column))
 
     def subject(self, column: BoundColumn) -> str:
@@ -114,10 +113,6 @@ class Binder:
         return t.is_float32(plain_type(self._leaves[column.path].type))
 
     def _leaf(self, name: ColumnName) -> LeafColumn:
-        """Return the leaf column with a name or, if there is none, the only one whose path differs only in case.
-
-        Raises ColumnNotFoundError.
-        """
         # With a field `a.b` beside a struct `a` with a field `b`, a name in one pair of quotes means the field.
         quoted = ".".join(map(quoted_name, name.parts))
         leaf = self._leaves.get(quoted) or self._leaves.get(name.path)

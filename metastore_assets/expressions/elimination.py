@@ -38,8 +38,7 @@ def eliminating_statistics(
         filters: For some leaves, a mask of the sets whose value filter may contain a matching value.
 
     Returns:
-        One text per set: names of statistics, separated by commas, such as `minimum, null_count`. Texts of sets
-        that may have matching rows have no meaning.
+        One text per set, such as `minimum, null_count`. It has no meaning for a set that may have matching rows.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:
@@ -53,17 +52,17 @@ def eliminating_statistics(
 def eliminating_value(
     predicate: Predicate, columns: Mapping[str, ColumnBounds], statistic: str, position: int
 ) -> str | None:
-    """Return the value of a statistic of one set of rows as SQL text, to explain why none of these rows matches.
+    """Return the value of a statistic in one set of rows as SQL text, such as the minimum that excludes a match.
 
     Args:
         predicate: The predicate that no row matches.
         columns: Bounds of each referenced column, by its field id.
-        statistic: The name of the statistic, which proves that no row matches.
+        statistic: The name of the statistic that proves it.
         position: The position of the set.
 
     Returns:
-        The value as text. None unless the predicate has a single condition on one column, and the statistic is
-        `null_count`, `nan_count`, `minimum` or `maximum`.
+        The value as text. None for statistics other than `null_count`, `nan_count`, `minimum` and `maximum`, and for
+        predicates with several conditions.
     """
     leaves = list(predicate.leaves())
     if len(leaves) != 1:

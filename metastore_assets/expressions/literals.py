@@ -70,8 +70,8 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
     """Convert a Python or numpy value, or an Arrow scalar, to a scalar of a type class.
 
     Supported are `int`, `float`, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, `date`, `time` and `datetime` (also of
-    pandas, to the nanosecond). A `datetime` must have a time zone exactly if the column has one. Any number is accepted
-    if the class has exactly its value: 2.0 for integers, but not 2.5.
+    pandas, to the nanosecond). A `datetime` must have a time zone exactly if the column has one. Integer columns accept
+    2.0, but not 2.5.
 
     Args:
         value: The value.
@@ -79,7 +79,7 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
         subject: The column, for messages.
 
     Raises:
-        LiteralError: The class does not have the value.
+        LiteralError: The class has no such value.
     """
     try:
         return _scalar(_to_physical(value, cls), cls)
@@ -122,7 +122,7 @@ def _expectation(error: Exception, cls: TypeClass, *, in_python: bool = False) -
 
 
 class _UnfitError(ValueError):
-    """An error that a value of the right kind does not fit the type class. Its message gives the reason."""
+    """A value is of the right kind, but does not fit the type class. The message gives the reason."""
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
@@ -148,7 +148,8 @@ def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
 def _to_physical(value: object, cls: TypeClass) -> Any:
     """Convert a Python, numpy or Arrow value to the integer, float, boolean or bytes that `_scalar` takes.
 
-    Raises ValueError if the value is of another kind than the class, and _UnfitError if the class does not have it.
+    Raises ValueError for a value of another kind, such as text for integers, and _UnfitError if the class has no such
+    value.
     """
     if isinstance(value, np.generic):
         value = pa.array(np.array([value]))[0]
@@ -161,10 +162,7 @@ def _to_physical(value: object, cls: TypeClass) -> Any:
 
 
 def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
-    """Convert an Arrow scalar to the integer, float, boolean or bytes that `_scalar` takes.
-
-    Errors are those of `_to_physical`.
-    """
+    """Convert an Arrow scalar as `_to_physical` does, with the same errors."""
     if isinstance(value, pa.DictionaryScalar):
         value = value.value
     if not value.is_valid:
@@ -188,7 +186,7 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 
 
 def _integer(value: Any, cls: TypeClass) -> int:
-    """Convert a number to an integer. For a class of decimals, it is first multiplied by 10^scale.
+    """Convert a number to an integer; to its unscaled integer for a class of decimals.
 
     Raises _UnfitError if the result is not integral.
     """
@@ -260,8 +258,8 @@ _CONVERSIONS: Mapping[str, Mapping[type, Callable[[Any, TypeClass], Any]]] = {
     "timestamptz": {datetime: _timestamp},
     "null": {},
 }
-"""For each type class, by its name or the part before `_`: the Python types of its values, each with the function that
-converts them to integers, floats, booleans or bytes."""
+"""Converters of Python values to integers, floats, booleans or bytes: by name of the type class without its unit or
+scale, then by Python type."""
 
 
 def _parse_physical(text: str, cls: TypeClass) -> Any:

@@ -35,7 +35,7 @@ class PartitionCondition:
         Raises:
             ColumnNotFoundError: The condition names a column that is not in `types`.
             LiteralError: A literal is not a value of its column.
-            PredicateError: The values of a column do not compare.
+            PredicateError: The condition compares a column whose values cannot be compared.
         """
         leaves = [LeafColumn(name, name, type_, False) for name, type_ in types.items()]
         self._predicate = bind_predicate(condition, table, leaves, noun="partition column")
@@ -44,10 +44,11 @@ class PartitionCondition:
         self._results: dict[tuple[int, str | None], bool] = {}
 
     def may_match(self, values: Mapping[str, str | None]) -> bool:
-        """Return whether the condition may be true of a partition. Some of its values may be unknown.
+        """Return whether the condition may be true of a partition.
 
         Args:
-            values: The texts of the known values, by column; None for null.
+            values: The texts of the partition's values, by column; None for null. Columns with unknown values are
+                missing.
 
         Raises:
             LiteralError: A text is not a value of its column.
@@ -55,7 +56,6 @@ class PartitionCondition:
         return self._may_match(self._predicate, values)
 
     def _may_match(self, predicate: Predicate, values: Mapping[str, str | None]) -> bool:
-        """Return whether a predicate, which is the condition or a part of it, may be true of a partition."""
         # Bound predicates have no negations, so an unknown value can be taken as matching.
         if isinstance(predicate, And):
             return all(self._may_match(child, values) for child in predicate.children)
@@ -67,10 +67,6 @@ class PartitionCondition:
         return name not in values or self._matches(predicate, name, values[name])
 
     def _matches(self, leaf: Leaf, name: str, text: str | None) -> bool:
-        """Return whether a leaf is true of the value of its column.
-
-        `text` is the value in the form of partition keys. Results are cached.
-        """
         key = id(leaf), text
         result = self._results.get(key)
         if result is None:

@@ -26,7 +26,7 @@ class PartitionFilter:
     patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(column, its patterns). The value of each of these columns must match at least one of its patterns."""
     condition: UnboundPredicate | None = None
-    """A condition on the values; None without one. `current_date` was replaced by a date when it was parsed."""
+    """A condition on the values. `current_date` was replaced by the date of parsing."""
 
     @classmethod
     def of(cls, partitions: Mapping[str, tuple[str, ...]] | str) -> PartitionFilter:
@@ -60,8 +60,7 @@ class PartitionFilter:
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
         """Return the names in the filter that refer to no partition column of a table, sorted.
 
-        A name refers to the column with exactly this name. If there is none, it refers to the only column whose name
-        differs just in upper and lower case.
+        If no column has exactly a name, upper and lower case are ignored.
 
         Args:
             columns: The names of the table's partition columns.
@@ -77,7 +76,7 @@ class PartitionFilter:
 
         Raises:
             LiteralError: A literal of the condition is not a value of its column.
-            PredicateError: The condition compares a column whose values do not compare.
+            PredicateError: The condition compares a column whose values cannot be compared.
         """
         patterns = tuple(
             (_resolve_name(column, types) or column, column_patterns) for column, column_patterns in self.patterns
@@ -97,10 +96,11 @@ class BoundPartitionFilter:
     condition: PartitionCondition | None = None
 
     def may_match(self, items: Iterable[tuple[str, str | None]]) -> bool:
-        """Return whether a partition may match. Some of its values may be unknown.
+        """Return whether a partition may match.
 
         Args:
-            items: (column, value) for each known value. A value is the text in partition keys; None for null.
+            items: (column, value) pairs. A value is the text in partition keys; None for null. Columns with unknown
+                values are missing.
 
         Raises:
             LiteralError: There is a condition, and a text is not a value of its column.
@@ -124,7 +124,7 @@ def matches_value_patterns(value: str | None, patterns: Iterable[str]) -> bool:
 
 
 def _resolve_name(name: str, columns: Collection[str]) -> str | None:
-    """Return the column `name` or, if there is none, the only column whose name differs just in case; else None."""
+    """Return the column with a name, ignoring case if necessary; None if there is none, or if it is ambiguous."""
     if name in columns:
         return name
     matching = [column for column in columns if column.lower() == name.lower()]

@@ -56,7 +56,7 @@ def match_partitions(table: str, texts: Iterable[str], keys: Collection[str]) ->
 
 
 def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
-    """Return the partition keys that the texts name. Unlike in `match_partitions`, the texts are not patterns.
+    """Return the keys of the partitions that the texts name exactly, without wildcards.
 
     Args:
         table: The table's name, for messages.
@@ -64,8 +64,7 @@ def resolve_partition_keys(table: str, texts: Iterable[str], keys: Collection[st
         keys: The keys of all partitions of the table.
 
     Raises:
-        PartitionNotFoundError: Some texts name no partition. The message has the number of these texts, and keys that
-            are similar to the first of them.
+        PartitionNotFoundError: Some texts name no partition.
     """
     existing = set(keys)
     selected: set[str] = set()
@@ -155,13 +154,12 @@ def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, 
 
 
 def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Combine texts that select partitions into one mapping: the patterns of each column, by its name.
+    """Return the patterns of each column in texts such as `day=2024-*/country=F?`, by column.
 
-    A partition is selected if each of its values matches a pattern of the column. Unlike `match_partitions`, the
-    function needs no list of the table's partitions.
+    A partition matches if each of its values matches one of the patterns of its column.
 
     Args:
-        texts: Keys or patterns such as `day=2024-*/country=F?`, as `match_partitions` takes them.
+        texts: Keys or patterns, as `match_partitions` takes them.
 
     Raises:
         ValueError: A text is neither a key nor a pattern, or the texts differ in more than one column.
@@ -195,7 +193,6 @@ def _matches_pattern(values: dict[str, str | None], column: str, pattern: str) -
 
 
 def _not_found_message(table: str, text: str, keys: Sequence[str], columns: Sequence[str]) -> str:
-    """Return the message that a text selects no partition, with similar keys or the form of a valid text."""
     summary = f"table {table!r} has no partition {text!r}"
     if not keys:
         return f"{summary}: it has no partitions, because it has no rows"

@@ -51,7 +51,7 @@ from metastore_assets.values.types import TypeClass
 
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 COMMUTED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""For each operator, the one after the operands are swapped: `5 < x` is `x > 5`."""
+"""For each operator, the equivalent one for swapped operands: `5 < x` is `x > 5`."""
 NEGATED: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 """For each operator, its negation: `<` is false for exactly the values for which `>=` is true."""
 
@@ -82,19 +82,19 @@ class BoundColumn:
     """Dotted path in the current schema."""
     field_id: str
     cls: TypeClass | None
-    """The type class; None if values do not compare, as in structs, lists and maps."""
+    """The type class; None if values cannot be compared, as for structs, lists and maps."""
 
     @property
     def type_class(self) -> TypeClass:
-        """The type class. The values of the column must compare."""
+        """The type class of a column whose values can be compared."""
         assert self.cls is not None
         return self.cls
 
 
 class CompleteClass(ABC):  # noqa: B024 (its families have the abstract methods)
-    """A base class that checks, when a subclass is defined, that the subclass has all abstract methods.
+    """A base class whose subclasses must have all abstract methods. Otherwise, their definition fails.
 
-    A subclass that is abstract itself is declared with `abstract=True`, and not checked.
+    A subclass with `abstract=True` is not checked.
     """
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
@@ -128,7 +128,7 @@ class Predicate(CompleteClass, abstract=True):
         Args:
             row_counts: The number of rows of each set.
             columns: Bounds of each referenced column, by its field id.
-            limits: For some leaves, more upper bounds on the number of matching rows in each set.
+            limits: For some leaves, additional upper bounds on the number of matching rows in each set.
         """
 
     @abstractmethod
@@ -247,7 +247,7 @@ class Leaf(Predicate, abstract=True):
     def eliminating_statistic(self, column: ColumnBounds) -> StatisticNames:
         """Return for each set of rows the name of the statistic that proves that none of its rows matches.
 
-        A name has a meaning only if `bound_column_rows` allows no matching row in the set.
+        The name has no meaning for a set that may have matching rows.
         """
 
     def equal_values(self, max_values: int = _MAX_EQUAL_VALUES) -> list[pa.Scalar]:
@@ -316,7 +316,7 @@ class IsNaN(Leaf):
 
 
 class _ValueLeaf(Leaf, abstract=True):
-    """A condition that the minimum and the maximum of a set of rows can decide, such as `<`, `in` or `like`."""
+    """A condition on values, such as `<`, `in` or `like`, which minimum and maximum can prove or disprove."""
 
     @property
     @abstractmethod
@@ -325,9 +325,7 @@ class _ValueLeaf(Leaf, abstract=True):
 
     @abstractmethod
     def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return two arrays, each with an item per range: whether any value in it may match, and whether all match.
-
-        An item is null if it is unknown.
+        """Return for each range of values whether any of them may match, and whether all match; null if unknown.
 
         Args:
             minimum: The lower end of each range, inclusive, of the canonical type; null if unknown.
@@ -337,7 +335,7 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """(least matching value, greatest matching value), as arrays of length one. For `like`, both are the prefix.
+        """The least and the greatest matching value, as arrays of length one. For `like`, both are the prefix.
 
         None for negated leaves, and for comparisons other than `=`.
         """
@@ -568,29 +566,25 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 
 
 def conjoin(children: Sequence[Predicate]) -> Predicate:
-    """Join predicates with `and`, and simplify the result; true if there are no predicates.
+    """Join predicates with `and`, and simplify: nested conjunctions, duplicates and constants are removed.
 
-    Nested conjunctions are flattened, and duplicates and constants are removed. The result need not be an `And`.
+    The result is true without predicates. It need not be an `And`.
     """
     return _join(And, children, Constant(True))
 
 
 def disjoin(children: Sequence[Predicate]) -> Predicate:
-    """Join predicates with `or`, and simplify the result; false if there are no predicates.
+    """Join predicates with `or`, and simplify: nested disjunctions, duplicates and constants are removed.
 
-    Nested disjunctions are flattened, and duplicates and constants are removed. The result need not be an `Or`.
+    The result is false without predicates. It need not be an `Or`.
     """
     return _join(Or, children, Constant(False))
 
 
 def _join(kind: type[And | Or], children: Sequence[Predicate], neutral: Constant) -> Predicate:
-    """Return the simplified junction of `kind`: nested ones are flattened, duplicates removed.
+    """Return the simplified conjunction or disjunction of predicates.
 
-    Args:
-        kind: `And` or `Or`.
-        children: The predicates to join.
-        neutral: The constant that changes nothing: true for `And`, false for `Or`. It is the result without children.
-            If the opposite constant is a child, the opposite constant is the result.
+    `neutral` is the result without children: true for `And`, false for `Or`.
     """
     distinct: dict[Predicate, None] = {}
     for child in children:
@@ -621,7 +615,7 @@ def _is_nan(values: pa.Array, cls: TypeClass) -> Mask:
 
 
 def _contains_member(members: pa.Array, low: pa.Array, high: pa.Array) -> pa.Array:
-    """Return for each range (bounds inclusive) whether it contains a member of a set; null if a bound is unknown."""
+    """Return whether each range, bounds inclusive, contains a member of a set; null if a bound is unknown."""
     has_bounds = pc.and_kleene(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
     sorted_members = members.to_numpy()
     least, greatest = (bound.fill_null(0).to_numpy() for bound in (low, high))

@@ -27,7 +27,7 @@ UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
 
 @dataclass(frozen=True)
 class RowBounds:
-    """For each set, the least and the greatest possible number of certain rows, such as rows that match a predicate."""
+    """The least and the greatest possible number of rows in each of several sets, such as of rows that match."""
 
     least: RowCounts
     most: RowCounts
@@ -53,7 +53,7 @@ class ColumnBounds:
 
     @property
     def numbers(self) -> RowBounds:
-        """Bounds of the number of values that are neither null nor NaN."""
+        """Bounds on the number of values that are neither null nor NaN."""
         return RowBounds(
             np.maximum(self.rows - self.nulls.most - self.nans.most, 0),
             np.maximum(self.rows - self.nulls.least - self.nans.least, 0),
@@ -61,10 +61,10 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return bounds on the rows for which all parts are true (Fréchet). The parts may be correlated in any way.
+    """Return bounds on the number of rows for which all parts are true, by the Fréchet inequalities.
 
     Args:
-        parts: Bounds on the rows for which each part is true.
+        parts: Bounds on the number of rows for which each part is true.
         row_counts: The number of rows of each set.
     """
     least = sum((part.least for part in parts), np.zeros_like(row_counts)) - (len(parts) - 1) * row_counts
@@ -72,10 +72,10 @@ def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowB
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return bounds on the rows for which any part is true (Fréchet). The parts may be correlated in any way.
+    """Return bounds on the number of rows for which any part is true, by the Fréchet inequalities.
 
     Args:
-        parts: Bounds on the rows for which each part is true.
+        parts: Bounds on the number of rows for which each part is true.
         row_counts: The number of rows of each set.
     """
     most = sum((part.most for part in parts), np.zeros_like(row_counts))

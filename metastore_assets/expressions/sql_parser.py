@@ -94,7 +94,7 @@ def today() -> date:
 
 
 def _locate(text: str, error: SqlglotError) -> str:
-    """Return the end of a message: the location and the reason of an error in SQL text; empty if both are unknown."""
+    """Return where and why SQL text does not parse, as the end of a message; empty if unknown."""
     details = error.errors[0] if isinstance(error, ParseError) and error.errors else None
     if not details or details.get("line") is None:
         quote = _find_unclosed_quote(text)
@@ -343,7 +343,6 @@ def _is_literal(node: exp.Expr) -> bool:
 
 
 def _parse_name(node: exp.Expr) -> ColumnName:
-    """Return the column that a node names. Raises PredicateError if it names none."""
     node = node.unnest()
     if isinstance(node, exp.Dot):
         return ColumnName((*_parse_name(node.this).parts, *_parse_name(node.expression).parts))

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 _MAX_DEPTH = 200
 """Maximum number of nested levels of `and`, `or` and `not`. A deeper predicate is refused."""
 _MAX_EXPONENT = 400
-"""Numbers beyond 10**400, or nearer to 0 than 10**-400, are replaced by these powers. They compare in the same way with
-the integers of all columns, and their digits fit into memory."""
+"""Limit of exponents: 10**500 is replaced by 10**400, and 10**-500 by 10**-400. Comparisons with integers of columns
+stay the same, and the digits fit into memory."""
 _LIKE_WILDCARDS = ("%", "_")
 
 
@@ -92,15 +92,16 @@ class UnboundLiteral(CompleteClass, abstract=True):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the literal to the type class of the target.
 
-        For integers, decimals, dates and times, the result is an exact fraction: of the unscaled value, of days, or of
-        the unit. So 1.5 can be compared with a column of integers. For other classes, the result is a scalar.
+        For integers, decimals, dates and times, the result is an exact fraction, so that 1.5 can be compared with
+        integers. It counts unscaled units of a decimal, days of a date, units of a time. For other classes, the result
+        is a scalar.
 
         Raises:
             LiteralError: The literal is not a value of the target.
         """
 
     def replacement(self, cls: TypeClass) -> str:
-        """Return the form of a valid literal for a column of a type class, for messages."""
+        """Return how to write a literal for columns of a type class, for messages."""
         return expected_form(cls)
 
 
@@ -146,11 +147,6 @@ class TextLiteral(UnboundLiteral):
             target.reject(self)
 
     def _physical_value(self, target: LiteralTarget) -> pa.Scalar | Fraction | None:
-        """Return the result of `to_value` for integers, decimals, dates, times and timestamps; None for other classes.
-
-        Raises ValueError or ArithmeticError if the text is no number, date or time, and LiteralError for a time zone
-        that the column does not have.
-        """
         cls, text = target.cls, self.text.strip()
         if cls.kind == "integer" and cls.is_numeric:
             number = Decimal(text)
@@ -237,12 +233,11 @@ class UnboundPredicate(CompleteClass, abstract=True):
 
         Args:
             binder: Resolves names to the columns of the table.
-            negated: Whether to return the negation. If this predicate is null, as for a null value, neither it nor its
-                negation is true.
+            negated: Whether to return the negation. Rows for which this predicate is null match neither.
             depth: The number of operators around this one.
 
         Raises:
-            PredicateError: The predicate is nested too deep, or compares a column whose values do not compare.
+            PredicateError: The predicate is nested too deep, or compares a column whose values cannot be compared.
             ColumnNotFoundError: The predicate names a column that does not exist.
             LiteralError: A literal is not a value of its column.
         """
@@ -337,7 +332,7 @@ class _UnboundLeaf(UnboundPredicate, abstract=True):
 
     @abstractmethod
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the predicate, or its negation, on a column whose values compare."""
+        """Return the predicate, or its negation, on a column whose values can be compared."""
 
     def column_names(self) -> Iterator[str]:
         yield self.name.path
@@ -389,7 +384,6 @@ class UnboundComparison(_UnboundLeaf):
     """Whether NaN compares as in Arrow: it is not equal to, less than or greater than any value, not even NaN."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the typed comparison or its negation. With `ieee`, NaN compares as in Arrow."""
         target = binder.target(column)
         operator = NEGATED[self.operator] if negated else self.operator
         predicate = compare(column, operator, self.literal, target)
@@ -449,10 +443,10 @@ class UnboundLike(_UnboundLeaf):
     name: ColumnName
     pattern: str
     escape: str | None = "\\"
-    """The character that makes a following `%`, `_` or escape literal; None if there is none (`escape ''` in SQL)."""
+    """The escape character: `%`, `_` and the escape itself stand for themselves after it. None if there is none."""
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
-        """Return the simplest equivalent condition: equality, prefix, pattern, `is not null`, or a negation.
+        """Return the simplest equivalent condition, such as equality with a text for a pattern without wildcards.
 
         Raises PredicateError if the column has no text.
         """
@@ -491,12 +485,10 @@ class UnboundLike(_UnboundLeaf):
 def compare(column: BoundColumn, operator: Operator, literal: UnboundLiteral, target: LiteralTarget) -> Predicate:
     """Return the bound predicate that compares a column with a literal.
 
-    The result need not be a `Comparison`. It is constantly false for the literal `null`, and for `x = 1.5` if the
-    column has integers. NaN is the greatest value: a comparison with it becomes `IsNaN`, its negation, `is not null`
-    or constantly false.
+    The result need not be a `Comparison`: `x = null` is constantly false, and `x = NaN` is `IsNaN`.
 
     Args:
-        column: The column, whose values compare.
+        column: The column, whose values can be compared.
         operator: The operator.
         literal: The literal, on the right side.
         target: The type class and the name of the column, for the conversion of the literal.
@@ -524,10 +516,9 @@ def _is_not_null(column: BoundColumn) -> Predicate:
 
 
 def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
-    """Convert a number to a scalar of a float class, or for any other class to an exact fraction.
+    """Convert a number to a scalar for a class of floats, to an exact fraction for other classes.
 
-    For a decimal class, the fraction is of the unscaled value: 1.5 becomes 150 if the scale is 2. Numbers of huge or
-    tiny magnitude are replaced; see `_MAX_EXPONENT`.
+    For decimals, the fraction is unscaled: 1.5 becomes 150 if the scale is 2.
     """
     if cls.kind == "float":
         return pa.scalar(float(number) + 0.0, cls.arrow)
@@ -541,13 +532,12 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
     """Return the comparison of an integer column with a number that may have a fraction: `x < 1.5` becomes `x < 2`.
 
-    If the comparison is true or false of all values, the result is `is not null` or false: `x = 1.5` is always false,
-    and `x < 1e30` always true.
+    The result is `is not null` or false if all values compare equally: `x = 1.5` is always false.
 
     Args:
         column: A column of a class of integers, dates, times or decimals.
         operator: The operator.
-        value: The exact number, in what the column stores: integers, days, units of time, or unscaled decimals.
+        value: The exact number: an integer, days, units of time, or an unscaled decimal.
     """
     cls = column.type_class
     least, greatest = cls.physical_range
@@ -564,7 +554,6 @@ def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -
 
 
 def _compare_nan(column: BoundColumn, operator: Operator) -> Predicate:
-    """Return the predicate that compares a column with NaN, which is the greatest value and equals itself."""
     if operator in ("=", ">="):
         return IsNaN(column)
     if operator in ("!=", "<"):

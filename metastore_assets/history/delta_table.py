@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 _APPLICATION = "metastore"
-"""Application id of Delta transactions (`txn`). The version of a transaction is the number of the last version of the
-Metastore whose rows were appended."""
+"""Application id of the Delta transactions (`txn`). Their version is the number of the last Metastore version whose
+rows were appended."""
 _SETTINGS = {
     # The log must not contain values: a purge could not remove them from it.
     "delta.dataSkippingStatsColumns": "version,field_id",
@@ -42,7 +42,7 @@ _FILE_BYTES = 8_000_000
 
 
 def explain_unavailable(objects: ObjectStore) -> str | None:
-    """Return a message why no history can be stored in a table's folder; None if one can be stored."""
+    """Return a message that says why a table's folder cannot store a history; None if it can."""
     uri = objects.uri(HISTORY)
     escape = None if objects.is_remote else _ESCAPE.search(uri)
     if escape is None:
@@ -161,7 +161,7 @@ class HistoryTable:
         return table.transaction_version(_APPLICATION) or 0
 
     def _open(self, *, create: bool = False) -> DeltaTable | None:
-        """Return the opened Delta table; None if it does not exist. With `create`, create it."""
+        """Return the opened Delta table; None if it does not exist, unless `create` is true."""
         with extra("history", "the history of tables"):
             from deltalake import DeltaTable
             from deltalake.exceptions import TableNotFoundError

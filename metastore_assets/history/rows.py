@@ -15,7 +15,7 @@ from metastore_assets.statistics.column import Guarantee
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """The statistics of one column in one version. Sums and values of the column are text, as in `show --json`."""
+    """The statistics of one column in one version. Minima, maxima, percentiles and sums are text."""
 
     version: int
     snapshot: str

@@ -24,8 +24,7 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
 
 PAUSE = timedelta(minutes=10)
-"""A publish appends to the history if the previous publish is at least this long ago: an append is short compared with
-the pause."""
+"""A publish appends to the history if the previous publish is at least this long ago."""
 MAX_VERSIONS = 16
 """A publish also appends if its version number is a multiple of this, even after a shorter pause."""
 _ATTEMPTS = 5
@@ -61,7 +60,7 @@ def append_versions(versions: VersionStore) -> int:
 
 
 def append_when_due(versions: VersionStore, base: Version | None, new: Version, retained: int, grace: timedelta) -> int:
-    """Append missing versions to the history if that is due (see the module); return which versions may be removed.
+    """Append missing versions to the history if due (see the module). Return which versions may be removed.
 
     A version must not be removed before the history has its rows. If `deltalake` is not installed or cannot write to
     the location, there is no history, and all outdated versions may be removed.
@@ -74,7 +73,7 @@ def append_when_due(versions: VersionStore, base: Version | None, new: Version, 
         grace: A version is not removed while the version after it is younger than this.
 
     Returns:
-        The greatest number of a version that may be removed, with all older ones; 0 or less for none.
+        The number of the newest version that may be removed. All older ones may be removed, too. 0 or less means none.
 
     Raises:
         StoreError: The root cannot be read or written.

@@ -60,9 +60,11 @@ _SHOWN_OF_HIDDEN = frozenset(
         "maximum_length", "mean_length", "total_bytes", "percentiles_guarantee", "frequencies", "reason",
     )
 )  # fmt: skip
-"""Columns of the history that are not null for hidden columns. They reveal only numbers and lengths of values."""
+"""Columns that have a value for columns whose values are hidden, too. They reveal only numbers and lengths of values.
+"""
 _REVEALS_VALUES = tuple(name for name in SCHEMA.names if name not in _SHOWN_OF_HIDDEN)
-"""All other columns, such as `minimum`. They are null for hidden columns. A new statistic is among them."""
+"""The other columns, such as `minimum`. They are null if the values of the column are hidden. New statistics are among
+them."""
 
 
 def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
@@ -121,7 +123,7 @@ def version_record(version: Version) -> dict[str, Any]:
 
 
 def column_record(row: ColumnStatistics) -> dict[str, Any]:
-    """Return the values of `SCHEMA` for one column of a table, by name, without those of `VERSION_COLUMNS`."""
+    """Return the values of `SCHEMA` for one column of a table, by name, except `VERSION_COLUMNS`."""
     values = column_to_json(row)
     record: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
     for name, declaration in STATISTICS.items():
@@ -142,7 +144,6 @@ def column_record(row: ColumnStatistics) -> dict[str, Any]:
 
 
 def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Collection[str]) -> pa.Table:
-    """Return the rows of one version. In hidden columns, statistics that reveal values are null."""
     of_version = version_record(version)
     nulls = dict.fromkeys(_REVEALS_VALUES)
     records = [{**of_version, **column_record(row), **(nulls if row.field_id in hidden else {})} for row in rows]
@@ -150,5 +151,4 @@ def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Co
 
 
 def _to_text(value: Any) -> str | None:
-    """Return a JSON value as text. Text and None are returned unchanged."""
     return value if value is None or isinstance(value, str) else json.dumps(value)

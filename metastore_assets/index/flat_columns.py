@@ -84,10 +84,10 @@ def merge_flat_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return index rows with all columns of a flat schema.
+    """Return index rows with all columns of a flat schema. Missing columns are unknown (null), with one exception.
 
     If the rows have no flat column of a field id, all values of the table column are null: its null count is the row
-    count, and its NaN count 0. All other added columns are null, which is unknown.
+    count, and its NaN count 0.
 
     Args:
         table: The index rows: columns of FRAGMENTS, then flat columns.
@@ -109,10 +109,7 @@ def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def flat_encodings(names: Sequence[str]) -> dict[str, str]:
-    """Return the Parquet encoding of each numeric column, by name. Other columns are missing.
-
-    Counts, and bounds of clustered columns, differ little from row to row, so integers are stored as differences.
-    """
+    """Return the Parquet encoding of each numeric column, by name: integers are stored as differences."""
     encodings = {}
     for name in names:
         if name in ("row_count", "bytes", "fragments") or name.endswith("_count"):

@@ -80,12 +80,8 @@ class IndexReader:
     def select(self, columns: Sequence[BoundColumn], condition: Condition) -> tuple[IndexSelection, BoundedRows]:
         """Return the fragments that may match a condition, and bounds of columns in them.
 
-        The condition is evaluated on the zones of each segment, then on the fragments of the zones that may match.
-        The second step is omitted in two cases:
-
-        - Each zone matches completely or not at all. Each returned fragment then has the bounds of its zone.
-        - At most `_WINDOW_ROWS` fragments remain, or the segment has no zones. The result then includes fragments that
-          do not match.
+        The condition is evaluated on zones. It is evaluated on single fragments only if more than `_WINDOW_ROWS`
+        remain, and some zones match partly. So the result may include fragments whose bounds exclude a match.
 
         Args:
             columns: The columns of the condition.
@@ -96,11 +92,10 @@ class IndexReader:
         return selection, _concatenate(columns, [part.rows for part in parts])
 
     def exact_row_count(self, columns: Sequence[BoundColumn], condition: Condition) -> int | None:
-        """Return the exact number of rows that match a condition; None if the zones do not determine it.
+        """Return the exact number of rows that match a condition; None if the index does not determine it.
 
-        They determine it if each zone matches completely or not at all, and no segment removes or replaces fragments of
-        an older one. In a segment without zones, each fragment must match completely or not at all. The arguments are
-        those of `select`.
+        It does so if each zone matches completely or not at all, and no segment removes or replaces fragments of
+        another. The arguments are those of `select`.
         """
 
         def count(number: int, segment: FragmentSegment) -> int | None:
@@ -120,7 +115,6 @@ class IndexReader:
     def _select(
         self, number: int, segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition
     ) -> _SelectedRows:
-        """Return the fragments of one segment that may match a condition (see `select`)."""
         zones = segment.zones(columns)
         if zones is None:
             ranges = self._segments.live_ranges(number, segment.all_rows)
@@ -166,7 +160,8 @@ class IndexSelection:
         Args:
             segments: The segments.
             ranges: The positions of the selected fragments in each segment. All of them must be live.
-            fragments: Columns of FRAGMENTS of the selected fragments of each segment; None if they were not read.
+            fragments: For each segment, those columns of FRAGMENTS of the selected fragments that were already read, if
+                any.
         """
         self._segments = segments
         self._ranges = ranges
@@ -221,10 +216,9 @@ class IndexSelection:
 def _filter_windows(
     segment: FragmentSegment, ranges: RowRanges, columns: Sequence[BoundColumn], condition: Condition
 ) -> tuple[RowRanges, BoundedRows]:
-    """Return the fragments of a segment, among those in `ranges`, that may match a condition, and bounds in them.
+    """Return the fragments in `ranges` that may match a condition, and bounds of columns in them.
 
-    The fragments are read in windows, a few of them in parallel. So only matching fragments and a few windows are in
-    memory.
+    Only the matching fragments, and a few windows that are read in parallel, are in memory.
     """
 
     def evaluate(window: RowRanges) -> tuple[RowRanges, BoundedRows]:
@@ -270,7 +264,6 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
 
 
 def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
-    """Return the fragments or zones at the given positions, which are ascending and distinct."""
     if len(at) == len(rows.row_counts):
         return rows
     row_counts, indices = rows.row_counts[at], pa.array(at)
@@ -293,7 +286,6 @@ def _take_counts(counts: RowBounds, at: Numbers) -> RowBounds:
 
 
 def _concatenate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:
-    """Return the fragments of several parts, one part after the other, with bounds of the given columns."""
     if len(parts) == 1:
         return parts[0]
     row_counts = _concatenate_counts([part.row_counts for part in parts])

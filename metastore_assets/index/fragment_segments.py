@@ -35,16 +35,19 @@ if TYPE_CHECKING:
     from metastore_assets.expressions.predicates import BoundColumn
 
 ZONES = "zones"
-"""Name of the section with the zones of a large segment. The first zone of each row group has the key of its first
-fragment."""
+"""Name of the section with the zones of a large segment. Its key columns are null except in the first zone of each row
+group, which has the key of its first fragment."""
 ZONES_PER_GROUP = 64
-"""Number of consecutive zones that are evaluated together first, so that few of 100,000 zones are evaluated singly."""
+"""Number of consecutive zones in a group. A condition is evaluated on groups first, then on the zones of groups that
+may match."""
 _CACHED_ZONES = 16
 """Maximum number of columns whose zones are cached."""
 _DIRECT_ROWS = 1 << 14
-"""Maximum number of rows whose keys are all read to find a key. Among more rows, only some row groups are read."""
+"""To find keys among at most this many rows, all of their keys are read. Among more rows, only some row groups are
+read."""
 _SPARSE = 16
-"""For at most one in 16 fragments, row counts are read from the file of fragments, because its row groups are small."""
+"""Row counts of at most one in 16 fragments are read from the file of fragments, whose row groups are small; those of
+more from the file of columns."""
 _READERS = 32
 _PARALLEL_ROWS = 100_000
 """Local files are read in parallel if at least this many rows are read. For fewer rows, threads take more time."""
@@ -85,10 +88,7 @@ class Segments:
         self.all = [open_segment(store, segment) for segment in SegmentFiles(0, tuple(files)).segments]
 
     def map(self, read: Callable[[int, FragmentSegment], Result]) -> list[Result]:
-        """Call `read(number, segment)` for each segment and return the results.
-
-        Calls run in parallel for a remote store.
-        """
+        """Return `read(number, segment)` for each segment. Calls run in parallel for a remote store."""
         return map_parallel(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
     @lock_free_cached_property
@@ -240,7 +240,7 @@ class SmallSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _recent(self) -> dict[tuple[str, ...], pa.Table]:
-        """The last columns that were read, by their names. Repeated predicates mostly need the same columns."""
+        """The last columns that were read, by their names."""
         return {}
 
     def _read_columns(self, names: Sequence[str]) -> pa.Table:
@@ -345,7 +345,6 @@ class LargeSegment(FragmentSegment):
         )
 
     def _plan_reads(self, names: Sequence[str], ranges: RowRanges) -> list[tuple[_RangeFile, list[str], RowRanges]]:
-        """Return (file, columns, positions in the file) for each file that has requested rows and columns."""
         from_fragments = [name for name in names if name in FRAGMENTS.names]
         from_columns = [name for name in names if name not in FRAGMENTS.names]
         is_sparse = ranges.row_count * _SPARSE <= self.row_count
@@ -375,10 +374,6 @@ class LargeSegment(FragmentSegment):
         return Zones(zones.starts, zones.ends, rows, groups)
 
     def _read_zones(self, columns: Sequence[BoundColumn], cached: _CachedZones | None) -> _CachedZones:
-        """Return the zones with bounds of the given columns. Only bounds that are not cached are read.
-
-        The result keeps cached bounds of other columns, unless it would then have more than `_CACHED_ZONES` columns.
-        """
         bounds = {} if cached is None else cached.bounds
         if len(bounds) + len(columns) > _CACHED_ZONES:
             bounds = {column: bounds[column] for column in columns if column in bounds}
@@ -427,8 +422,7 @@ class LargeSegment(FragmentSegment):
 class _RangeFile:
     """A file of one key range of a large segment, opened on first use.
 
-    A range has two files: one of its fragments, and one of their counts and bounds in flat columns, that is, with a
-    Parquet column for each.
+    Each range has two files: one of fragments, one of flat columns.
     """
 
     def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
@@ -484,7 +478,6 @@ def map_parallel(function: Callable[[Item], Result], items: Sequence[Item], *, i
 
 
 def _physical_column(table: pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
-    """Return a flat column of a section's table. `path` is `null_count`, or `minimum.int64` for example."""
     side, _, cls = path.partition(".")
     return select_class(one_chunk(table[side]), class_named(cls)) if cls else table[path]
 
@@ -516,7 +509,7 @@ def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
 
 
 def _side(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
-    """Return a column's minima or maxima in a type class; nulls if no fragment has values of the class."""
+    """Return a column's minima or maxima; nulls if no fragment has values of the type class."""
     if cls is None or bound_column(field_id, side, cls) not in table.column_names:
         return pa.nulls(len(table), pa.null() if cls is None else cls.arrow)
     return one_chunk(table[bound_column(field_id, side, cls)])

@@ -62,7 +62,8 @@ _COLUMN_GROUP_ROWS = 16_384
 _WINDOW_ROWS = 1 << 14
 """Number of rows that are written at once. All merged sources together have about as many rows in memory."""
 _MIN_SOURCE_ROWS = 1 << 11
-"""Minimum number of rows in the window of a source. A row group is decoded once for each window that has rows of it."""
+"""Minimum number of rows that are read at once from each merged segment, because each read decodes complete row groups.
+"""
 _COLUMN_FILE = ["row_count", "bytes"]
 """Columns of FRAGMENTS that are also in the file of columns, because predicates on all fragments need them."""
 
@@ -158,7 +159,6 @@ def _write_segment(
 
 
 def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.Array) -> tuple[SegmentFile, ...]:
-    """Write rows and tombstones as a segment of one file; return the file."""
     parts = [part for part in parts if len(part.fragments)]
     union = merge_unions(part.union for part in parts)
     rows = IndexRows(
@@ -367,7 +367,6 @@ def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema, row
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield slices of `rows` rows of a table that is sorted by key, with a column `key` for `merge_by_key`."""
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)
         yield complete_columns(part, schema).add_column(0, "key", join_keys(part))
@@ -391,7 +390,6 @@ def _cut_zones(windows: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, Numbers]
 
 
 def _sort_rows(rows: IndexRows) -> IndexRows:
-    """Return index rows sorted by key."""
     if len(rows.fragments) < 2:
         return rows
     order = pc.sort_indices(rows.fragments, sort_keys=[(name, "ascending") for name in KEY])
@@ -409,7 +407,6 @@ def _union(first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 def _key_table(keys: pa.Array) -> pa.Table:
-    """Return keys as a table with the columns KEY."""
     pairs = [split_fragment_key(key) for key in keys.to_pylist()]
     columns = zip(*pairs, strict=True) if pairs else ((), ())
     return pa.table(
@@ -418,7 +415,6 @@ def _key_table(keys: pa.Array) -> pa.Table:
 
 
 def _pad(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with all columns of a schema; missing columns are null."""
     arrays = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
     ]

@@ -88,9 +88,8 @@ class IndexRows:
     fragments: pa.Table
     """One row per fragment, with the columns of FRAGMENTS."""
     columns: Mapping[str, pa.Table]
-    """The bounds and counts of each column, by field id. Each table has the schema `column_schema`, and a row per
-    fragment in the order of `fragments`. In a fragment without the column, all rows count as null. Columns that no
-    fragment has are missing."""
+    """The bounds and counts of each column, by field id, with the schema `column_schema` and the rows of `fragments`.
+    In a fragment without the column, all rows count as null. Columns that no fragment has are missing."""
 
     @property
     def union(self) -> pa.StructType:
@@ -166,10 +165,7 @@ def shorten_bounds(table: pa.Table) -> pa.Table:
 def _shorten(value: pa.Scalar, cls: TypeClass, truncate: Truncate) -> pa.Scalar | None:
     """Return the closest valid bound of at most LONGEST bytes; None if there is none.
 
-    Args:
-        value: The bound, which is longer.
-        cls: Its type class.
-        truncate: `truncate_lower` for a minimum, `truncate_upper` for a maximum.
+    `truncate` is `truncate_lower` for a minimum, `truncate_upper` for a maximum.
     """
     try:
         return truncate(value.as_buffer().to_pybytes(), cls, LONGEST)[0]
@@ -178,7 +174,7 @@ def _shorten(value: pa.Scalar, cls: TypeClass, truncate: Truncate) -> pa.Scalar 
 
 
 def _replace_bounds(values: pa.StructArray, name: str, short: Mapping[int, pa.Scalar | None]) -> pa.StructArray:
-    """Replace some bounds of one type class; return all bounds.
+    """Replace some bounds of one type class; return the bounds of all rows.
 
     Args:
         values: The bounds of all rows, in a union type.
@@ -204,9 +200,9 @@ def null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
-    """Return bounds and counts with one row for each fragment, in the order of the fragments.
+    """Return bounds and counts with one row for each fragment, in the order of `fragments`.
 
-    Fragments without a row in `table` get a row that counts all of their rows as null.
+    In a fragment without a row in `table`, all rows count as null.
 
     Args:
         table: Bounds and counts of a column in some of the fragments.

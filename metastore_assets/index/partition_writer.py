@@ -65,10 +65,7 @@ def update_partitions(
     changes: KeyChanges,
     read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
 ) -> PartitionIndex:
-    """Return the partition index of the next version.
-
-    A segment is written only if many partitions differ from `base`. The work depends on the number of these
-    partitions, not on the number of all partitions.
+    """Return the partition index of the next version. A segment is written only if many partitions differ from `base`.
 
     Args:
         store: The table's folder.
@@ -142,7 +139,6 @@ class _PartitionMerge:
         return MergeSource(rows(), tombstones())
 
     def _read_source(self, number: int) -> pa.Table:
-        """Return the statistics of all columns in a source."""
         if number == len(self._files):
             return self._batch.rows
         file: Segment = self._files[number]
@@ -177,13 +173,11 @@ class _PartitionMerge:
 
 
 def _numbered(partitions: pa.Table, source: int) -> pa.Table:
-    """Return partitions in the columns `_MERGED`. `source` is the number of their source."""
     columns = [pa.array(np.full(len(partitions), source, np.int32)), pa.array(np.arange(len(partitions)))]
     return pa.Table.from_arrays([*partitions.columns, *columns], schema=_MERGED)
 
 
 def _pad(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with all columns of a schema; missing columns are null."""
     arrays = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
     ]

@@ -187,7 +187,7 @@ def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.
 
 
 def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
-    """Concatenate parts into one. Positions of partitions then count the partitions of all parts."""
+    """Concatenate parts into one, and renumber the positions of their partitions."""
     if len(parts) == 1:
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)
@@ -243,10 +243,7 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def empty_statistics(schema: pa.Schema) -> pa.Table:
-    """Return statistics without rows.
-
-    Unlike `Schema.empty_table`, this works if a column contains an extension type.
-    """
+    """Return statistics without rows. Unlike `Schema.empty_table`, this works with extension types."""
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
@@ -256,10 +253,6 @@ def set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Tabl
 
 
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Cast a column to another type.
-
-    A column of nulls is never cast: a change of a user-defined statistic may make the cast impossible.
-    """
     if column.null_count == len(column):
         return pa.nulls(len(column), type_)
     return pc.cast(column, type_)

@@ -202,9 +202,9 @@ class _FilterFile:
         return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
 
     def keys_and_rows(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return the keys of the file's fragments, sorted, and their positions in the file.
+        """Return a table of the fragments in a range of keys, or of all for None.
 
-        `keys` limits them to a range of keys; None for all. The columns of the result are `key` and `row`.
+        Its columns are `key`, by which it is sorted, and `row`, the position in the file.
         """
         table = self._sections.read_section(ROWS, columns=["key"]).combine_chunks()
         table = table.append_column("row", pa.array(np.arange(len(table))))
@@ -213,7 +213,7 @@ class _FilterFile:
         return table if keys is None else keys.filter(table)
 
     def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return the sorted keys of fragments that the file removes, in a range of keys; all of them for None."""
+        """Return a table of the sorted keys that the file removes in a range of keys, or of all for None."""
         table = self._sections.read_section(TOMBSTONES, columns=["key"])
         return table if keys is None else keys.filter(table)
 
@@ -229,8 +229,7 @@ class _FilterFile:
             keys: The sorted keys of the fragments.
 
         Returns:
-            (positions, mask). `positions` are those in `keys` of the fragments in the file. `mask` is true for each of
-            them that may contain a value.
+            (positions in `keys` of the fragments that are in the file, whether each of these may contain a value).
         """
         rows = self._sections.rows_between(ROWS, keys[0].as_py(), keys[-1].as_py())
         by_slice: dict[int, list[int]] = {}
@@ -379,10 +378,9 @@ class _FilterMerge:
         return self._merge.write_files(self._sources, _MERGED, self._write_file)
 
     def _write_file(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
-        """Write the filters and tombstones of a range of keys as one file. At least one of them must exist.
+        """Write the filters and tombstones of a range of keys as one file.
 
-        The filters are cut into slices again, because the number of slices depends on the size of all filters in the
-        file.
+        All filters are cut into slices again, because their total size determines the number of slices.
 
         Args:
             rows: The keys of the fragments, with the sources of their filters (see `_MERGED`).
@@ -450,12 +448,10 @@ def _slices(
 
 
 def _numbered(table: pa.Table, source: int) -> pa.Table:
-    """Return keys and rows of fragments in the columns `_MERGED`. `source` is the number of their source."""
     return table.append_column("source", pa.array(np.full(len(table), source, np.int32))).select(_MERGED.names)
 
 
 def _pad(table: pa.Table) -> pa.Table:
-    """Return a table with all columns of `_FILE_SCHEMA`; missing columns are null."""
     arrays = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in _FILE_SCHEMA

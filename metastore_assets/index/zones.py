@@ -35,8 +35,8 @@ def run_lengths(partition_keys: pa.Array) -> Numbers:
 def zone_sizes(runs: Numbers) -> Numbers:
     """Return the number of fragments in each zone.
 
-    Small partitions share a zone, so that it has at least 64 fragments. Then a zone of more than 1,024 is divided into
-    equal ones.
+    Consecutive small partitions share a zone of at least 64 fragments. More than 1,024 fragments are divided into zones
+    of equal size.
 
     Args:
         runs: The number of fragments in each partition.

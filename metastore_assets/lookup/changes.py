@@ -176,7 +176,6 @@ def _largest_changes(table: pa.Table, limit: int | None) -> pa.Table:
 
 
 def _rows_json(table: pa.Table) -> list[Json]:
-    """Return the rows of `ColumnChanges.changes` as JSON."""
     columns = [table["change"].to_pylist(), table["value"], table["before"].to_pylist(), table["after"].to_pylist()]
     return [
         {

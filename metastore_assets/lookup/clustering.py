@@ -36,8 +36,8 @@ class ColumnClustering:
 
     column: str
     depth: float | None
-    """The average number of fragments that may have a given value, because their range from minimum to maximum includes
-    it. The average is over the minima and maxima of all fragments, weighted by their rows."""
+    """The average number of fragments that may have a given value, by their minima and maxima. The values are these
+    minima and maxima, weighted by the rows of their fragments."""
     deepest: int | None
     """The greatest number of fragments that may have the same value."""
     skipped: float | None
@@ -107,13 +107,6 @@ def _column_clustering(index: IndexReader, row: ColumnStatistics, counts: npt.ND
 
 
 def _verdict(total: int, depth: float, possible: float) -> Clustered:
-    """Return the verdict on a column (see `ColumnClustering.verdict`).
-
-    Args:
-        total: The number of fragments with rows.
-        depth: The average number of fragments that may have the same value.
-        possible: The `depth` that a table sorted by the column would have.
-    """
     if total < _FEWEST:
         return "unknown"
     if possible > total / 2:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = int | float | Decimal | Fraction
 _DIGITS = 400
-"""Maximum magnitude of the exponent of ten in the fraction of a quantile."""
+"""Fractions with a greater exponent of ten, such as 1e-500, are refused."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class ColumnValues:
             row: The statistics of the column in the profile of `source`.
             subject: The column, for messages.
             source: The source of the values.
-            reason: Why the version stores no value counts of a column with the policy `auto`; None if that is not so.
+            reason: Why the version decided how to store the column's frequencies; None without a decision.
             as_of: The version that answers.
         """
         self._row = row
@@ -113,18 +113,17 @@ class ColumnValues:
         """Convert a value to a scalar of the column's canonical type.
 
         Raises LiteralError for a value that the type does not have, and NotStoredError if values of the type are not
-        profiled, or the column's values are hidden.
+        profiled, or are hidden.
         """
         if isinstance(value, TextValue):
             return parse_literal(value.text, self._type_class(), self._subject)
         return to_literal(value, self._type_class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
-        """Return the n most frequent values with their frequencies; fewer if the column has fewer.
+        """Return the n most frequent values with their frequencies; fewer if the column or its policy has fewer.
 
-        The result is also limited by the column's policy: `frequencies: top(100)` gives at most 100 values, and
-        `frequencies: repeated` none that occurs once. Raises NotStoredError if the version stores no value counts of
-        the column, and CorruptionError if stored ones are missing.
+        For example, the policy `frequencies: top(100)` gives at most 100 values. Raises NotStoredError if the version
+        stores no value counts of the column, and CorruptionError if stored ones are missing.
         """
         row = self._row
         self._require_value_counts()
@@ -197,8 +196,8 @@ class ColumnValues:
     def frequency(self, value: pa.Scalar) -> Count:
         """Return the number of rows with a value. Raises NotStoredError.
 
-        Some versions store the values that occur once only as fingerprints (short hashes). If one of these equals the
-        fingerprint of `value`, the result is the estimate 1, because different values may have equal fingerprints.
+        If values that occur once are stored only as fingerprints (short hashes), the result may be the estimate 1,
+        because different values can have the same fingerprint.
         """
         count = self._frequency_by_statistics(value)
         if count is None:
@@ -265,19 +264,14 @@ class ColumnValues:
             raise NotStoredError(f"the version has no value counts of {self._subject}: {self._why_no_value_counts()}")
 
     def _repeated(self) -> Frequencies | None:
-        """Return the values that occur at least twice, if the profile has only these; otherwise None."""
         has_repeated = self._row.frequencies == "repeated" and self._stores_value_counts
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether values that occur once are stored only as fingerprints (short hashes).
-
-        This can be so only for all rows of a table.
-        """
+        """Return whether values that occur once are stored only as fingerprints (short hashes)."""
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
-        """Return the frequency of a value from the stored repeated values and the hashes of all other values."""
         type_class, table_counts = self._resolve_table_counts()
         frequency = table_counts.frequency(self._row.field_id, type_class, value)
         if frequency:
@@ -287,19 +281,13 @@ class ColumnValues:
         return Count(1, "estimate", self._as_of) if may_occur else Count(0, "exact", self._as_of)
 
     def _type_class(self) -> TypeClass:
-        """Return the type class of the column.
-
-        Raises NotStoredError if values of its type are not profiled, or its values are hidden.
-        """
+        """Return the type class of the column. Raises NotStoredError if values are not profiled, or are hidden."""
         if self._row.type_class is None:
             raise NotStoredError(f"the version has no values of {self._subject}: {self._why_no_value_counts()}")
         return class_named(self._row.type_class)
 
     def _all_frequencies(self) -> Frequencies | None:
-        """Return all values with their frequencies, from the profile or the statistics; None if neither has them.
-
-        The statistics have them for columns with at most two values, such as booleans.
-        """
+        """Return all values with their frequencies; None if neither the profile nor the statistics have them."""
         row = self._row
         if not row.value_count:
             return EMPTY
@@ -308,7 +296,7 @@ class ColumnValues:
         return derive_frequencies(row)
 
     def _exact_values(self) -> RankedValues | None:
-        """Return the column's sorted values from the profile or the table's value counts; None if both lack them."""
+        """Return the column's sorted values from the profile or the table's value counts; None if neither has them."""
         self._type_class()
         frequencies = self._all_frequencies()
         if frequencies is not None:
@@ -320,10 +308,7 @@ class ColumnValues:
 
     @lock_free_cached_property
     def _ranked_values(self) -> RankedValues:
-        """The column's sorted values or, if they are not stored, estimates from the quantile sketch.
-
-        Raises NotStoredError if the version has neither.
-        """
+        """The column's sorted values or, if they are not stored, estimates from the quantile sketch."""
         values, row = self._exact_values(), self._row
         if values is not None:
             return values
@@ -335,10 +320,7 @@ class ColumnValues:
         return SketchedValues(self._type_class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)
 
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
-        """Return (name of the column's type class, reader of the table's value counts).
-
-        Raises CorruptionError if the value counts do not have the column.
-        """
+        """Return (name of the column's type class, reader of the table's value counts). Raises CorruptionError."""
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:
             raise CorruptionError(

@@ -46,8 +46,8 @@ class ColumnDiff:
     after: ColumnStatistics | None = field(repr=False)
     """The later statistics; None if the column was removed."""
     change: Change
-    """`added`, `removed`, `changed` or `same`. `same` means the same name, type, number of nulls, and values with their
-    frequencies. If there is no hash of the values, it means the same name, type and statistics."""
+    """`added`, `removed`, `changed` or `same`. `same` means equal name, type, nulls and values. Without a hash of the
+    values, their statistics are compared."""
     distances: Distances | None
     """The distances of the distributions; None if they are unknown, or if the column was added or removed."""
     reason: str | None
@@ -169,14 +169,6 @@ def diff_json(diff: TableDiff) -> Json:
 
 
 def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new: ColumnStatistics) -> ColumnDiff:
-    """Return the difference between the earlier and the later statistics of a column.
-
-    Args:
-        before: The table as of the earlier version.
-        old: The earlier statistics; None if the column did not exist.
-        after: The table as of the later version.
-        new: The later statistics.
-    """
     if old is None:
         return ColumnDiff(new.column, None, new, "added", None, None)
     result = measure_distances(ComparedColumn(before, old), ComparedColumn(after, new))
@@ -188,10 +180,7 @@ def _diff_column(before: Table, old: ColumnStatistics | None, after: Table, new:
 
 
 def _has_same_values(old: ColumnStatistics, new: ColumnStatistics) -> bool:
-    """Return whether a column has the same values on both sides, by hashes of the values.
-
-    If there are no hashes, return whether its statistics are equal.
-    """
+    """Return whether hashes of a column's values are equal; without hashes, whether its statistics are."""
     if old.multiset_hash is not None and new.multiset_hash is not None:
         return has_equal_values(old, new)
     first, second = column_to_json(old), column_to_json(new)
@@ -203,7 +192,6 @@ def _from_to(column: ColumnDiff, name: str) -> Json:
 
 
 def _column_diff_json(column: ColumnDiff) -> Json:
-    """Return the difference of a column as JSON. Missing distances are null."""
     distances = column.distances
     return {
         "column": column.name,

@@ -91,7 +91,6 @@ def _more(rows: ResultSet[Any]) -> list[str]:
 
 
 def _names(row: Any) -> list[str]:
-    """Return the names of the fields that are shown for each row."""
     if isinstance(row, ColumnStatistics):
         return [name for name in _STATISTICS if name != "partition" or row.partition is not None]
     assert is_dataclass(row)

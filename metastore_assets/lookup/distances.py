@@ -72,7 +72,7 @@ class ComparedColumn:
 
 
 def measure_distances(before: ComparedColumn, after: ComparedColumn, groups: int = GROUPS) -> Distances | str:
-    """Return the distances between the distributions of two columns, or a text why they cannot be compared.
+    """Return the distances between the distributions of two columns, or why they cannot be compared.
 
     Args:
         before: The column of the earlier version.
@@ -156,7 +156,7 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
 
 
 def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:
-    """Group values for the stability index: one group for each of the most frequent values, and one for all others.
+    """Group values for the stability index: each of the most frequent values is a group, all others are one group.
 
     Args:
         before: The frequency of each value before.

@@ -42,11 +42,11 @@ class FilterMatch:
     """
 
     full_partitions: tuple[PartitionEntry, ...]
-    """Partitions all of whose rows match, in the order of the version."""
+    """Partitions whose rows all match, in the order of the version."""
     full_fragments: tuple[FragmentEntry, ...]
-    """Fragments of the `partial_partitions` all of whose rows match, in the order of the version."""
+    """Fragments in `partial_partitions` whose rows all match, in the order of the version."""
     partial_fragments: tuple[FragmentEntry, ...]
-    """Fragments of the `partial_partitions` some of whose rows may match. Stored statistics do not show which."""
+    """Fragments in `partial_partitions` with rows that may match. Stored statistics do not show which rows."""
     partial_partitions: tuple[PartitionEntry, ...]
     """Partitions that match partly, in the order of the version."""
     row_bounds: tuple[int, int]
@@ -175,10 +175,6 @@ class _MatchProfiles:
         return sorted(entries, key=lambda entry: entry.key)
 
     def within(self, partition: str | None) -> FilterMatch:
-        """Return the match restricted to a partition, or the unrestricted match for None.
-
-        Raises PartitionNotFoundError.
-        """
         return self._match if partition is None else self._match.within(self._table.profiles.partition(partition).key)
 
 

@@ -96,7 +96,7 @@ def _merge_neighbours(histogram: Histogram, limit: int) -> tuple[list[int], list
 
 
 def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
-    """Return the bins that may have values from `lower` to `upper`, both inclusive, as a histogram; None if none has.
+    """Return the bins that may have values from `lower` to `upper`, both inclusive, as a histogram; None without any.
 
     Args:
         histogram: The histogram.
@@ -116,10 +116,9 @@ def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar 
 
 
 def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
-    """Return the number of the bin of a value, counted from 0.
+    """Return the number of a value's bin, counted from 0. It may be before the first bin, or after the last.
 
-    It is negative for a value before the first bin and for -inf. It is the number of bins or more for a value after the
-    last bin, for +inf and for NaN.
+    +inf and NaN are after the last bin.
     """
     physical = physical_value(value)
     if isinstance(physical, float) and not math.isfinite(physical):

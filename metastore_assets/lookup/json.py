@@ -83,7 +83,7 @@ def columns_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """Return the decision how frequencies of an `auto` or `repeated` column are stored, as JSON; None without one."""
+    """Return how the policy `auto` or `repeated` decided to store values, as JSON; None without a decision."""
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}

@@ -82,7 +82,7 @@ class Profile(Protocol):
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
         """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored.
 
-        If all values of the column are infinite, only the first item is None.
+        The quantile sketch is None if all values are infinite.
         """
 
     def histogram(self, column: str) -> Histogram | None:
@@ -90,10 +90,7 @@ class Profile(Protocol):
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return (digest of the finite values, (number of -inf, number of +inf)).
-
-    If all values are infinite, the first item is None. If there are finite values without a digest, or no values, the
-    whole result is None.
+    """Return (quantile sketch, (number of -inf, number of +inf)), or None if these do not describe all values.
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.
@@ -153,7 +150,6 @@ class ProfileReader:
         return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
-        """Return the statistics at the given row positions of the file `statistics`. Each row group is read once."""
         if not rows:
             return []
         starts = self._group_starts
@@ -312,13 +308,7 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the position of a frequency file's first column in the file `statistics`.
-
-        Return -1 if the frequency file has no columns, or if `statistics` lacks this column.
-
-        Args:
-            index: The number of the frequency file.
-        """
+        """Return the position of a frequency file's first column in the file `statistics`; -1 if it has none there."""
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)
 
@@ -379,10 +369,7 @@ class TableProfiles:
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether a profile may have value counts: true for partitions, false for the table (None).
-
-        The table has separate files for its value counts.
-        """
+        """Return whether a profile may have value counts. That of the table (None) has none; separate files do."""
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:
@@ -431,8 +418,7 @@ class TableProfiles:
         Args:
             columns: Dotted paths of existing leaf columns; None for all.
             partitions: One or several texts that select partitions (see `expressions.partition_patterns`). Partitions
-                are in the order of the texts, those of one text in the order of their keys. If `*` is among the texts,
-                all partitions are returned, sorted by key.
+                are in the order of the texts, then of their keys; for `*`, only in the order of their keys.
 
         Raises:
             PartitionNotFoundError: A text selects no partition.
@@ -474,7 +460,7 @@ class TableProfiles:
         return list(selected)
 
     def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of the partitions `keys`, in this order. None means all partitions, sorted by key."""
+        """Return the statistics of the partitions `keys`, in this order; of all partitions, sorted by key, for None."""
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
             leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}
@@ -499,7 +485,6 @@ class TableProfiles:
         return self.open(ProfileFiles(entry.path, "", ()), entry.row_count)
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
-        """Return the statistics of a column that is null in all of `rows` rows, because it was added later."""
         (table_row,) = self.profile(None).statistics([leaf.path])
         return _null_column(leaf, rows, table_row, self._version.decisions.get(leaf.field_id))
 

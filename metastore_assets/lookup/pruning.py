@@ -69,8 +69,8 @@ _ELIMINATION_SCHEMA = pa.schema(
 )
 _ELIMINATED_SCHEMA = pa.schema([(name, pa.string()) for name in ("path", "conjunct", "statistic", "value")])
 _MAX_FILTERED_VALUES = 128
-"""Maximum number of values of one `in` that are looked up in value filters. With so many values, 63 % of the filters
-that have none of them have a false positive."""
+"""Maximum number of values of one `in` that are looked up in value filters. For so many values that do not occur, 63 %
+of the filters report a match by chance."""
 
 
 class Pruner:
@@ -112,8 +112,8 @@ class Pruner:
             predicate: A predicate that is bound to columns and types.
             unknown_columns: Field ids of columns that were added since the version, or have another type now. Their
                 statistics in this version are ignored.
-            limit: A number of matching rows that is enough, at least 0. Then the fewest fragments are returned that
-                certainly have so many. None for all fragments that may match.
+            limit: The number of matching rows that are needed, at least 0. Only the fewest fragments that certainly
+                have so many are returned. None for all fragments that may match.
 
         Raises:
             ValueError: The limit is negative.
@@ -153,8 +153,8 @@ class Pruner:
     def rows_by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """Return {partition key: number of rows that match a leaf}, from value counts by partition.
 
-        Partitions without such rows are missing. The result is None unless the leaf is `=` or an `in` with few values,
-        and its column has value counts by partition.
+        Partitions without such rows are missing. The result is None for leaves other than `=` and short `in`, and for
+        columns without value counts by partition.
         """
         values = leaf.equal_values()
         if not values or leaf.column.field_id not in self._columns_by_partition:
@@ -316,7 +316,7 @@ class Pruning:
             pruner: The version with its index, value counts and value filters.
             predicate: A bound predicate.
             unknown_columns: Field ids of columns whose statistics in this version are ignored.
-            limit: A number of matching rows that is enough. Then only the fewest fragments that certainly have so many
+            limit: The number of matching rows that are needed. Only the fewest fragments that certainly have so many
                 must be read. None for all fragments that may match.
             selects_all: Whether to select all fragments, whatever their bounds are.
         """
@@ -496,14 +496,10 @@ class Pruning:
         return Pruning(self._pruner, self.predicate, self._unknown_columns, self.limit, selects_all=True)
 
     def _bound_rows(self, rows: BoundedRows) -> RowBounds:
-        """Return bounds on the number of matching rows in each item of `rows`.
-
-        An item is a fragment, or a zone of the index, which is a group of fragments with common bounds.
-        """
+        """Return bounds on the number of matching rows in each fragment, or in each zone (group of fragments)."""
         return self.predicate.bound_rows(rows.row_counts, self._with_unknown_columns(rows))
 
     def _with_unknown_columns(self, rows: BoundedRows) -> dict[str, ColumnBounds]:
-        """Return the bounds of all columns of the predicate. Unknown columns have bounds that allow any value."""
         columns = dict(rows.columns)
         for column in referenced_columns(self.predicate):
             if column.field_id in self._unknown_columns:
@@ -512,7 +508,6 @@ class Pruning:
 
     @property
     def _beyond_limit(self) -> npt.NDArray[np.intp]:
-        """The positions of the fragments that may match, but need not be read because of the limit."""
         return np.flatnonzero((self.bounds.most > 0) & ~self.must_read)
 
     def _eliminated(self) -> Iterator[tuple[Predicate, RowCounts, npt.NDArray[np.str_]]]:
@@ -531,8 +526,7 @@ class Pruning:
     def _cap(self, leaf: Leaf, pruner: Pruner) -> RowCounts | None:
         """Return for each fragment the greatest possible number of rows that match a leaf, given its partition.
 
-        It comes from value counts by partition and from bucket numbers. The result is None if there are neither, or if
-        minimum and maximum leave fewer than two fragments that may match: a lookup would cost more than it saves.
+        The result is None if partitions do not limit these rows, or if at most one fragment may match anyway.
         """
         if not leaf.equal_values():
             return None
@@ -551,8 +545,7 @@ class Pruning:
     def _mask(self, leaf: Leaf, pruner: Pruner) -> Mask | None:
         """Return for each fragment whether its value filter may contain a value that matches a leaf.
 
-        The result is None if there are no value filters, or if other statistics leave fewer than two fragments that may
-        match. No filter is read then.
+        The result is None without value filters, or if at most one fragment may match anyway.
         """
         if not pruner.has_value_filter(leaf):
             return None
@@ -588,8 +581,8 @@ class Pruning:
 def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
     """Return a mask of the fewest fragments that together certainly have `limit` matching rows.
 
-    Among fragments with the same lower bound, smaller files are preferred. If all fragments together do not certainly
-    have so many matching rows, the mask selects all fragments that may match.
+    If no fragments certainly have so many, the mask selects all that may match. Smaller files are preferred among
+    fragments with the same lower bound.
 
     Args:
         bounds: The least and greatest possible number of matching rows of each fragment.

@@ -136,7 +136,7 @@ class SketchedValues:
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
         """Return an estimate of the number of values that are less than a value.
 
-        `inclusive` has an effect only for NaN and the greatest value: values that equal them are counted, too.
+        `inclusive` only has an effect for NaN and for the maximum.
         """
         least, greatest = self.bounds
         key = is_nan, _ = sort_key(value)

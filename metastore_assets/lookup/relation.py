@@ -59,7 +59,6 @@ def explain_missing_files(method: F) -> F:
 
     @wraps(method)
     def explained(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the method. If a file is missing, raise MissingFileError with advice. Other errors are not changed."""
         try:
             return method(self, *args, **kwargs)
         except MissingFileError:
@@ -344,8 +343,8 @@ class Relation(ABC):
             column: The dotted path of a leaf column.
             bins: The maximum number of bins to return, at least 1. Neighbouring bins are merged. None for all bins.
             partition: The key of a partition, or a pattern that selects one; None for all rows.
-            lower: Only bins that may have values greater than or equal to this one are returned, completely.
-            upper: Only bins that may have values less than or equal to this one are returned, completely.
+            lower: Bins whose values are all less than this one are omitted.
+            upper: Bins whose values are all greater than this one are omitted.
 
         Returns:
             The bins; an empty result for a column without finite values.

@@ -231,7 +231,6 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         return rows_text(self)
 
     def _repr_html_(self) -> str:
-        """Return the first rows as an HTML table with small charts of the distributions, for notebooks."""
         from metastore_assets.lookup.display import rows_html
 
         return rows_html(self, [] if self._shapes is None else self._shapes())

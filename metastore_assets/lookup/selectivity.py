@@ -67,7 +67,7 @@ class HistogramBins:
 
     @classmethod
     def of(cls, histogram: Histogram) -> HistogramBins:
-        """Return the bins of a histogram of an ordinal column."""
+        """Return the bins of a histogram, prepared for lookups."""
         edges = np.array([physical_value(edge) for edge in histogram.edges()], object)
         return cls(edges, np.concatenate([[0], np.cumsum(histogram.counts)]))
 
@@ -107,7 +107,7 @@ class _RowEstimate:
         return _RowEstimate(least, most, min(max(self.estimate, least), most))
 
     def minus(self, subset: _RowEstimate) -> _RowEstimate:
-        """Return an estimate of how many of these rows are not in `subset`. It may be negative; `within` limits it."""
+        """Return an estimate of how many of these rows are not in `subset`. It may be negative."""
         return _RowEstimate(self.least - subset.most, self.most - subset.least, self.estimate - subset.estimate)
 
     def complement(self, total: float) -> _RowEstimate:
@@ -215,10 +215,7 @@ def _estimate_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistr
 
 
 def _bound_below(value: pa.Scalar, inclusive: bool, distribution: ColumnDistribution) -> _RowEstimate:
-    """Estimate the number of rows with a value < `value`, or <= `value` if `inclusive`.
-
-    The quantile sketch is not used, because it gives no bounds.
-    """
+    """Estimate as `_estimate_below`, but without the quantile sketch, which gives no bounds."""
     row = distribution.row
     if distribution.has_exact_ranks:
         answer = distribution.count_below(value, inclusive=inclusive)
@@ -265,7 +262,7 @@ def _share_below(key: Any, low: Any, high: Any) -> float:
 def _estimate_by_bins(value: pa.Scalar, bins: HistogramBins, numbers: int) -> _RowEstimate:
     """Estimate the number of rows with a value < `value` by a histogram.
 
-    Each value in the same bin as `value` may be less or not. `numbers` is the number of values of the column that are
+    Values in the same bin as `value` may be less or not. `numbers` is the number of values of the column that are
     neither null nor NaN.
     """
     key, ends = physical_value(value), bins.ends

@@ -41,8 +41,7 @@ def stored_statistics_rows(table: pa.Table, partitions: Sequence[str], as_of: As
     """Return stored statistics of many partitions as an answer. Rows are parsed when one of them is first accessed.
 
     Args:
-        table: The rows, with the columns of `build_statistics_table`. A struct such as `minimum` has a child per type
-            class, and may have one for a class that does not occur in these rows.
+        table: The rows, with the columns of `build_statistics_table`.
         partitions: The partition key of each row.
         as_of: The version of the statistics.
     """

@@ -95,8 +95,7 @@ def summarize(read: Callable[[T], Version], references: Iterable[T]) -> ResultSe
 def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """Return `[function(item) for item in items]`, computed on several threads.
 
-    If calls raise errors, the error of the first such item is raised. The threads are daemons: pool threads would keep
-    an interrupted command alive until the store responds.
+    If calls fail, the error of the first failed item is raised.
     """
     tasks = [(Future[R](), item) for item in items]
     queue: SimpleQueue[tuple[Future[R], T]] = SimpleQueue()
@@ -104,7 +103,6 @@ def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         queue.put(task)
 
     def work() -> None:
-        """Take items from the queue and compute their results until the queue is empty."""
         while True:
             try:
                 future, item = queue.get_nowait()
@@ -115,6 +113,7 @@ def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
             except Exception as error:  # noqa: BLE001 (the caller raises it again)
                 future.set_exception(error)
 
+    # Threads of a pool would keep an interrupted command alive until the store responds; daemon threads do not.
     for _ in range(min(_THREADS, len(tasks))):
         threading.Thread(target=work, daemon=True).start()
     return [_wait_for(future) for future, _ in tasks]

@@ -181,7 +181,6 @@ class Table(Relation):
         self._open_scanner = open_scanner
 
     def __repr__(self) -> str:
-        """Return one line with the table's name, version, snapshot and size. No file is read."""
         version = self._version
         return (
             f"<Table {version.table!r}: version {version.number} of snapshot {version.snapshot}, "
@@ -189,7 +188,6 @@ class Table(Relation):
         )
 
     def _repr_html_(self) -> str:
-        """Return HTML with the table's name, version and size, and the statistics of its columns with small charts."""
         from metastore_assets.markup.elements import tag
 
         return f"{tag('p', repr(self)[1:-1]).html}{self.statistics()._repr_html_()}"
@@ -305,9 +303,9 @@ class Table(Relation):
 
     @property
     def ranks_file(self) -> str | None:
-        """The path of a file like `frequencies_file` with a column `rank`, by increasing value; None if there is none.
+        """The path of a file like `frequencies_file`, by increasing value, with a column `rank`; None if there is none.
 
-        It has the values of the columns with the policy `ranks: on`.
+        It has only the columns with the policy `ranks: on`.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 
@@ -326,8 +324,8 @@ class Table(Relation):
 
         Args:
             where: SQL text or a pyarrow expression.
-            limit: A number of matching rows that is enough, at least 0. Then the fewest fragments are returned that
-                certainly have so many. None for all fragments that may match.
+            limit: The number of matching rows that are needed, at least 0. Only the fewest fragments that certainly
+                have so many are returned. None for all fragments that may match.
 
         Raises:
             PredicateError: The predicate cannot be parsed or bound.

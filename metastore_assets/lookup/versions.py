@@ -56,9 +56,9 @@ class VersionColumns:
         return leaf
 
     def resolve(self, columns: str | Iterable[str] | None) -> list[str] | None:
-        """Return column names as a list, after checking that the columns exist. A text is one name.
+        """Return column names as a list; None, for all columns, stays None. A text is one name.
 
-        None stands for all columns, and is returned unchanged. Raises ColumnNotFoundError.
+        Raises ColumnNotFoundError.
         """
         if columns is None:
             return None

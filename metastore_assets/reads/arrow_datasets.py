@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from metastore_assets.reads.snapshot_rows import SnapshotRows
 
 _FIRST_COMMON_DAY = -141_427
-"""The day 1582-10-15. Old writers use the Julian calendar before it, and from it on the Gregorian one."""
+"""The day 1582-10-15, the first of the Gregorian calendar. Old writers use the Julian calendar for earlier days."""
 _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _FOOTER_THREADS, _FOOTER_CHUNK = 8, 16
 """Number of footers that the child reads at the same time, and number of files in one message."""
@@ -159,7 +159,7 @@ def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_
 
 
 def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
-    """Return whether Arrow converts all values of a stored type to those of the table's type."""
+    """Return whether Arrow can convert all values of a column's stored type to its type in the table."""
     if pa.types.is_decimal(stored) and pa.types.is_decimal(expected):
         return stored.scale == expected.scale and stored.precision <= expected.precision
     return (stored, expected) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
@@ -230,7 +230,7 @@ class _Guarantees:
         return reduce(and_, parts) if parts else pc.scalar(True)
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
-        """Yield `column = value` for each partition column. From this, Arrow takes columns that the file lacks."""
+        """Yield `column = value` for each partition column. Arrow fills columns that the file lacks from it."""
         for name, value in constants:
             field = self._schema.field(name)
             scalar = value.cast(field.type)[0]

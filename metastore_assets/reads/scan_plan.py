@@ -38,17 +38,16 @@ class ScanPlan:
     snapshot: Snapshot
     filter: RowFilter
     full_fragments: tuple[Fragment, ...]
-    """Fragments all of whose rows match."""
+    """Fragments whose rows all match."""
     partial_fragments: tuple[Fragment, ...]
     """All other fragments that may have matching rows."""
     counted_rows: int
-    """Number of matching rows in the fragments in which this number is exactly known, `full_fragments` included."""
+    """Number of matching rows in `full_fragments` and in the fragments `counted_ids`."""
     least_rows: Mapping[str, int]
     """A lower bound of the number of matching rows of each fragment, by id. Fragments without statistics are missing.
     """
     counted_ids: frozenset[str]
-    """Ids of the `partial_fragments` in which the number of matching rows is exactly known. A count does not read
-    them."""
+    """Ids of the `partial_fragments` whose number of matching rows is known, so that a count does not read them."""
 
     @property
     def uncounted_fragments(self) -> list[Fragment]:
@@ -81,7 +80,7 @@ def plan_scan(
         runner: Reads the table's metadata; None for child processes.
 
     Raises:
-        PredicateError: The predicate does not parse, or refers to a column whose values do not compare.
+        PredicateError: The predicate does not parse, or compares a column whose values cannot be compared.
         ColumnNotFoundError: The predicate names a column that the snapshot does not have.
         LiteralError: A literal is not a value of its column.
         MetastoreError: The snapshot of the version no longer exists.
@@ -148,8 +147,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
     Args:
         plan: The plan.
-        limit: The number of matching rows that is enough; None for all rows. With a limit, the fewest fragments are
-            returned that certainly have so many.
+        limit: The number of matching rows that are needed; None for all. Only the fewest fragments that certainly have
+            so many are returned.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
@@ -248,10 +247,7 @@ def bound_by_format(
 
 
 def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass) -> ColumnBounds:
-    """Narrow the bounds of a column with the metadata of a table format, a result of `TableFormat.bounds`.
-
-    The metadata has no NaN counts, and its null counts may include deleted rows.
-    """
+    """Narrow the bounds of a column with the metadata of a table format, a result of `TableFormat.bounds`."""
     try:
         minimum, maximum = (canonical(metadata[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
     except UnsupportedTypeError:

@@ -44,7 +44,7 @@ _CHILD_BYTES = 32 << 20
 _GROUP_BYTES, _GROUP_FILES = 8 << 20, 16
 """Maximum bytes and files in one message to a child, unless a single file is larger."""
 _OPEN_COST, _PROCESS_COST = 256 << 10, 16 << 20
-"""The time of opening a file, and of starting a child, as the number of bytes that are read in this time."""
+"""The time of opening a file, and of starting a child, as the number of bytes that could be read in that time."""
 _MIN_GROUPS = 256
 """If there are fewer files than twice this number, each message has one file, so that all children have work."""
 _BATCH_ROWS, _BATCH_BYTES = 65_536, 8 << 20
@@ -111,7 +111,7 @@ class SnapshotRows:
             limit: The maximum number of rows; None for all.
 
         Raises:
-            PredicateError: The predicate does not parse, or refers to a column whose values do not compare.
+            PredicateError: The predicate does not parse, or compares a column whose values cannot be compared.
             ColumnNotFoundError: There is no such column.
             LiteralError: A literal is not a value of its column.
 
@@ -224,15 +224,11 @@ def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch without columns that has as many rows as the given one.
-
-    Child processes cannot send such batches, because Arrow's IPC format has none.
-    """
+    """Return a batch without columns that has as many rows as the given one."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
 
 
 def _take(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """Yield the first `limit` rows."""
     while limit > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, limit)
         limit -= batch.num_rows

@@ -84,7 +84,6 @@ class FilteredProfileReader:
         return self._merged(match, partition)
 
     def _merged(self, match: FilterMatch, partition: str | None) -> MergedProfile:
-        """Return the profile of the matching rows: stored profiles merged with fragments that match partly."""
         files = [entry.files for entry in match.full_partitions] + [entry.files for entry in match.full_fragments]
         partial = self._partial_fragments(match, partition) if match.partial_fragments else None
         objects, leaves = self._lookup.objects, self._lookup.columns.leaves
@@ -138,11 +137,7 @@ class FilteredProfileReader:
         return [self._policy(row) for row in rows]
 
     def _policy(self, row: ColumnStatistics) -> ResolvedPolicy:
-        """Return the policy of one column, inferred from what is stored of it.
-
-        Args:
-            row: The statistics of the column in the table.
-        """
+        """Return the policy of one column, inferred from what the table stores of it."""
         if row.reason == HIDDEN_REASON:
             return ResolvedPolicy(values="hidden")
         histogram = self._lookup.profiles.profile(None).histogram(row.column)

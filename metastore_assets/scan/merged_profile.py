@@ -1,7 +1,7 @@
 """Profiles of matching rows, merged from stored profiles and from profiles of fragments that match partly.
 
-A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Of a
-fingerprinted column, stored profiles have short hashes instead of the values.
+A profile has the statistics of a set of rows. A fragment is a data file with the deletes that apply to it. Stored
+profiles have short hashes of a fingerprinted column instead of its values.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class MergedProfileContext:
     leaves: Sequence[LeafColumn]
     """The columns of the table, in its order."""
     policies: Callable[[Sequence[LeafColumn]], Sequence[ResolvedPolicy]]
-    """A function that returns the policy of each column. The policy tells what stored profiles have of the column."""
+    """A function that returns the policy of each column: what stored profiles have of it."""
     finalize: FinalizeUserDefined
 
 
@@ -112,7 +112,7 @@ class MergedProfile:
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
         """Return the n most frequent values with their frequencies; None if values are unknown.
 
-        Of a fingerprinted column, only the values that occur at least twice are returned.
+        A fingerprinted column has only the values that occur at least twice.
         """
         column = self._column(field_id)
         frequencies = column.repeated if column.frequencies is None else column.frequencies
@@ -153,7 +153,6 @@ class MergedProfile:
             return [self._cache[leaf.field_id] for leaf in leaves]
 
     def _read(self, columns: Sequence[ColumnSelection]) -> dict[str, _MergedColumn]:
-        """Return the merged columns, by field id."""
         spec = ProfileSpec("", {}, tuple(columns), {})
         filtered = [] if self._partial is None else self._partial.read(columns, value_union(spec))
         rows = self._merge_states(spec, filtered)
@@ -205,7 +204,7 @@ class MergedProfile:
     def _sum_frequencies(
         self, spec: ProfileSpec, positions: Sequence[int], filtered: Sequence[FilteredProfile]
     ) -> dict[int, Frequencies]:
-        """Return the sums of the value counts of columns, by the position of the column in a spec.
+        """Return the summed value counts of columns, by the position of the column in the spec.
 
         Args:
             spec: The columns and their policies.

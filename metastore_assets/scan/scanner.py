@@ -113,7 +113,7 @@ def parse_recorded_location(
 
 
 def is_at_or_below(location: str, folders: Iterable[str]) -> bool:
-    """Return whether a location equals one of the folders or lies below one. Different spellings of a URI are equal."""
+    """Return whether a location equals one of the folders or lies below one. Spellings of a URI do not matter."""
     address = StorageAddress.of(Location.of(location).uri)
     if address is None:
         return False

@@ -1,8 +1,7 @@
 """Spark's data source `metastore`, which reads only files that may have matching rows.
 
-The predicate is an option of the source, not a filter that Spark pushes down, so Spark evaluates all filters of a query
-itself. If a source accepts some filters, Spark 4.3 stores the others with the loaded frame instead of with the query.
-Then another query of the frame, or the other side of a join, gets wrong rows.
+The predicate is an option of the source, and Spark evaluates all filters of a query itself. Filters are not pushed down
+to the source, because Spark 4.3 would apply those that the source rejects to other queries of the same frame, too.
 
 The root is the folder with all stored state.
 """
@@ -41,9 +40,9 @@ from metastore_assets.store.objects import ObjectStore
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
 _MIN_SPLITS = 8
-"""Minimum number of tasks, if there are so many files. Large tables have more tasks, of about `_SPLIT_BYTES` each."""
+"""Minimum number of tasks, if there are enough files. Large tables have more tasks, of about `_SPLIT_BYTES` each."""
 _ROOT_PREFIX, _TABLE_PREFIX = "root.", "table."
-"""Prefixes of the options that are storage options of the root, and of the table."""
+"""Prefixes of options: `root.` for storage options of the root, `table.` for those of the table."""
 
 
 class MetastoreSource(DataSource):
@@ -84,7 +83,7 @@ class MetastoreReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return groups of the files that may have matching rows. The groups have about the same size."""
+        """Return groups of the files that may have matching rows, all of about the same size."""
         table = _RequestedTable(self._options)
         tasks = plan_tasks(table.plan(self._options.get("where") or "true"), None)
         positions = table.positions(self._schema.fieldNames())
@@ -158,7 +157,6 @@ class _RequestedTable:
         return load_config(self._options["config"]) if "config" in self._options else None
 
     def _open(self) -> Table:
-        """Return the table as of the version that the options select. Raises ConfigError, VersionNotFoundError."""
         options, configured = self._options, self._configured
         if "table" not in options:
             raise ConfigError('option table is required, as in `.option("table", "orders")`')

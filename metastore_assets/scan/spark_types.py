@@ -15,8 +15,8 @@ from metastore_assets.values.leaf_columns import plain_array, plain_type
 def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
     """Return the Arrow type in which the values of a column are sent to Spark.
 
-    The type has all values of the column's type, except timestamps with nanoseconds: Spark's are in microseconds.
-    Raises UnsupportedTypeError if Spark has no such type.
+    Only timestamps with nanoseconds lose precision, because Spark's are in microseconds. Raises UnsupportedTypeError if
+    Spark has no such type.
     """
     try:
         return _sent_type(field.type)

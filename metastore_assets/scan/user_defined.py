@@ -1,7 +1,7 @@
 """User-defined statistics of the rows of a filtered view. No stored profile has them, so they are computed.
 
 A version names the classes that computed its statistics, and has digests of their source code. A forged version could
-name any class. So a class is imported only if the caller also names it, or if it belongs to this package.
+name any class. So a class is imported only if the caller names it, too, or if it belongs to this package.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class UserDefined:
         return replace(row, user_defined={**row.user_defined, **absent})
 
     def _absence_reason(self, field_id: str) -> str:
-        """Return the reason why user-defined statistics of a column cannot be computed for selected rows."""
         problems = [(reference, problem) for reference, problem in self._check_classes(field_id) if problem is not None]
         disallowed = [reference for reference, problem in problems if problem is _NOT_ALLOWED]
         reasons = [problem for _, problem in problems if problem is not _NOT_ALLOWED]
@@ -91,13 +90,13 @@ class UserDefined:
         return "; ".join(reasons) or "the version does not say which class computes it"
 
     def _check_classes(self, field_id: str) -> Iterator[tuple[str, str | None]]:
-        """Yield (class, reason to refuse it) for each class of a leaf's statistics. A usable class has None."""
+        """Yield (class, why it cannot be used) for each class of a column's statistics; None for a usable class."""
         for key, source in self._source_digests.get(field_id, {}).items():
             reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
             yield reference, self._check_class(reference, revision, source)
 
     def _check_class(self, reference: str, revision: str, source: str) -> str | None:
-        """Return the reason why a class cannot be used; None if it can.
+        """Return why a class cannot be used; None if it can.
 
         Args:
             reference: The class, as `module:Class`.
@@ -120,7 +119,7 @@ class UserDefined:
 
     @lock_free_cached_property
     def _source_digests(self) -> dict[str, dict[str, str]]:
-        """{field id of a leaf column: {key of a statistic: digest of the source code of its class}}."""
+        """Digests of the source code of classes, by field id of a leaf column, then by key of a statistic."""
         digests: dict[str, dict[str, str]] = {}
         for text in self._version.specs.get(self._version.spec_id, {}).values():
             spec = parse_column_spec(text)

@@ -39,7 +39,7 @@ else:
 class ValueBlock:
     """Some of a column's values, without nulls, with their counts.
 
-    Numbers, dates and times are in ascending order, NaN last. Other values are in ascending order only if `is_sorted`.
+    Numbers, dates and times are always in ascending order, NaN last. Other values are so only if `is_sorted`.
     """
 
     cls: TypeClass
@@ -48,11 +48,10 @@ class ValueBlock:
     """The values as integers or doubles: dates in days, times in their unit, decimals unscaled. None for other types.
     """
     values: pa.Array
-    """The values in the canonical type. In an unsorted block with `numbers`, they may all be null: use
+    """The values in the canonical type. In an unsorted block with `numbers`, they may all be null, so use
     `canonical_values()`."""
     is_sorted: bool
-    """Whether all blocks of the column together are one ascending sequence. Each value then occurs once, with its total
-    count."""
+    """Whether all blocks of the column together are one ascending sequence, in which each value occurs once."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -110,7 +109,7 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
     """Return a sorted block of values.
 
     Args:
-        frequencies: The values with their total counts. They must be greater than all values of earlier blocks.
+        frequencies: The values with their total counts. They must be greater than the values of earlier blocks.
     """
     cls, values = frequencies.type_class, frequencies.values
     ordinals = numbers(values, cls) if cls.is_ordinal else None
@@ -121,8 +120,7 @@ def unsorted_block(run: ValueRun, cls: TypeClass) -> ValueBlock:
     """Return an unsorted block of values. Other blocks of the column may have the same values.
 
     Args:
-        run: Distinct values with their counts, or one value per row in any order. Numbers without counts are counted
-            here.
+        run: Distinct values with their counts, or one value per row in any order.
         cls: The type class of the column.
     """
     if run.counts is None and cls.is_ordinal:

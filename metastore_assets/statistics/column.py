@@ -19,12 +19,10 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 """Which of a column's values are stored with their frequencies.
 
 - `enumerated`: every value.
-- `repeated`: in the table, every value that occurs at least twice, and how many other values there are. In a partition,
-  none.
+- `repeated`: values that occur at least twice in the table, and the number of other values. A partition has none.
 - `estimated`: none, because the policy `auto` decided so. The distinct count and the percentiles are estimates.
 - `off`: none, because the policy is `off`. The distinct count and the percentiles are estimates.
-- `absent`: none, because values of the type are not profiled, or the policy hides them.
-"""
+- `absent`: none, because values of the type are not profiled, or the policy hides them."""
 
 
 @dataclass(frozen=True)
@@ -53,23 +51,22 @@ class ColumnStatistics:
     nan_count: int | None = field(default=None, metadata=declare_statistic("count", "NaN", "sum"))
     """Number of NaN values; None for types other than floats."""
     minimum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "minimum", "statistic"))
-    """The least value other than NaN; only a lower bound if `minimum_exact` is false. None means that there is no such
-    value if `minimum_exact` is true, and that the minimum is unknown if it is false."""
+    """The least value other than NaN, or a lower bound if `minimum_exact` is false. None means no values if
+    `minimum_exact` is true, and unknown if it is false."""
     maximum: pa.Scalar | None = field(default=None, metadata=declare_statistic("value", "maximum", "statistic"))
-    """The greatest value other than NaN; only an upper bound if `maximum_exact` is false. None means that there is no
-    such value if `maximum_exact` is true, and that the maximum is unknown if it is false."""
+    """The greatest value other than NaN, or an upper bound if `maximum_exact` is false. None means no values if
+    `maximum_exact` is true, and unknown if it is false."""
     minimum_exact: bool = field(default=False, metadata=declare_statistic("flag", "minimum is exact", "statistic"))
     maximum_exact: bool = field(default=False, metadata=declare_statistic("flag", "maximum is exact", "statistic"))
     distinct_count: int | None = field(default=None, metadata=declare_statistic("count", "distinct", "statistic"))
-    """Number of distinct values; NaN counts as one value, null does not count. An estimate after a merge is at least
-    the greatest count of a part, and at most the sum of the counts of all parts."""
+    """Number of distinct values. NaN counts as one value, null does not count."""
     distinct_count_guarantee: Guarantee = field(
         default="absent", metadata=declare_statistic("text", "distinct guarantee", "statistic")
     )
     duplicate_count: int | None = field(default=None, metadata=declare_statistic("count", "duplicates", "statistic"))
     """Exact number of distinct values that occur more than once; None if `distinct_count` is an estimate."""
     sum: int | Decimal | float | None = field(default=None, metadata=declare_statistic("sum", "sum", "derived"))
-    """Of integers and decimals, the exact sum. Of floats, the exact sum without NaN, rounded once. Files store text."""
+    """The exact sum; for floats, without NaN and rounded once. Files store it as text."""
     mean: float | None = field(default=None, metadata=declare_statistic("measure", "mean", "derived"))
     standard_deviation: float | None = field(default=None, metadata=declare_statistic("measure", "std dev", "derived"))
     """The standard deviation of the sample (divisor n - 1), as SQL's stddev; None for fewer than two numbers or if a
@@ -135,8 +132,8 @@ def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
 
     Args:
         name: The name of the column, a key of `STATISTICS`.
-        union: The typed union of all values in the file: a struct with one field per type class. For example,
-            `minimum` has this type.
+        union: The typed union of all values in the file, which has one field per type class. It is the type of
+            `minimum`.
     """
     kind = STATISTICS[name].kind
     if kind == "percentiles":
@@ -162,7 +159,7 @@ def _result_json(result: UserResult) -> Json:
 
 
 def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float | None:
-    """Parse the text of a sum to an int, a float or a Decimal, as the column's type class requires. None stays None."""
+    """Parse the text of a sum: an int, a float or a Decimal, depending on the column's type class. None stays None."""
     if text is None:
         return None
     if type_class == "float64":
@@ -171,7 +168,7 @@ def parse_sum(text: str | None, type_class: str | None) -> int | Decimal | float
 
 
 def format_sum(value: int | Decimal | float | None) -> str | None:
-    """Return a sum as the text in files, which `parse_sum` converts back to the same number. None stays None."""
+    """Return a sum as the text that files store. None stays None. `parse_sum` is the inverse."""
     if value is None:
         return None
     return f"{value:f}" if isinstance(value, Decimal) else repr(value)
@@ -200,4 +197,4 @@ _FORMATTERS: Mapping[StatisticKind, Callable[[Any, ColumnStatistics], Any]] = {
     "value": lambda value, row: scalar_json(value),
     "percentiles": lambda value, row: _percentiles_json(value),
 }
-"""For each kind of statistic, a function (value, its row) -> the value as JSON."""
+"""Functions (value, its row) -> the value as JSON, by kind of statistic."""

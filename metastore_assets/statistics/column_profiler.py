@@ -41,8 +41,7 @@ class ColumnProfiler:
     """The computation of all built-in statistics of a column from blocks of its values.
 
     Pass all values to `add`, sorted and counted, or all values to `add_unsorted`, in any order. Only `add` gives exact
-    distinct counts, duplicate counts and percentiles. The other statistics are the same in both cases. At most one
-    block of values is in memory.
+    distinct counts, duplicate counts and percentiles.
     """
 
     def __init__(self, leaf: LeafColumn, cls: TypeClass, policy: ResolvedPolicy, rank_count: int = 0) -> None:
@@ -110,7 +109,7 @@ class ColumnProfiler:
         return self._states[DISTINCT_COUNT].estimate()  # type: ignore[no-any-return]
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the column's row with all statistics of the added values. It can be called only once.
+        """Return the column's row with all statistics of the added values. Call it only once.
 
         If values were added unsorted, percentiles are missing: `restrict_to_policy` estimates them.
 
@@ -140,7 +139,7 @@ class ColumnProfiler:
 class HiddenColumnProfiler:
     """The computation of distinct count and multiset hash of values that the policy hides.
 
-    Both are computed from hashes under a secret key. Without the key, nobody can test whether a value occurs.
+    Both are computed from hashes under a secret key, so nobody without the key can test whether a value occurs.
     """
 
     def __init__(self, cls: TypeClass, key: bytes) -> None:
@@ -158,9 +157,7 @@ class HiddenColumnProfiler:
             self._hashes.add(multiset_hash(hashes, block.counts))
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the column's row with the estimated distinct count and the multiset hash of the added values.
-
-        It can be called only once, because it adds the nulls to the hash.
+        """Return the column's row with the estimated distinct count and the multiset hash. Call it only once.
 
         Args:
             row: The row, with only the numbers of the column's values and nulls.

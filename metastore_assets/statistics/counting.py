@@ -39,10 +39,9 @@ _PENDING_BYTES = 64 << 20
 class ValueCounter:
     """A counter of the values of one column, which arrive in chunks.
 
-    Chunks are buffered up to a million rows or 64 MB. If the buffered values repeat, they become a run of distinct
-    values with counts. Runs of similar size are merged, as in a log-structured merge tree, so a huge column of few
-    values needs little memory. If the values hardly repeat, they are sorted, and merged only at the end, block by
-    block. So a column of distinct values needs little more memory than its size.
+    Buffered values that repeat become a run: distinct values with counts. Runs of similar size are merged, as in a
+    log-structured merge tree, so a huge column of few values needs little memory. Values that hardly repeat are sorted,
+    and merged only at the end, block by block.
     """
 
     def __init__(self, cls: TypeClass, consume: Callable[[ValueRun], bool] = lambda run: False) -> None:
@@ -50,17 +49,15 @@ class ValueCounter:
 
         Args:
             cls: The type class of the column.
-            consume: A function that may process the values instead of this counter. It receives each batch before the
-                batch is counted, and returns whether it processed the batch. At the first True, it also receives the
-                values that were counted before. From then on it must process all batches, and this counter stores no
-                values.
+            consume: A function that receives each batch before it is counted, and returns whether it took it over. If
+                it does, it also receives all values that were counted before, and must take over all later batches.
         """
         self._class = cls
         self._consume = consume
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._entries: list[tuple[pl.Series, Counts]] = []
-        """(values, counts) of the used entries of each dictionary. A value may be in several dictionaries."""
+        """(values, counts) of the entries of each dictionary that occur. Dictionaries may share values."""
         self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[CountedRun] = []
@@ -118,10 +115,7 @@ class ValueCounter:
             self._flush_entries()
 
     def _flush_entries(self) -> None:
-        """Convert the buffered dictionary entries to one run, with the sum of the counts of each value.
-
-        Entries of several dictionary-encoded chunks are buffered, because most of them occur in each chunk.
-        """
+        """Convert the buffered dictionary entries to one run, with the sum of the counts of each value."""
         if not self._entries:
             return
         values, counts = (
@@ -134,10 +128,7 @@ class ValueCounter:
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _offer(self, run: ValueRun) -> bool:
-        """Offer a batch to `consume`, and return whether `consume` processed it.
-
-        If so, pass all stored runs to `consume`, too, and remove them from this counter.
-        """
+        """Pass a batch to `consume`, and return whether it took the batch over. If so, pass it all stored runs, too."""
         if not self._consume(run):
             return False
         for counted in (*self._distinct, *self._repeating):
@@ -146,9 +137,9 @@ class ValueCounter:
         return True
 
     def _flush(self) -> None:
-        """Offer the buffered values to `consume`, and store them if `consume` does not process them.
+        """Pass the buffered values to `consume`, or store them if it does not take them over.
 
-        Values are stored as counts if they occur twice on average, and otherwise as a sorted run.
+        Values are stored as counts if they occur twice on average, otherwise as a sorted run.
         """
         values = concatenate_series(self._take_pending())
         if self._offer(ValueRun(values, None)):
@@ -178,10 +169,7 @@ class ValueCounter:
 
 
 def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
-    """Return (values, counts) of the dictionary entries that occur in the array.
-
-    If entries of the dictionary are equal, the result has their value several times.
-    """
+    """Return (values, counts) of the dictionary entries that occur in the array. Equal entries are not combined."""
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
     # Null entries and unused entries are no values.

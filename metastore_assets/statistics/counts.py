@@ -26,19 +26,15 @@ class NanCount(BuiltinStatistic[int]):
     columns = ("nan_count",)
 
     def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
-        """Return whether the values are floats."""
         return cls.kind == "float"
 
     def initial(self, context: ColumnContext) -> int:
-        """Return 0."""
         return 0
 
     def update(self, state: int, block: ValueBlock) -> int:
-        """Return the count with the NaN of a block added."""
         return state + block.nan_count
 
     def to_fields(self, state: int, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the count as a field."""
         return {"nan_count": state}
 
 
@@ -50,17 +46,13 @@ class TrueCount(BuiltinStatistic[int]):
     columns = ("true_count",)
 
     def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
-        """Return whether the values are booleans."""
         return cls.kind == "boolean"
 
     def initial(self, context: ColumnContext) -> int:
-        """Return 0."""
         return 0
 
     def update(self, state: int, block: ValueBlock) -> int:
-        """Return the count with the true values of a block added."""
         return state + int(block.counts[block.values.to_numpy(zero_copy_only=False)].sum())
 
     def to_fields(self, state: int, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the count as a field."""
         return {"true_count": state}

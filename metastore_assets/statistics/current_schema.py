@@ -39,9 +39,9 @@ SCHEMA_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statist
 
 
 def apply_schema_to_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
-    """Return the rows with the position, path, field id and type that their column has in the current schema.
+    """Return rows with the position, path, field id and type that their column has in the current schema.
 
-    The result is the same as that of `apply_schema` for each row.
+    This does for each row what `apply_schema` does for one.
 
     Args:
         table: Rows of files `statistics`, all of one leaf column; `SCHEMA_COLUMNS` may be missing.

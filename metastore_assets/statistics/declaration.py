@@ -30,10 +30,9 @@ MergeRule = Literal["schema", "derived", "sum", "length_sum", "length_minimum", 
 - `schema`: not merged; the current schema of the table determines it.
 - `derived`: not merged and not stored in tables of states; `finalize` computes it from states.
 - `sum`: the sum; null if it is null in a part with values. Only for columns with a type class.
-- `length_sum`, `length_minimum`, `length_maximum`: the sum, minimum or maximum of lengths; also for lists and maps,
+- `length_sum`, `length_minimum`, `length_maximum`: the sum, minimum or maximum of lengths, also for lists and maps,
   which have no type class.
-- `statistic`: the method `merge` of its class in `registry.BUILTIN_STATISTICS` merges it, or `merge.py`.
-"""
+- `statistic`: merged by the method `merge` of its class in `registry.BUILTIN_STATISTICS`, or by `merge.py`."""
 
 ARROW_TYPES: Mapping[StatisticKind, pa.DataType] = {
     "position": pa.int32(),
@@ -61,8 +60,8 @@ class StatisticColumn:
     """The name in texts for users."""
     merge: MergeRule
     is_reported: bool
-    """Whether the JSON of statistics contains the column. It omits columns that serve only for merging, and columns
-    that only identify the row."""
+    """Whether the JSON of statistics contains the column. It omits columns that only identify a row or serve its
+    merging."""
 
     @property
     def is_state(self) -> bool:

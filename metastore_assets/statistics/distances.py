@@ -79,11 +79,10 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
 
 
 def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """Return two distributions over groups of neighbouring bins. Each group has about the same share of the baseline.
+    """Return two distributions over groups of neighbouring bins, each with about the same share of the baseline.
 
-    The population stability index is usually computed with 10 such groups. A bin belongs to group ⌈c * groups⌉, where
-    c is the share of the baseline's values in this bin and in all bins before it. If the other distribution has values
-    below or above the range of the baseline, they form separate groups.
+    The population stability index is usually computed with 10 such groups. Values of the other distribution below or
+    above the range of the baseline form separate groups.
 
     Args:
         baseline: The counts of the first distribution by bin.
@@ -142,8 +141,7 @@ def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
 def jensen_shannon(a: Counts, b: Counts) -> float:
     """Return the Jensen–Shannon distance, the square root of the divergence in bits: from 0 to 1, a metric.
 
-    The divergence is the mean of the Kullback–Leibler divergences of both from their mean. The distance of the values
-    themselves, without bins, is at least as large.
+    The distance of the values themselves, without bins, is at least as large.
 
     Raises:
         ValueError: As `population_stability_index`.
@@ -161,10 +159,7 @@ def _shares(a: Counts, b: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[
 
 
 def _share(counts: Counts, which: str) -> npt.NDArray[np.float64]:
-    """Return counts as shares that add up to 1.
-
-    Raises ValueError for invalid counts. Its message names them by the text `which`.
-    """
+    """Return counts as shares that add up to 1. Raises ValueError, which names the counts by the text `which`."""
     values = np.asarray(counts, np.float64)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"the {which} counts have no bin")

@@ -146,11 +146,9 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
     state_schema = pa.schema([("distinct_sketch", pa.binary())])
 
     def initial(self, context: ColumnContext) -> DistinctState:
-        """Return an empty sketch, and counts of 0, which are exact."""
         return DistinctState()
 
     def update(self, state: DistinctState, block: ValueBlock) -> DistinctState:
-        """Return the state with a block added: to the sketch, and to the counts if the block is sorted."""
         state.sketches.add(distinct_sketch(block.hashes[0]))
         if block.is_sorted:
             state.distinct_count += len(block)
@@ -160,7 +158,6 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
         return state
 
     def to_fields(self, state: DistinctState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the sketch, and the counts if they are exact."""
         fields: dict[str, Any] = {"distinct_sketch": state.sketches.total() or EMPTY_SKETCH}
         if state.is_exact:
             fields |= {
@@ -173,9 +170,9 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
         """Return the merged sketches and distinct counts.
 
-        The counts of booleans and of constants are exact, because other merged statistics determine them. All other
-        counts are estimates from the sketch. An estimate is at least the greatest count of a part, at most the sum of
-        the counts of all parts, and null if a part has no sketch.
+        Counts of booleans and of constants are exact, because other merged statistics determine them. Other counts are
+        estimates from the sketch, and null if a part has no sketch. An estimate is at least the greatest count of a
+        part, and at most the sum of the counts of all parts.
         """
         sketches = [
             None if not states or any(state is None for state in states) else merge_distinct_sketches(states)
@@ -217,10 +214,7 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return for each column the frequencies of its only two possible values; None if there may be other values.
-
-    See `derive_counts`.
-    """
+    """Return for each column the frequencies of its only two possible values (see `derive_counts`); None for others."""
     counts = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
     is_constant = [exact and value_range == 0 for exact, value_range in zip(bounds.both_exact, ranges, strict=True)]
     return [

@@ -51,11 +51,9 @@ class Extremes(BuiltinStatistic[ExtremesState]):
     columns = ("minimum", "maximum", "minimum_exact", "maximum_exact")
 
     def initial(self, context: ColumnContext) -> ExtremesState:
-        """Return no bounds."""
         return ExtremesState(context.cls)
 
     def update(self, state: ExtremesState, block: ValueBlock) -> ExtremesState:
-        """Extend the bounds by the values of a block."""
         values = block.without_nan
         if len(values):
             state.update_bounds(*values.min_max())
@@ -107,10 +105,10 @@ class MergedBounds:
         return cls(merged["minimum"], merged["maximum"], [low and high for low, high in zip(*exact, strict=True)])
 
     def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
-        """Return maximum minus minimum of each column: 0 if both are null, None if only one is null.
+        """Return maximum minus minimum of each column; 0 if both are null, None if only one is null.
 
-        The difference is in days for dates, in the unit of the type for times, and unscaled for decimals. For type
-        classes without differences, such as strings, it is 0 if minimum and maximum are equal, and 1 otherwise.
+        It is in days for dates, in the unit of the type for times, and unscaled for decimals. For strings and other
+        types without differences, it is 0 if minimum and maximum are equal, and 1 otherwise.
 
         Args:
             classes: The type class of each column; None for a column without one.
@@ -135,10 +133,9 @@ class MergedBounds:
 
 
 def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
-    """Return (bounds, whether each is exact): the least minimum or the greatest maximum of the parts, by column.
+    """Return (least minimum or greatest maximum of the parts, whether it is exact) for each column.
 
-    A merged bound is exact if it is the exact bound of at least one part. If the bound of a part with values is
-    unknown, the merged bound is null and not exact. If no part has values, it is null and exact.
+    The bound is unknown (null and not exact) if it is so in a part with values. Without values, it is null and exact.
     """
     classes = parts.classes
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise

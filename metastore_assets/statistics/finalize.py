@@ -28,11 +28,11 @@ def finalize_statistics(row: ColumnStatistics) -> ColumnStatistics:
 def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnStatistics:
     """Return the row without the sketches, states and exact numbers that a policy does not store.
 
-    If the policy does not enumerate values, the distinct count and the percentiles become estimates from sketches, or
-    absent without a sketch. They stay exact if other statistics determine all values, as in a constant column.
+    If the policy does not enumerate values, the distinct count and the percentiles become estimates, or absent without
+    a sketch. They stay exact if other statistics determine all values, as in a constant column.
 
     Args:
-        row: Statistics with their states. They were profiled under a policy that stores at least as much.
+        row: Statistics with their states, profiled under a policy that stores at least as much.
         policy: The policy of the result.
     """
     if row.user_states is not None:
@@ -73,7 +73,7 @@ def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnSta
 
     Args:
         row: Statistics of a column.
-        summary: The summary of all values of that column. If it has no percentiles, the row keeps its own.
+        summary: The summary of its values. If it has no percentiles, those of the row stay.
     """
     if summary.percentiles is not None:
         row = replace(row, percentiles=summary.percentiles, percentiles_guarantee="exact")

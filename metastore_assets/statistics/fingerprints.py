@@ -56,7 +56,7 @@ EMPTY = FingerprintCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def fingerprint_hashes(hashes: Words, bits: int = FINGERPRINT_BITS) -> Numbers:
-    """Return the fingerprint of each value from its first 64-bit hash."""
+    """Return the fingerprint of each value: the first bits of its first 64-bit hash."""
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 

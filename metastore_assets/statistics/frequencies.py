@@ -86,7 +86,7 @@ class FrequencySummary:
     def percentiles(self) -> Percentiles | None:
         """(fraction, value) pairs: for 0.9, the least value such that at least 90 % of all values are not greater.
 
-        NaN is ignored. There are no pairs if all values are NaN. None means that percentiles are unknown.
+        NaN is ignored. The result is empty if all values are NaN, and None if percentiles are unknown.
         """
         if self.ranked is None:
             return None
@@ -117,9 +117,9 @@ def split_frequencies(frequencies: Frequencies, splitters: pa.Array) -> list[Fre
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
-    """Add or subtract frequencies: return the sum of the terms.
+    """Return the sum of frequencies, each multiplied by a factor. Values with the sum 0 are omitted.
 
-    Values with the sum 0 are omitted. If only one term has values and its factor is 1, it is returned without checks.
+    A single term with the factor 1 is returned unchecked.
 
     Args:
         terms: (frequencies, integer factor), usually +1 or -1.
@@ -154,7 +154,7 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
 
 
 def _text(value: pa.Scalar) -> str:
-    """Return a value as text for messages. It works for years that Python's dates do not cover."""
+    """Return a value as text for messages, also for years beyond those of Python's dates."""
     return temporal_text(value.value, value.type) if t.is_temporal(value.type) else str(value)[:200]
 
 
@@ -200,8 +200,8 @@ def derive_counts(
         is_constant: Whether minimum and maximum are exact and equal, or there is neither.
 
     Returns:
-        (count of false, count of true), or (count of the only value, count of NaN). A count may be 0. None if these
-        numbers are not known, or if the column may have more than two distinct values.
+        (count of false, count of true), or (count of the only value, count of NaN). None if the counts are unknown, or
+        if there may be other values.
     """
     if cls.kind == "boolean" and true_count is not None:
         return value_count - true_count, true_count
@@ -213,8 +213,7 @@ def derive_counts(
 def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
     """Return the frequencies of a column that has only two values, such as booleans, from the exact counts in its row.
 
-    Returns:
-        The frequencies; None if the row does not determine them, or if there are no values.
+    The result is None if the row does not determine them, or if there are no values.
     """
     if row.type_class is None or row.value_count == 0:
         return None

@@ -104,7 +104,6 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 
 
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
-    """Return the hash states of byte strings of at most `_LONG` bytes."""
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)
     # An aligned copy of each block, padded so that a word can be read past the last value.
@@ -119,14 +118,12 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
     """Return the hash states of short byte strings, computed word by word for all strings at once.
 
-    Strings are sorted by decreasing length, so those that have an n-th word come first. The result has the order of the
-    input.
-
     Args:
         words: The bytes of all strings in sequence, as words.
         bounds: The offset of each string in bytes, and the end of the last one.
     """
     lengths = np.diff(bounds)
+    # By decreasing length: the strings that have an n-th word come first.
     shortness = (_LONG - lengths).astype(np.uint8)
     order = np.argsort(shortness, kind="stable")
     shortness, lengths, starts = shortness.take(order), lengths.take(order), bounds.take(order)

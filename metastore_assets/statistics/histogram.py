@@ -60,10 +60,10 @@ class Histogram:
         )
 
     def edges(self) -> pa.Array:
-        """Return the bin edges, ascending, as values of the type class. Bin i is [edges[i], edges[i + 1]).
+        """Return the bin edges, ascending, as values of the type class: one more than there are bins.
 
-        There is one edge more than there are bins. An edge beyond the range of the class becomes the end of the range;
-        the last bin then includes its upper edge.
+        Bin i is from edge i (inclusive) to edge i + 1 (exclusive). An edge beyond the range of the class becomes the
+        end of the range; then the last bin includes it.
         """
         return self._values(np.arange(len(self) + 1))
 
@@ -76,10 +76,7 @@ class Histogram:
         return self._values(bins)
 
     def _values(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """Return the lower edges of bins as values of the type class.
-
-        An edge beyond the range of the class becomes the end of the range.
-        """
+        """Return the lower edges of bins as values of the type class, limited to its range."""
         ends = (self.first + int(bins[0]), self.first + int(bins[-1])) if len(bins) else (0, 0)
         bits = max(end.bit_length() for end in ends)
         if self.type_class.kind == "float":
@@ -98,10 +95,10 @@ class Histogram:
         return integers_array(values, self.type_class)
 
     def rebin(self, n: int) -> Histogram:
-        """Return the histogram with wider bins: at most n, and at least n / 2 unless it has fewer bins already.
+        """Return the histogram with wider bins: at most n, and at least n / 2 if it has so many.
 
         Raises:
-            ValueError: n < 2. Two bins may be necessary, because no bin contains both negative and positive values.
+            ValueError: n < 2. No bin contains both negative and positive values, so one bin may not suffice.
         """
         if n < 2:
             raise ValueError(f"a histogram has at least 2 bins, not {n}")
@@ -120,9 +117,9 @@ def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
 
 
 def histogram_capacity(bins: int) -> int:
-    """Return the capacity of a histogram that is to have at least `bins` bins, even if a merge halves their number.
+    """Return the capacity of a histogram that is to have at least `bins` bins: twice as many, up to `MAX_BINS`.
 
-    It is twice `bins`, and at most `MAX_BINS`.
+    A merge can halve the number of bins.
     """
     return min(2 * bins, MAX_BINS)
 
@@ -205,10 +202,7 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
-    """Return the least exponent with which at most `capacity` bins cover all histograms.
-
-    It is not less than the exponent of any histogram.
-    """
+    """Return the least exponent with which at most `capacity` bins cover all histograms, not less than theirs."""
     exponent = max(histogram.exponent for histogram in histograms)
     firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]
     lasts = [(h.first + len(h) - 1) >> (exponent - h.exponent) for h in histograms]
@@ -251,7 +245,7 @@ def _exponent(values: Numbers, capacity: int) -> int:
 
 
 def _indices(values: Numbers, exponent: int) -> Numbers:
-    """Return floor(value / 2**exponent) for each value: the number of its bin, where bin 0 starts at 0."""
+    """Return floor(value / 2**exponent) for each value: the number of its bin if bin 0 starts at 0."""
     if values.dtype == np.float64:
         indices = np.floor(scale_by_power_of_two(values, -exponent)).astype(np.int64)
         # A negative value much smaller than a bin underflows to zero when it is scaled.
@@ -298,12 +292,10 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
         return cls.is_ordinal and policy.histogram != "off"
 
     def initial(self, context: ColumnContext) -> HistogramState:
-        """Return no histogram."""
         assert context.policy.histogram != "off"
         return HistogramState(histogram_capacity(context.policy.histogram), Fold(merge_histograms))
 
     def update(self, state: HistogramState, block: ValueBlock) -> HistogramState:
-        """Add the histogram of a block."""
         values = block.without_nan
         if len(values) and values.numbers is not None:
             histogram = build_histogram_of_values(values.numbers, values.counts, values.cls, state.capacity)
@@ -311,7 +303,6 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
         return state
 
     def to_fields(self, state: HistogramState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return no fields, because `ColumnStatistics` has no histogram."""
         return {}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
@@ -336,7 +327,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return no fields, because `ColumnStatistics` has no histogram. `decode_histograms` reads histograms."""
+        """Return no fields; `decode_histograms` reads histograms."""
         return {}
 
 

@@ -44,7 +44,6 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
     columns = ("minimum_length", "maximum_length", "mean_length", "total_length", "total_bytes")
 
     def initial(self, context: ColumnContext) -> LengthState:
-        """Return zero totals."""
         return LengthState(is_byte_string(context.cls), context.value_width)
 
     def update(self, state: LengthState, block: ValueBlock) -> LengthState:
@@ -67,7 +66,6 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
         return state
 
     def to_fields(self, state: LengthState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return totals and extremes as fields of the row."""
         if not state.has_lengths:
             return {"total_bytes": row.value_count * state.value_width}
         return {

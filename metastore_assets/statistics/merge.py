@@ -32,8 +32,8 @@ from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import class_named
 
 _FREQUENCY_STATES: tuple[FrequencyState, ...] = ("enumerated", "repeated", "estimated", "off", "absent")
-"""The values of the field `frequencies`, ordered from all values stored to none. A merged row gets that value of its
-parts which is last in this order."""
+"""The values of the field `frequencies`, from all values stored to none. A merged row gets the last of those of its
+parts."""
 _NO_CLASS = -1
 """The code of a missing type class in a matrix of type class codes."""
 
@@ -147,10 +147,7 @@ def _merge_columns(
 
 
 def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
-    """Return (codes, names) of the type classes of all parts and columns.
-
-    Codes are a matrix (part, column) of indices into the names. The code `_NO_CLASS` means a missing type class.
-    """
+    """Return (codes, names) of the type classes: codes[part, column] is an index into names, or `_NO_CLASS`."""
     names = sorted({name for table in tables for name in table["type_class"].unique().to_pylist() if name is not None})
     return _to_codes(tables, "type_class", names), names
 
@@ -158,12 +155,12 @@ def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
 def _choose_representatives(
     tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """Return for each column the index of the table whose row is used if at most one table has values of the column.
+    """Return for each column that has values in at most one table the index of the table whose row is used.
 
-    If one table has values, it is that table. If none has, it is the table with the most specific row: the row that is
-    first in alphabetical order of type class (`null` and none come last), then of `frequencies`. If several tables have
-    values, the index has no meaning.
+    Without values, it is the most specific row, so that the order of tables does not matter. Indices of other columns
+    have no meaning.
     """
+    # The most specific row is the first by type class (`null` and none are last), then by `frequencies`.
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}
     ranks = np.array([*(rank[name] for name in class_names), len(class_names) + 1])  # the last is that of _NO_CLASS
     states = _to_codes(tables, "frequencies", sorted(_FREQUENCY_STATES))
@@ -172,15 +169,13 @@ def _choose_representatives(
 
 
 def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> Integers:
-    """Return a text column of all tables as a matrix of indices into `values`. Nulls and other texts are -1."""
+    """Return a text column of all tables as a matrix of indices into `values`; -1 for other texts and null."""
     indices = pc.index_in(chain_column(tables, name), pa.array(values, pa.string())).fill_null(-1)
     return to_matrix(tables, indices).astype(np.int64, copy=False)
 
 
 def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
-    """Return for each column without a type class the reason why it is not profiled; null for other columns.
-
-    If the reasons of the parts differ, it is the alphabetically first one."""
+    """Return for each column without a type class the alphabetically first reason of the parts; null for others."""
     if not parts.untyped.any():
         return pa.nulls(len(parts), pa.string())
     reasons = parts.states_by_column("reason", has_reason)

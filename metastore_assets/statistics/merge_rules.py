@@ -35,7 +35,7 @@ class MergeParts:
     untyped: Flags
     """By column: whether a part with values has no type class. Then the merged column has none."""
     has_lengths: Flags
-    """By column: whether lengths can be merged. They can if all parts with values have a type class, or if none has."""
+    """By column: whether lengths can be merged: all parts with values have a type class, or none has."""
     classes: Sequence[TypeClass | None]
     """By column: the type class of the merged column; None if it is untyped."""
     union: pa.StructType
@@ -51,10 +51,7 @@ class MergeParts:
 
     @property
     def sketched(self) -> Flags:
-        """Matrix: whether the part's distinct sketch is merged.
-
-        Hidden values have a sketch although they have no type class.
-        """
+        """Matrix: whether the part's distinct sketch is merged. Hidden values have one, but no type class."""
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
@@ -62,7 +59,7 @@ class MergeParts:
 
         Args:
             name: The name of the column in `tables`.
-            counted: A matrix. A list omits the values of parts for which the matrix is false.
+            counted: Matrix: whether a list contains the value of the part.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [
@@ -117,5 +114,4 @@ RULES: Mapping[MergeRule, Callable[[MergeParts, str], pa.Array]] = {
     "length_minimum": partial(_length_extreme, choose=np.minimum, neutral=_RANGE.max),
     "length_maximum": partial(_length_extreme, choose=np.maximum, neutral=_RANGE.min),
 }
-"""For each rule, a function that merges the statistic with a given name. It returns an array with a value per column of
-the data table."""
+"""Functions (parts, name of a statistic) -> its merged values, one per column of the data table, by rule."""

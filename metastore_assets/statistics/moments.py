@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 _HEADER = struct.Struct("<BqqqiiddIIII")
 _NO_SPREAD = -(2**20)
-"""Exponent of central moments that are all zero. It is less than any other, so a merge uses the exponent of others."""
+"""Exponent of central moments that are all zero. It is less than all others, so that merges ignore it."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class MomentResults:
-    """The statistics that are computed from moments.
-
-    None means undefined: all of them if there are no numbers, or the skewness of a constant.
-    """
+    """The statistics that are computed from moments. None means undefined, as the skewness of a constant."""
 
     sum: str | None
     mean: float | None
@@ -210,7 +207,7 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def _bits(numerator: int, denominator: int) -> int:
-    """Return an exponent e with |numerator / denominator| < 2**e: the least such integer, or one more."""
+    """Return an exponent e with |numerator / denominator| < 2**e. It is the least, or one more."""
     return numerator.bit_length() - denominator.bit_length() + 1
 
 
@@ -259,22 +256,18 @@ class MomentStatistics(BuiltinStatistic[Fold[Moments]]):
     state_schema = pa.schema([("moments", pa.binary())])
 
     def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
-        """Return whether the values are numbers."""
         return cls.is_numeric
 
     def initial(self, context: ColumnContext) -> Fold[Moments]:
-        """Return the moments of no numbers."""
         return Fold(merge_moments)
 
     def update(self, state: Fold[Moments], block: ValueBlock) -> Fold[Moments]:
-        """Return the moments with the values of a block added."""
         values = block.without_nan
         if len(values) and values.numbers is not None:
             state.add(moments_of(values.numbers, values.counts))
         return state
 
     def to_fields(self, state: Fold[Moments], row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the encoded moments."""
         return {"moments": encode_moments(state.total() or merge_moments([]))}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:

@@ -58,11 +58,9 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
     columns = ("multiset_hash",)
 
     def initial(self, context: ColumnContext) -> Fold[bytes]:
-        """Return the hash of nothing."""
         return Fold(add_multiset_hashes)
 
     def update(self, state: Fold[bytes], block: ValueBlock) -> Fold[bytes]:
-        """Return the hash with the values of a block added, including NaN."""
         state.add(multiset_hash(block.hashes, block.counts))
         return state
 
@@ -73,11 +71,11 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
 
 
 def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the sum of the multiset hashes of all tables for each column of the data table.
+    """Return the sum of the multiset hashes of all tables for each column; null if a table has none.
 
     Args:
         tables: Tables of states. Row i of each belongs to the same column of the data table.
-        undefined: Mask of columns for which to return null. The sum is also null if a table has no hash of the column.
+        undefined: Mask of columns whose sum is null in any case.
     """
     is_null = undefined.copy()
     total = np.zeros((len(undefined), 2), np.uint64)

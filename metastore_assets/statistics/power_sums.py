@@ -12,8 +12,7 @@ from metastore_assets.values.physical import Numbers
 Counts = npt.NDArray[np.int64]
 
 FLOAT_BASE = -1126
-"""Every finite double is an integer times 2**FLOAT_BASE. The integer is a mantissa of 53 bits times a power of two: the
-least positive double, 2**-1074, is 2**52 * 2**-1126."""
+"""Every finite double is an integer times 2**FLOAT_BASE. The integer has 53 significant bits."""
 _LOW_32 = np.uint64(2**32 - 1)
 _HALF = np.uint64(27)
 _LOW_27 = np.uint64(2**27 - 1)
@@ -101,7 +100,7 @@ def scale_by_power_of_two(values: npt.NDArray[np.float64], exponent: int) -> npt
 def _weighted_sums(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:
     """Return the exact sum of value * weight in each group. Group i is from position starts[i] to starts[i + 1].
 
-    The magnitudes of the weights must add up to less than 2**31. Then no sum of 32-bit halves exceeds 63 bits.
+    The absolute weights must add up to less than 2**31, so that no sum of 32-bit halves exceeds 63 bits.
     """
     low = np.add.reduceat((values & _LOW_32).view(np.int64) * weights, starts).tolist()
     high = np.add.reduceat((values >> np.uint64(32)).view(np.int64) * weights, starts).tolist()

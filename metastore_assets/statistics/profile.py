@@ -48,8 +48,8 @@ class ColumnProfile:
     """Fingerprints (48-bit hashes) of all values with their counts; None unless `statistics.frequencies` is "repeated".
     """
     value_filter: bytes | None = None
-    """The encoded value filter, a set of short hashes of the values; None if the policy stores none, or if the values
-    are enumerated: `frequencies` then give the filter."""
+    """The encoded value filter, a set of short hashes. None if the policy stores none, or if `frequencies` replace it.
+    """
 
 
 def profile_field(
@@ -66,11 +66,10 @@ def profile_field(
     - `auto`: values are enumerated unless they hardly repeat, or too many are distinct.
     - `enumerated`, to which an earlier refresh resolved `auto`: values are enumerated unless too many are distinct.
     - `repeated`: values are enumerated unless they hardly repeat; then fingerprints, which are hashes of the values,
-      are stored. The policy's `algorithm` may prescribe that values are always enumerated, or always fingerprinted.
+      are stored. The policy's `algorithm` may prescribe one of the two.
 
-    No content of a column raises an error. In three cases, a column has only counts, lengths and a reason: its type is
-    not profiled, a value is out of range of its type class, or its values are hidden. Hidden values also have an
-    estimated distinct count if the policy has a key.
+    A column has only counts, lengths and a reason if its type is not profiled, a value is out of range of its type
+    class, or its values are hidden. No content of a column raises an error.
 
     Args:
         field: The column.
@@ -109,13 +108,12 @@ class _LeafProfiler:
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         """Start with no values.
 
-        If the column's type is not profiled or the policy hides the values, `reason` is set at once. Hidden values are
-        hashed only if the policy has a key.
+        If the column's type is not profiled, or the policy hides the values, `reason` is set at once.
         """
         self.leaf = leaf
         self._policy = policy
         self._unsorted: ColumnProfiler | None = None
-        """The profiler of values that are not enumerated. It takes them in any order. None while values are counted."""
+        """The profiler of values that are not enumerated; None while values are counted."""
         self._is_decided = False
         self.value_count = self.null_count = 0
         self.reason: str | None = None
@@ -144,7 +142,7 @@ class _LeafProfiler:
     def add(self, array: pa.Array) -> None:
         """Add the next chunk of values.
 
-        If a value is out of range of the type class, only values, nulls and lengths are counted from then on.
+        After a value out of range of the type class, only counts and lengths are updated.
         """
         nulls = _count_nulls(array)
         self.null_count += nulls
@@ -185,7 +183,6 @@ class _LeafProfiler:
             return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
 
     def _with_distinct_count(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the row with the estimated distinct count of hidden values; unchanged if they are not hashed."""
         if self._hidden is None:
             return row
         try:
@@ -196,11 +193,6 @@ class _LeafProfiler:
             return row
 
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
-        """Return the profile of all added values.
-
-        If the profiler of unsorted values received the values, it computes the statistics. Otherwise they are computed
-        from the counted values, in ascending order.
-        """
         runs = self._counter.blocks()
         profiler = self._unsorted
         blocks: list[Frequencies] | None = None
@@ -227,17 +219,15 @@ class _LeafProfiler:
         return ColumnProfile(row, frequencies, profiler.histogram())
 
     def _add_hidden(self, run: ValueRun) -> bool:
-        """Add values to the profile of hidden values. Return True, because the values need not be counted."""
         assert self._hidden is not None
         self._hidden.add_unsorted(run)
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass values to the profiler of unsorted values and return True, or return False if they are to be counted.
+        """Pass values to the profiler of unsorted values, or return False if they are to be counted.
 
-        If the policy allows both, the first `NEAR_UNIQUE_FROM` values are counted. Then one batch is tested. If its
-        values hardly repeat, or if too many are distinct (see `profile_field`), this batch and all later ones are
-        profiled unsorted. Otherwise all are counted.
+        If the policy allows both, the first batch after `NEAR_UNIQUE_FROM` values decides: it and all later ones are
+        profiled unsorted if its values hardly repeat, or if too many are distinct.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.histogram import Histogram
 
 COMPRESSION = 200
-"""Number of steps of the scale function, and maximum number of clusters of a digest. Values that cover more than a step
-have additional clusters, each with one value."""
+"""Number of steps of the scale function, and maximum number of clusters. A value that covers more than a step is an
+additional cluster."""
 _SHARES = (np.sin(math.pi * (np.arange(COMPRESSION) / COMPRESSION - 0.5)) + 1) / 2
 """Element j is the share of all values that are before step j of the scale function k1."""
 _HEADER = struct.Struct("<BBBHBHIIdd")
@@ -69,8 +69,8 @@ class Digest:
     def rank_curve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """(ranks, scaled values): the points between which ranks and values are interpolated.
 
-        Minimum and maximum are at the ends. The mean of a cluster is at the middle of its ranks. A cluster of one
-        frequent value has two points with that value, at its first and its last rank.
+        A cluster has one point, its mean at the middle of its ranks. A frequent value has two, at its first and its
+        last rank. Minimum and maximum are at the ends.
         """
         ends = np.cumsum(self.weights)
         single = _count_steps(ends, self.weights) >= 2
@@ -192,7 +192,7 @@ def _interpolate_ranks(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDAr
 
 
 def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return how many steps of the scale function each value or cluster covers. The numbers may be fractions.
+    """Return how many steps of the scale function each value or cluster covers, as a fraction.
 
     Args:
         ends: The last 1-based rank of each value or cluster, ascending.
@@ -225,7 +225,7 @@ def _cluster_values(
 
 
 def _round_means(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Round the means of clusters to about 1/256 of the clusters' widths. More bits would be noise."""
+    """Round the means of clusters to about 1/256 of the clusters' widths."""
     finite = np.isfinite(widths) & (widths > 0)
     exponents = np.where(finite, np.frexp(np.where(finite, widths, 1.0))[1] - _PRECISION, 0)
     steps = np.ldexp(1.0, np.clip(exponents, -1021, 1021))
@@ -235,7 +235,7 @@ def _round_means(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]
 
 
 def _shrink_factor(least: float, greatest: float) -> float:
-    """Return 2**-64 if weighted sums of values in a range could overflow, else 1. Values are multiplied by it."""
+    """Return a factor for values that avoids overflow of their weighted sums: 2**-64 for huge values, else 1."""
     return 2.0**-64 if max(abs(least), abs(greatest)) > _HUGE else 1.0
 
 
@@ -285,11 +285,9 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
     )
 
     def initial(self, context: ColumnContext) -> QuantileState:
-        """Return no percentiles and no digest."""
         return QuantileState(context)
 
     def update(self, state: QuantileState, block: ValueBlock) -> QuantileState:
-        """Add a block to the digest, if the policy stores one. If the block is sorted, record its exact percentiles."""
         if not block.is_sorted:
             state.is_exact = False
         values = block.without_nan
@@ -306,7 +304,6 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         return state
 
     def to_fields(self, state: QuantileState, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the digest, and the percentiles if they are exact."""
         fields: dict[str, Any] = {"quantile_sketch": state.digests.total()}
         if state.is_exact:
             percents = PERCENTS if state.percentiles else ()

@@ -23,7 +23,8 @@ _SHORT = 1 << 12
 _UNIQUE = 1 << 14
 _SAMPLE = 2048
 _MAX_SPAN = 2
-"""Integers are counted in an array over their range if the range is at most this many times their number."""
+"""Integers are counted in an array if its length, the range of the integers, is at most this many times their number.
+"""
 
 Counts = npt.NDArray[np.int64]
 
@@ -32,8 +33,8 @@ Counts = npt.NDArray[np.int64]
 class ValueRun:
     """A column's values without nulls: ascending distinct values with their counts, or one value per row.
 
-    The series has integers or doubles for numbers, and bytes or booleans for all other values. Functions that merge
-    runs require ascending values. Profilers accept values without counts in any order.
+    The series has integers or doubles for numbers, and bytes or booleans for all other values. Values without counts
+    are ascending if runs are to be merged, and in any order for profilers.
     """
 
     values: pl.Series
@@ -116,10 +117,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> CountedRun:
 
 
 def _sort_order(values: pl.Series) -> npt.NDArray[np.intp]:
-    """Return the positions of the values in ascending order, NaN last.
-
-    Short series are sorted without a polars query.
-    """
+    """Return the positions of the values in ascending order, NaN last."""
     if len(values) <= _SHORT:
         if _is_words(values):
             return values.to_numpy().argsort(kind="stable")
@@ -159,9 +157,9 @@ def merge_runs(runs: Sequence[ValueRun]) -> CountedRun:
 
 
 def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
-    """Merge runs and yield ascending blocks, each value in one block only. No block is empty.
+    """Merge runs of ascending values; yield ascending blocks, each value in one block only. No block is empty.
 
-    The values of each run must be ascending. One range of values is merged at a time, so only one block is in memory.
+    Only one block is in memory, because one range of values is merged at a time.
     """
     if len(runs) == 1 and runs[0].counts is not None:
         for start in range(0, len(runs[0]), BLOCK):
@@ -176,10 +174,7 @@ def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
 
 
 def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
-    """Concatenate series of one type class.
-
-    If one of them has 128-bit integers, all are converted to 128-bit integers.
-    """
+    """Concatenate series of one type class. All are converted to 128-bit integers if one of them has these."""
     if len(parts) == 1:
         return parts[0]
     if any(part.dtype == pl.Int128 for part in parts):
@@ -188,10 +183,7 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """Copy binary values out of the buffers of larger chunks, so that the chunks can be freed.
-
-    Other values are returned unchanged, because they share no buffers.
-    """
+    """Copy binary values out of the buffers of larger chunks, so that the chunks can be freed."""
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 

@@ -35,7 +35,7 @@ from metastore_assets.values.physical import numbers, one_chunk, physical_series
 from metastore_assets.values.types import DECIMAL_DIGITS, TypeClass, class_named, type_class
 
 ValueCountRows = tuple[pa.Array, pa.Int64Array]
-"""(values of one column, how often each occurs). Values are in any order, and may repeat."""
+"""(values of one column, how often each occurs), in any order. Values may repeat."""
 
 _REPEATS = 1 << 20
 """Maximum number of repetitions of a path in one chunk, because strings with 32-bit offsets are limited to 2 GB."""
@@ -77,8 +77,7 @@ def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
     """Return a table `statistics` with the schema that `build_statistics_table` gives the same rows.
 
-    Type classes that no row has are removed from the typed union, and columns of user-defined statistics that no row
-    has are dropped.
+    Type classes and user-defined statistics that no row has are removed.
     """
     names = pc.unique(table["type_class"]).drop_null().to_pylist()
     union = union_type(class_named(name) for name in names)
@@ -142,10 +141,7 @@ def _sums_of_class(column: pa.StringArray, cls: TypeClass) -> pa.Array:
 
 
 def _build_row(values: dict[str, Any]) -> ColumnStatistics:
-    """Return a row from the values of all of its fields, by name.
-
-    `__init__` is not called. It would take most of the time, because it sets forty fields one by one.
-    """
+    # `__init__` would take most of the time, because it sets forty fields one by one.
     row = object.__new__(ColumnStatistics)
     object.__setattr__(row, "__dict__", values)
     return row
@@ -246,10 +242,10 @@ def sum_value_counts(parts: Sequence[ValueCountRows]) -> Frequencies:
 
 
 def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
-    """Return a table with one column per histogram. Keys and column names are the paths of the profiled columns.
+    """Return a table with one column per histogram, named by the path of the profiled column.
 
-    A column has struct(minimum, frequency) for each bin that is not empty, followed by nulls. The metadata of the table
-    has for each path the type class, the exponent, the number of the first bin, the number of bins and the capacity.
+    A column has struct(minimum, frequency) for each bin that is not empty, followed by nulls. The table's metadata
+    describes the bins of each path.
     """
     filled = {path: np.flatnonzero(histogram.counts) for path, histogram in histograms.items()}
     longest = max(map(len, filled.values()), default=0)
@@ -273,12 +269,8 @@ def build_histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata({HISTOGRAMS: text}))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=4)  # because files are read column by column
 def _parse_bins(text: bytes) -> Mapping[str, tuple[Any, ...]]:
-    """Return the bins of every column, by path, from the metadata of a file `histograms`.
-
-    The result is cached, because files are read column by column.
-    """
     bins_by_path: dict[str, tuple[Any, ...]] = json.loads(text)
     return bins_by_path
 
@@ -306,10 +298,7 @@ def parse_histograms(table: pa.Table) -> dict[str, Histogram]:
 
 
 def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) -> pa.ListArray:
-    """Return the percentiles of each row as a list of struct(fraction, value), with values of the typed union.
-
-    None becomes null.
-    """
+    """Return the percentiles of each row as a list of struct(fraction, value), with values of the typed union."""
     flat = [pair for percentiles in rows for pair in percentiles or ()]
     entries = pa.StructArray.from_arrays(
         [pa.array([fraction for fraction, _ in flat], pa.float64()), pack_scalars([v for _, v in flat], union)],
@@ -321,7 +310,6 @@ def _pack_percentiles(rows: Sequence[Percentiles | None], union: pa.StructType) 
 
 
 def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
-    """Return the percentiles of each row; None for null. This is the inverse of `_pack_percentiles`."""
     # Not `flatten`: Arrow cannot flatten lists with nulls whose values contain UUIDs.
     first, last = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
     entries = column.values.slice(first, last - first)
@@ -336,9 +324,7 @@ def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """Return the elements that are not null.
-
-    If nulls are only at the end, Arrow's compute kernels are not imported, which would take 30 ms.
-    """
+    """Return the elements that are not null."""
+    # If nulls are only at the end, Arrow's compute kernels are not imported, which would take 30 ms.
     head = array.slice(0, len(array) - array.null_count)
     return array.drop_null() if head.null_count else head

@@ -21,7 +21,7 @@ from metastore_assets.statistics.murmur3 import DATASKETCHES_SEED, hash_words
 Hashes = npt.NDArray[np.uint64]
 
 NOMINAL_ENTRIES = 4096
-"""The default of DataSketches' Java library: a relative standard error of 1.6 %, and at most 32 KB."""
+"""Number of hashes in a sketch, as in DataSketches' Java library: a standard error of 1.6 %, and at most 32 KB."""
 _MAX_THETA = (1 << 63) - 1
 _SERIAL_VERSION, _COMPACT_FAMILY = 3, 3
 _READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 2, 4, 8, 16, 32
@@ -70,7 +70,7 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 
 
 def _encode(hashes: Hashes, theta: int) -> bytes:
-    """Return the sketch of hashes, which are all below `theta`. If they are too many, the sketch has a lower theta."""
+    """Return the sketch of hashes below `theta`. If there are too many, the sketch has a lower theta."""
     hashes = _distinct_least(hashes)
     if len(hashes) > NOMINAL_ENTRIES:
         theta = int(hashes[NOMINAL_ENTRIES])
@@ -85,11 +85,8 @@ def _encode(hashes: Hashes, theta: int) -> bytes:
 
 
 def _distinct_least(hashes: Hashes) -> Hashes:
-    """Return the least distinct hashes, ascending: all of them, or at least one more than a sketch stores.
-
-    Sorting all hashes takes 50 times as long as computing them. So they are first filtered by a limit, if there are
-    many. If they hardly repeat, four times as many as a sketch stores are below the limit.
-    """
+    """Return the least distinct hashes, ascending: all of them, or at least one more than a sketch stores."""
+    # Sorting all hashes takes 50 times as long as computing them, so only those below a limit are sorted at first.
     if len(hashes) > _MIN_FILTERED * NOMINAL_ENTRIES:
         limit = np.uint64(4 * NOMINAL_ENTRIES * _MAX_THETA // len(hashes))
         least = np.unique(hashes[hashes < limit])

@@ -17,10 +17,10 @@ from metastore_assets.values.types import TypeClass, class_named, type_class
 
 
 def union_type(classes: Iterable[TypeClass]) -> pa.StructType:
-    """Return the typed union of the given type classes: one child per class, named by the class and sorted by name.
+    """Return the typed union of type classes: one child per class, named by the class and sorted by name.
 
-    The class `null` has no values and therefore no child. If there is no child, the union has the child `boolean`,
-    because Parquet has no structs without children.
+    The class `null` has no child. A union without children gets the child `boolean`, because Parquet has no empty
+    structs.
     """
     by_name = {cls.name: cls for cls in classes if cls.kind != "null"}
     return pa.struct(
@@ -79,12 +79,9 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
 
 
 def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
-    """Return a child cast to the canonical type of its class.
-
-    Arrow's kernels are imported only if necessary, because the import takes 30 ms.
-    """
     if child.type == type:
         return child
+    # Without Arrow's compute kernels, whose import takes 30 ms.
     if (child.type, type) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())):
         return pa.array(child.view(pa.binary()).to_pylist(), pa.large_binary()).view(type)
     return child.cast(type)
@@ -104,10 +101,7 @@ def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
 
 
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
-    """Cast a union array to another typed union.
-
-    Children that exist only in the new union are null in the result. Children that exist only in the old one are
-    dropped; they must have no values.
+    """Cast a union array to another typed union, which must have a child for each class that has values.
 
     Args:
         values: Union values, or lists of (fraction, union value).

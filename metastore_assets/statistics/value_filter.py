@@ -1,9 +1,9 @@
-"""Value filters: compact sets of hashes that show of most values, but not of all, that a column does not contain them.
+"""Value filters: compact sets of hashes that exclude most values that a column does not contain.
 
-A filter has a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits. A value
-that occurs always matches. A value that does not occur matches with a probability of n / 2^bits, which is at most
-0.8 %. A Bloom filter of the same size has more false positives (a split-block one of 10 bits per value has 1.3 %).
-Prefixes are in ascending order, so that a part of a filter can be read alone.
+A filter has a prefix of the first 64-bit hash of each value. For n values, a prefix has 7 + ⌈log2 n⌉ bits. A value that
+occurs always matches. A value that does not occur matches with a probability of n / 2^bits, which is at most 0.8 %. A
+Bloom filter of the same size has more false positives (a split-block one of 10 bits per value has 1.3 %). Prefixes are
+in ascending order, so that a part of a filter can be read alone.
 
 A filter is stored in the Elias–Fano encoding. The last byte of each prefix is stored unchanged. The bits before it are
 the number of its bucket. The number of prefixes in each bucket is stored in unary: a 1 for each prefix, then a 0. That
@@ -29,7 +29,7 @@ Words = npt.NDArray[np.uint64]
 FilterIndices = npt.NDArray[np.int64]
 
 MIN_BITS = 18
-"""Minimum length of a prefix in bits. It makes the slices of all filters start at bucket boundaries."""
+"""Minimum length of a prefix in bits, with which the slices of all filters start at bucket boundaries."""
 _LOWER_BITS = 8
 _PRECISION_BITS = 7
 MAX_SLICE_BITS = MIN_BITS - _LOWER_BITS
@@ -38,16 +38,13 @@ _HASH_BITS = 64
 
 @dataclass(frozen=True)
 class FilterSlice:
-    """The slices of several filters for the same range of hashes. All arrays have an item per filter.
-
-    A filter may be missing.
-    """
+    """The slices of several filters for the same range of hashes. All arrays have an item per filter."""
 
     bits: npt.NDArray[np.int64]
     """Length of each filter's prefixes; 0 for a missing filter."""
     upper: pa.BinaryArray
     lower: pa.BinaryArray
-    """The stored bytes of each filter's slice, as the module describes them; null for a missing filter."""
+    """The stored bytes of each filter's slice, in two parts (see the module); null for a missing filter."""
     slice_bits: int = 0
     """There are 2^slice_bits slices."""
     slice: int = 0
@@ -64,7 +61,7 @@ class FilterSlice:
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_contain(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return for each filter whether it may contain one of the given values. True for a missing filter.
+        """Return for each filter whether it may contain one of the given values; true for a missing filter.
 
         Args:
             hashes: The first 64-bit hash of each value. All are in the range of the slice.

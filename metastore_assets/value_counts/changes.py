@@ -38,9 +38,8 @@ def changes_between(
         store: The folder of the table.
         first: The value counts of the first version.
         last: The value counts of the last version.
-        steps: For each version after the first, up to the last, that changed the content: (value counts before it,
-            its value counts). The stored updates of these versions are read. If `steps` is None, or if a version
-            rebuilt its value counts, all values of `first` and `last` are read.
+        steps: (value counts before, after) of each version that changed the content. Their stored updates are read. If
+            `steps` is None, or a version rebuilt its value counts, all values of `first` and `last` are read instead.
         columns: The name of the type class of each requested column, by field id.
 
     Returns:
@@ -64,9 +63,8 @@ def _updates(
 ) -> pl.DataFrame | None:
     """Return a frame of `column`, `value`, `before` and `after` with all values that the steps updated.
 
-    `before` is the frequency before the first step, `after` that after the last step; null if the value does not occur.
-    The result is None if a step has no recorded updates: it rebuilt the value counts, or only one of its two versions
-    has the type class.
+    `before` and `after` are the frequencies before the first step and after the last; null if the value does not occur.
+    The result is None if updates of a step are missing, because it rebuilt the value counts.
     """
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())
@@ -91,10 +89,8 @@ def _updates(
 
 
 def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per value with its frequency `before` in `first` and `after` in `last`; null if it does not occur.
-
-    Rows are grouped instead of joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
-    """
+    """Return each value with its frequency `before` in `first` and `after` in `last`; null if it does not occur."""
+    # Not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
     no = pl.lit(None, pl.Int64)
     pairs = pl.concat(
         [
@@ -112,7 +108,7 @@ def _read_column(store: ObjectStore, value_counts: TableValueCounts, column: str
 
 
 def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
-    """Return the pairs whose frequencies differ as a table of `change`, `value`, `before` and `after`, by value."""
+    """Return the values whose frequencies differ as a table of `change`, `value`, `before` and `after`, by value."""
     order = rows_of(type_class)
     frame = pairs.filter(pl.col("before").ne_missing(pl.col("after")))
     change = (
@@ -141,9 +137,7 @@ class ValueCountChanges:
 def count_changes(
     store: ObjectStore, before: ValueCountFiles | None, after: ValueCountFiles | None
 ) -> ValueCountChanges | None:
-    """Return how many values changed from one version to the next.
-
-    The result is None if value counts were rebuilt, because a rebuild does not record which values changed.
+    """Return how many values changed from one version to the next; None if value counts were rebuilt.
 
     Args:
         store: The folder of the table.

@@ -42,9 +42,7 @@ class DifferingRow:
 def differing_rows(
     store: ObjectStore, stored: TableValueCounts, scratch: ObjectStore, computed: TableValueCounts
 ) -> Iterator[DifferingRow]:
-    """Yield the first differing row of each derived stage; nothing for stages that are equal.
-
-    Values themselves are not compared, and neither are stages that only one side has.
+    """Yield the first differing row of each derived stage that both sides have. Values are not compared.
 
     Args:
         store: The folder of the stored value counts.
@@ -95,10 +93,9 @@ def _text(row: tuple[str, ...]) -> str:
 def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield pairs of tables with the next rows of both streams. The tables of a pair have equally many rows.
+    """Yield pairs of tables with the next rows of both streams, equally many. Only one batch of each is in memory.
 
-    If one stream is longer, the last pair has its next rows and an empty table, and its later batches are not read.
-    Only one batch of each stream is in memory.
+    If one stream is longer, the last pair has its next rows and an empty table. Its later batches are not read.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

@@ -90,7 +90,7 @@ def fingerprinted_table(column: str, values: Frequencies, bits: int, type_class:
 
 
 def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: TaskRunner | None = None) -> Dataflow:
-    """Return the dataflow of fingerprinted columns. Its files are in the folder of those of enumerated columns.
+    """Return the dataflow of fingerprinted columns, with files in the same folder as those of enumerated columns.
 
     Args:
         store: The folder of the table.
@@ -103,7 +103,6 @@ def fingerprint_dataflow(store: ObjectStore, classes: Iterable[str], *, runner: 
 
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
-    """Return the roots and stages, by name, of fingerprinted columns of the given type classes."""
     nodes = [
         DeltaRoot(FINGERPRINT_DELTAS, FINGERPRINT_ROWS),
         SumStage(FINGERPRINTS, (FINGERPRINT_DELTAS,), ("column", "fingerprint"), ("frequency",), is_followed=False),
@@ -115,7 +114,7 @@ def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
 def add_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
     """Return how many distinct values of a fingerprinted column have each frequency, including values that occur once.
 
-    [(1, 2), (3, 10)] with 100 rows becomes [(1, 70), (3, 10)]: ten values are in 30 rows, so 70 values occur once.
+    For 100 rows, [(1, 2), (3, 10)] becomes [(1, 70), (3, 10)]: ten values have 30 rows, so 70 values occur once.
 
     Args:
         counts: (frequency, number of stored distinct values with this frequency).

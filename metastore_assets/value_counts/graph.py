@@ -40,8 +40,8 @@ VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION = "values", "frequencies", "
 DELTAS, PARTITION_DELTAS = "deltas", "partition_deltas"
 """Kinds of roots. They receive deltas: added and removed rows."""
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000, single_run_rows=50_000)
-"""Sizes of runs, which are the sorted files of stages. A row group, the least that a lookup reads, has some tens of
-kilobytes. A file has up to about a thousand row groups."""
+"""Sizes of runs, which are the sorted files of stages. A lookup reads at least a row group of some tens of kilobytes.
+"""
 
 
 def stage_name(kind: str, type_class: str) -> str:
@@ -50,7 +50,7 @@ def stage_name(kind: str, type_class: str) -> str:
 
 
 def delta_name(type_class: str, *, by_partition: bool = False) -> str:
-    """Return the name of the root that receives the deltas (added and removed values) of a type class.
+    """Return the name of the root that receives the added and removed values of a type class.
 
     With `by_partition`, it is the root of the counts by partition.
     """
@@ -58,7 +58,7 @@ def delta_name(type_class: str, *, by_partition: bool = False) -> str:
 
 
 def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
-    """Return the columns of rows that add or remove values: `column` and `value` as key, `frequency` as summed number.
+    """Return the columns of added and removed values: `column` and `value` as key, `frequency` as summed number.
 
     `value` has the type of the class. With `by_partition`, the key also has `partition`.
     """
@@ -85,7 +85,6 @@ def value_count_dataflow(
 
 @lru_cache(maxsize=64)
 def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[str, Typed]:
-    """Return the roots and stages, by name, of the type classes of enumerated columns and of columns by partition."""
     nodes = [node for name in classes for node in value_count_stages(name)]
     return typed_graph(nodes + [node for name in by_partition for node in _stages_by_partition(name)])
 
@@ -95,8 +94,7 @@ def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
 
     Args:
         type_class: The name of the class.
-        rows: Columns of the added and removed rows; `rows_of(type_class)` if None. Their key becomes the key of the
-            stage `values`.
+        rows: Columns of the added and removed rows; `rows_of(type_class)` if None.
     """
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)
     rows = rows_of(type_class) if rows is None else rows
@@ -123,7 +121,6 @@ def value_count_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
 
 
 def _stages_by_partition(type_class: str) -> list[Node]:
-    """Return the nodes of the counts by partition of one type class: its root, then its stage."""
     deltas = delta_name(type_class, by_partition=True)
     return [
         DeltaRoot(deltas, rows_of(type_class, by_partition=True)),

@@ -37,16 +37,16 @@ from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
 _MAX_SCANNED_VALUES = 1_000_000
-"""Percentiles of up to this many stored values are computed from all of them. Of more values, only those at the ranks
-of the percentiles are read."""
+"""Percentiles of at most this many values are computed from all of them. For more values, only those at the ranks are
+read."""
 _MAX_FREQUENCY = np.iinfo(np.int64).max
 
 
 class ValueCountReader:
     """A reader of the value counts of one version. It reads only the row groups that an answer needs.
 
-    Of an enumerated column, all distinct values are stored. Of a fingerprinted column, only repeated values are stored,
-    and a fingerprint (a hash) of every value is counted.
+    An enumerated column has all distinct values. A fingerprinted column has only repeated values, and counts of the
+    fingerprints (hashes) of all values.
 
     The argument `column` is a field id. `type_class` is the name of the column's type class, which is a group of column
     types whose values are stored as one type.
@@ -116,8 +116,7 @@ class ValueCountReader:
         Args:
             column: The field id of the column.
             type_class: The name of its type class.
-            least: 1 for all stored values; 2 or more for those that occur at least twice. The caller drops values
-                that occur less often than `least`.
+            least: The minimum frequency that the caller needs. Values that occur less often may be included.
         """
         start = pa.table(
             {
@@ -139,7 +138,7 @@ class ValueCountReader:
         return _concatenate_rows(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
-        """Yield the stored values with their frequencies: in parts of limited size, or in one part if fingerprinted."""
+        """Yield the stored values with their frequencies in parts; a fingerprinted column is one part."""
         if self._is_fingerprinted(column):
             yield self.frequencies(column, type_class)
             return
@@ -168,7 +167,7 @@ class ValueCountReader:
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
         """Return (partition key, frequency) of each partition that contains a value, sorted by key.
 
-        The column must be counted by partition (a key of `by_partition`). Of each file, one or two row groups are read.
+        The column must be a key of `by_partition`. One or two row groups of each file are read.
         """
         key = rows_of(self.by_partition[column], by_partition=True).key
         start = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
@@ -183,7 +182,7 @@ class ValueCountReader:
     def table_by_partition(self, column: str) -> pa.Table:
         """Return a table of `column`, `value`, `partition` and `frequency`, sorted by value, then partition key.
 
-        The column must be counted by partition (a key of `by_partition`).
+        The column must be a key of `by_partition`.
         """
         rows = rows_of(self.by_partition[column], by_partition=True)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
@@ -210,10 +209,7 @@ class ValueCountReader:
         ]
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """Return the result of `counts` for every column of a type class, by field id.
-
-        Enumerated columns without values are omitted.
-        """
+        """Return the result of `counts` for each column of a type class that has values, by field id."""
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
         counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:
@@ -225,11 +221,7 @@ class ValueCountReader:
         return counts_by_column
 
     def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
-        """Return the frequency summaries of columns of one type class, by field id.
-
-        If the class has few values, all of them are read at once. Otherwise only the row groups that a summary needs
-        are read.
-        """
+        """Return the frequency summaries of columns of one type class, by field id."""
         fingerprinted = {
             column: self._summarize_fingerprinted(column, type_class)
             for column in columns
@@ -255,20 +247,13 @@ class ValueCountReader:
         }
 
     def ranks(self, type_class: str) -> Ranks:
-        """Return a reader of the ranks of one class's values in the order of `column` and `value`.
-
-        Each thread gets its own reader, because readers cache data without a lock.
-        """
+        """Return the calling thread's reader of ranks of one class's values in the order of `column` and `value`."""
         cache: dict[str, Ranks] = self._ranks.__dict__
         if type_class not in cache:
             cache[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
         return cache[type_class]
 
     def _summarize_column(self, column: str, type_class: str) -> FrequencySummary:
-        """Return the frequency summary of an enumerated column.
-
-        If the column has many values, only the values at the ranks of the percentiles are read.
-        """
         counts = self.counts(column, type_class)
         distinct = sum(values for _, values in counts)
         if distinct <= _MAX_SCANNED_VALUES:
@@ -287,26 +272,22 @@ class ValueCountReader:
         return column in self._fingerprinted.columns
 
     def _summarize_fingerprinted(self, column: str, type_class: str) -> FrequencySummary:
-        """Return the frequency summary of a fingerprinted column, which has no percentiles."""
         counts = self.counts(column, type_class)
         repeated = sum(number for frequency, number in counts if frequency > 1)
         return FrequencySummary(sum(number for _, number in counts), repeated, None)
 
     def _view_of(self, column: str, type_class: str) -> View | None:
-        """Return the view with the values of a column; None if its class has no stages."""
         if self._is_fingerprinted(column):
             return self._fingerprint_view
         return self._view if type_class in self._classes else None
 
     def _nans(self, column: str, type_class: str) -> int:
-        """Return the frequency of NaN in a column. NaN has no rank."""
         if type_class != "float64":
             return 0
         nan = pa.table({"column": pa.array([column]), "value": pa.array([float("nan")])})
         return self.ranks(type_class).count_between(nan, nan)
 
     def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
-        """Yield the stored rows of a column, with fingerprints if it is fingerprinted."""
         rows = fingerprinted_rows(type_class) if self._is_fingerprinted(column) else rows_of(type_class)
         first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
         return self._column_rows(VALUES, type_class, column, pa.table(first, names=rows.key.names))
@@ -318,7 +299,6 @@ class ValueCountReader:
         return self._column_rows(BY_PARTITION, self.by_partition[column], column, start)
 
     def _columns_of_class(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
-        """Yield (column, its rows in consecutive tables) for each enumerated column of a type class."""
         pieces = (
             (column, table)
             for batch in self._view.content_batches(stage_name(VALUES, type_class))
@@ -328,7 +308,7 @@ class ValueCountReader:
             yield column, [table for _, table in group]
 
     def _column_rows(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of a column in the stage `kind`, such as `values`, beginning at the key `start`."""
+        """Yield the rows of a column in the stage `kind`, such as `values`, from the key `start` on."""
         view = self._view_of(column, type_class)
         if view is None:
             return
@@ -342,10 +322,7 @@ class ValueCountReader:
 
 
 def _frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
-    """Return the frequency of each value in rows of one type class.
-
-    The rows are in any order, and a value may be in several of them: their frequencies are added.
-    """
+    """Return the summed frequency of each value in rows of one type class, in any order."""
     if not rows.num_rows:
         return EMPTY
     cls = class_named(type_class)

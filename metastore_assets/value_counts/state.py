@@ -42,7 +42,7 @@ _ORDER = (
     FINGERPRINTS,
     FINGERPRINT_DELTAS,
 )
-"""Order of a version's files by the kind of their stage: the kinds that users query most come first."""
+"""Order of a version's files by the kind of their stage. The kinds that users query most come first."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class TableValueCounts:
     by_partition: Mapping[str, str] = field(default_factory=dict)
     """The items of `columns` that are also counted by partition."""
     fingerprinted: FingerprintedValueCounts = field(default_factory=FingerprintedValueCounts)
-    """The value counts of fingerprinted columns. A value is stored if its fingerprint (a hash) occurs at least twice.
+    """The value counts of fingerprinted columns, which store a value if its fingerprint (a hash) occurs at least twice.
     """
     built: Mapping[str, Built] = field(default_factory=dict, compare=False)
     """How value counts were built from scratch, by field id. Columns that an update added are missing."""
@@ -104,7 +104,7 @@ class TableValueCounts:
 
 
 def read_value_counts(store: ObjectStore, files: ValueCountFiles | None) -> TableValueCounts:
-    """Read the value counts that a version references. If `files` is None, it has none, and the result is empty.
+    """Read the value counts that a version references; empty ones for None.
 
     Raises:
         CorruptionError: The file is missing or damaged.
@@ -176,7 +176,6 @@ def rewrite_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> 
 
 
 def _rewrite_state(flow: Dataflow, state: FlowState) -> FlowState:
-    """Write the content of all stages to new files, without updates. A state without stages is returned unchanged."""
     view = flow.view(state)
     kinds = (VALUES, FREQUENCIES, FREQUENCY_COUNTS, BY_PARTITION, FINGERPRINTS)
     # After the last column of a class was removed, its stages still exist: without values, but with the update that

@@ -27,8 +27,7 @@ class LeafColumn:
     """Dotted path: `a.b` in a struct, `a.element` in a list, `a.key` and `a.value` in a map."""
     field_id: str
     """The ids of the enclosing columns, outermost first, and of the column, joined by dots: `1.4`. No two columns of a
-    table have the same. An id is the metadata FIELD_ID of the field; without it, the name. An id with a dot or a
-    backtick is put in backticks, and its backticks are doubled."""
+    table have the same. An id is the metadata FIELD_ID of the field; without it, the name."""
     type: pa.DataType
     repeated: bool = False
     """Whether the column is inside a list or a map, so that one row of the table has any number of its values."""
@@ -36,8 +35,7 @@ class LeafColumn:
     """All possible paths of each enclosing struct, list and map, outermost first, and last of the column itself.
 
     The first path of each is the current one. The other paths, with and without backticks, may become current when
-    other columns are added or dropped. Enclosing columns are stored because a path with dots does not determine them.
-    """
+    other columns are added or dropped."""
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
@@ -68,9 +66,9 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 
 def logical_nulls(array: pa.Array) -> pa.BooleanArray:
-    """Return for each value whether it is null, also where the null is in a dictionary or in a child of a union.
+    """Return for each value whether it is null, also inside a dictionary or a union.
 
-    From pyarrow 26 on, `Array.is_null` returns the same. Before, it returns False for nulls in these two places.
+    `Array.is_null` does so from pyarrow 26 on.
     """
     if t.is_dictionary(array.type):
         return logical_nulls(array.dictionary).take(array.indices).fill_null(True)
@@ -90,10 +88,9 @@ def logical_nulls(array: pa.Array) -> pa.BooleanArray:
 
 
 def leaf_columns(field: pa.Field) -> list[LeafColumn]:
-    """Return the leaf columns of one top-level field, depth first.
+    """Return the leaf columns of one top-level field, depth first: the field itself, then its children.
 
-    A struct, list or map is a leaf column, too, and is followed by its children. Paths are distinct within the field.
-    Across the fields of a table they may be equal if a name contains a dot; see `schema_leaves`.
+    Paths are distinct within the field. `schema_leaves` makes them distinct in the table.
     """
     return schema_leaves([field])[0]
 
@@ -101,8 +98,8 @@ def leaf_columns(field: pa.Field) -> list[LeafColumn]:
 def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
     """Return one list of leaf columns for each field of a table, with paths that are distinct in the table.
 
-    Two columns may have the same dotted path: a field named `a.b`, and the field `b` of a struct `a`. Then names with a
-    dot are put in backticks in their paths. Columns of the same name are numbered: `a`, `` `a`[2] ``.
+    A field named `a.b` has the path `` `a.b` `` if a struct `a` has a field `b`. Columns of the same name are numbered:
+    `a`, `` `a`[2] ``.
     """
     walked = [list(_walk(field, (), False)) for field in fields]
     plain = Counter(".".join(names) for leaves in walked for names, _ in leaves)
@@ -146,7 +143,7 @@ def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
 
 
 def is_list(type: pa.DataType) -> bool:
-    """Return whether the type is a list type of any layout. A map is not a list here."""
+    """Return whether the type is a list type of any layout. Maps are no lists."""
     return (
         t.is_list(type)
         or t.is_large_list(type)
@@ -159,9 +156,7 @@ def is_list(type: pa.DataType) -> bool:
 def _walk(
     field: pa.Field, parents: tuple[tuple[str, str], ...], repeated: bool, name: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
-    """Yield (names on the path, leaf column) of a field and of all fields inside it, depth first.
-
-    The leaf columns have no `aliases` yet. Several of them may have the same path or field id.
+    """Yield (names on the path, leaf column) of a field and of all fields inside it, depth first, without `aliases`.
 
     Args:
         field: The field.
@@ -195,7 +190,6 @@ def quoted_name(name: str) -> str:
 
 
 def _split(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the array itself and the arrays of all fields and elements inside it, depth first."""
     if not t.is_dictionary(array.type) or t.is_nested(plain_type(array.type)):
         array = plain_array(array)
     yield array
@@ -215,7 +209,6 @@ def _elements(array: pa.Array) -> pa.Array:
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
-    """Yield the array of each field of a struct, followed by those of all fields and elements inside it."""
     fields = [array.field(i) for i in range(array.type.num_fields)]
     if any(_lacks_validity(child.type) for child in fields):
         # Arrow's flatten() skips null structs for run-end encodings, and aborts the process for unions.

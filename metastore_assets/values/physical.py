@@ -156,7 +156,7 @@ def scalar(physical: int | float, cls: TypeClass) -> pa.Scalar:
 
 
 def physical_value(value: pa.Scalar) -> int | float:
-    """Return the physical value of a scalar of an `integer` or `float` class. The inverse of `scalar`."""
+    """Return the physical value of a scalar of an `integer` or `float` class. `scalar` is the inverse."""
     if t.is_floating(value.type):
         return float(value.as_py())
     if t.is_decimal(value.type):
@@ -165,7 +165,7 @@ def physical_value(value: pa.Scalar) -> int | float:
 
 
 def order_key(value: pa.Scalar) -> Any:
-    """Return a number or bytes by which to sort scalars of one type class. If they may be NaN, use `sort_key`."""
+    """Return a number or bytes by which to sort scalars of one type class other than NaN; see `sort_key`."""
     if isinstance(value, pa.ExtensionScalar):
         value = value.value
     if t.is_boolean(value.type):
@@ -211,7 +211,6 @@ def _drop_nulls(series: pl.Series) -> pl.Series:
 
 
 def _bytes_series(array: pa.Array) -> pl.Series:
-    """Return the non-null strings, binary values or UUIDs of an array as a series of bytes."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if t.is_fixed_size_binary(array.type):
@@ -227,10 +226,6 @@ def _bytes_series(array: pa.Array) -> pl.Series:
 
 
 def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
-    """Return the non-null unscaled values of decimals, as 64-bit integers if all of them fit.
-
-    Raises UnsupportedTypeError if a value has too many digits.
-    """
     if not t.is_decimal128(array.type):
         array = array.cast(cls.arrow)
     array = array.drop_null()
@@ -246,7 +241,6 @@ def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def _decimals(series: pl.Series, type: pa.DataType) -> pa.Array:
-    """Return unscaled values, which are 64-bit or 128-bit integers, as decimals of a type."""
     if series.dtype == pl.Int128:
         unscaled = _combine_chunks(series.cast(pl.Decimal(38, 0)).to_arrow())
         return pa.Array.from_buffers(type, len(series), [None, unscaled.buffers()[1]], offset=unscaled.offset)
@@ -262,7 +256,7 @@ def _combine_chunks(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Cast values of a canonical type to a type whose minimum and maximum Arrow can compute, with the same order."""
+    """Cast canonical values to a type that has the same order, and whose minimum and maximum Arrow can compute."""
     if isinstance(values.type, pa.BaseExtensionType):
         return values.storage
     if t.is_boolean(values.type):

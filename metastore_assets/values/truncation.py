@@ -7,7 +7,7 @@ import pyarrow as pa
 from metastore_assets.values.types import TypeClass
 
 MAX_BOUND_BYTES = 4096
-"""The maximum length in bytes of a stored minimum or maximum. Longer values are replaced by a bound."""
+"""The maximum length in bytes of a stored minimum or maximum. A bound replaces longer values."""
 _LAST_CODE_POINT = 0x10FFFF
 _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 """The greatest code points that UTF-8 encodes in one, two, and three bytes."""
@@ -15,8 +15,6 @@ _GREATEST_CODE_POINTS = (0x7F, 0x7FF, 0xFFFF)
 
 def truncate_lower(value: bytes, cls: TypeClass, max_bytes: int | None = None) -> tuple[pa.Scalar, bool]:
     """Return the greatest value of at most `max_bytes` bytes that is not greater than `value`.
-
-    No value of at most `max_bytes` bytes is between this bound and `value`, so bounds can be merged exactly.
 
     Args:
         value: The value, UTF-8 for strings.
@@ -66,7 +64,7 @@ def _truncate_characters(value: bytes, max_bytes: int) -> bytes:
 def prefix_successor(prefix: bytes) -> bytes | None:
     """Return the least byte string that is greater than all that start with a prefix: `b"ac"` for `b"ab"`.
 
-    None if there is no greater one, because all bytes of the prefix are 255.
+    The result is None if all bytes of the prefix are 255.
     """
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

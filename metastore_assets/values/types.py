@@ -40,7 +40,7 @@ class TypeClass:
 
     @property
     def scale(self) -> int:
-        """Digits after the decimal point: a decimal is its physical value / 10**scale. 0 if values are not decimals."""
+        """Digits after the decimal point: a decimal is its physical value / 10**scale. 0 for other classes."""
         return self.arrow.scale if t.is_decimal(self.arrow) else 0
 
     @property
@@ -136,10 +136,10 @@ def class_named(name: str) -> TypeClass:
 
 
 def type_fingerprint(type: pa.DataType) -> str:
-    """Return a text that is equal for two types if and only if profiles of columns of these types can be merged.
+    """Return a text that is equal for two types exactly if profiles of columns of these types can be merged.
 
-    The text is the name of the type class, such as `int64`. For a type without a class, it is `<struct>`, `<map>`,
-    `<list>`, or the Arrow type, such as `<duration[ns]>`.
+    It is the name of the type class, such as `int64`. For a type without a class, it is `<struct>`, `<map>`, `<list>`,
+    or the Arrow type, such as `<duration[ns]>`.
     """
     try:
         return type_class(type).name

@@ -118,7 +118,7 @@ class MergeableStatistic(UserStatistic):
 class FrequencyStatistic(UserStatistic):
     """A statistic that is computed from the frequencies of all values.
 
-    It has no value for columns whose values are not enumerated, that is, not all stored with their counts.
+    Columns whose values are not enumerated (all stored with their counts) have no such statistic.
     """
 
     @abstractmethod

@@ -102,9 +102,9 @@ _Law = tuple[str, Any, Any, Sequence[pa.Array]]
 
 
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Test the laws of the statistic's kind on three sets of rows; yield (law, expected, actual, tested sets).
+    """Test the laws of a statistic on three sets of rows; yield (law, expected, actual, tested sets).
 
-    If the statistic's code raises an error, the last item is the law that it raises none.
+    An error of the statistic's code violates the last law.
     """
     try:
         if isinstance(statistic, MergeableStatistic):

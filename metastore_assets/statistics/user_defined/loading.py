@@ -49,8 +49,8 @@ class LoadedStatistic:
     def source(self) -> str:
         """A digest of the source code of the statistic's class and base classes, without comments and whitespace.
 
-        Base classes in this package are ignored: they have revisions, and a release may change their source. Raises
-        ConfigError if a source cannot be read.
+        Base classes in this package are ignored, because a release may change them. Raises ConfigError if a source
+        cannot be read.
         """
         digest = hashlib.sha256()
         for cls in type(self.statistic).__mro__:
@@ -88,7 +88,7 @@ def load_for_policy(policy: ResolvedPolicy, type_class: str | None) -> tuple[Loa
 
 
 def load_by_key(key: str) -> LoadedStatistic:
-    """Return the statistic of a key such as `module:Class@1`; its revision may be another now. Raises ConfigError."""
+    """Return the statistic of a key such as `module:Class@1`, whatever its revision is now. Raises ConfigError."""
     return load_statistic(key.rpartition("@")[0])
 
 
@@ -122,7 +122,6 @@ def load_statistic(reference: str) -> LoadedStatistic:
 
 @lru_cache(maxsize=256)
 def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
-    """Load all referenced statistics. Repeated references are ignored. Raises ConfigError if two names are equal."""
     by_name: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):
         loaded = load_statistic(reference)

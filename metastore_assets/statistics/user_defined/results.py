@@ -11,8 +11,7 @@ from metastore_assets.startup import pc
 from metastore_assets.statistics.declaration import Guarantee
 
 FIELDS = ("value", "guarantee", "reason")
-"""The fields of a result in the file `statistics`. Where a statistic does not apply to the column, the struct is null.
-"""
+"""The fields of a result, which is a struct in the file `statistics`; null for columns that have no such statistic."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class UserResult:
     """One element of the declared type: the value, or null if it is unknown."""
     guarantee: Guarantee
     reason: str | None = None
-    """Why the value is unknown. None if there is a value, or if none is defined (a column without values)."""
+    """Why the value is unknown. None if there is a value, or if a column without values has none."""
 
     @property
     def value(self) -> pa.Scalar:
@@ -86,7 +85,7 @@ def _is_result(type_: pa.DataType) -> bool:
 
 
 def _column(results: Sequence[UserResult | None]) -> pa.StructArray:
-    """Return the results of one statistic as structs. None becomes null; at least one result is not None."""
+    """Return the results of one statistic as structs; null for None."""
     type_ = next(result.array.type for result in results if result is not None)
     arrays = [
         pa.concat_arrays([pa.nulls(1, type_) if result is None else result.array for result in results]),

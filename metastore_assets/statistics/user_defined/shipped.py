@@ -23,7 +23,7 @@ _BENFORD = tuple(math.log10(1 + 1 / digit) for digit in range(1, _DIGITS + 1))
 
 
 class _CaseCounts(MergeableStatistic):
-    """Base of statistics whose state is a list of counts, one for each of a fixed number of cases."""
+    """Base of statistics whose state is a list of counts, one for each of several cases."""
 
     state = pa.list_(pa.int64())
 
@@ -52,8 +52,8 @@ class _CaseCounts(MergeableStatistic):
 class Benford(_CaseCounts):
     """How far the first digits of numbers are from Benford's law: the mean absolute deviation of nine shares.
 
-    0 means perfect agreement. Above 0.015, first digits do not conform (Nigrini, Benford's Law, 2012). Zero, NaN and
-    infinities have no first digit. The result is null if no value has a first digit.
+    0 means perfect agreement, more than 0.015 no conformity (Nigrini, Benford's Law, 2012). Zero, NaN and infinities
+    have no first digit. The result is null if no value has one.
     """
 
     name = "benford_distance"
@@ -62,7 +62,6 @@ class Benford(_CaseCounts):
     result = pa.float64()
 
     def initial(self) -> list[int]:
-        """Return zero counts of the nine digits."""
         return [0] * _DIGITS
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
@@ -104,7 +103,6 @@ class StringPatterns(_CaseCounts):
     """Regular expressions of RE2 by name of the form. A string that matches none of them has the form `other`."""
 
     def initial(self) -> list[int]:
-        """Return zero counts of the patterns and of `other`."""
         return [0] * (len(self.patterns) + 1)
 
     def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
@@ -133,10 +131,7 @@ class LongestCommonPrefix(MergeableStatistic):
         """Return None, because there is no longest prefix without strings."""
 
     def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
-        """Return the common prefix of the state and of all values.
-
-        The common prefix of the least and the greatest value is the common prefix of all values.
-        """
+        """Return the common prefix of the state, the least and the greatest value."""
         ends = pc.min_max(values).as_py()
         prefix = _common(ends["min"], ends["max"])
         return prefix if state is None else _common(state, prefix)
@@ -146,7 +141,6 @@ class LongestCommonPrefix(MergeableStatistic):
         return other if one is None else one if other is None else _common(one, other)
 
     def finalize(self, state: str | None) -> str | None:
-        """Return the prefix; None without strings."""
         return state
 
 
@@ -183,7 +177,6 @@ class OutsideFences(FrequencyStatistic):
 
 
 def _common(one: str, other: str) -> str:
-    """Return the common prefix of two strings."""
     end = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     return one[:end]
 

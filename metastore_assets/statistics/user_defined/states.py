@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _MAX_REASON = 300
 """Maximum number of characters of a reason."""
 NOT_ALL = "it was not computed for all rows; `metastore refresh NAME --full` computes it"
-"""The reason instead of a merged state if a part of the rows has no state of the statistic."""
+"""The reason instead of a merged state if some rows have no state of the statistic."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequen
 
 
 def _merge_states(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
-    """Return the merged state of one statistic. If a part has a reason instead of a state, return that reason."""
+    """Return the merged state of one statistic, or the reason of a part that has no state."""
     reasons = [state.reason for state in states if state.reason is not None]
     if reasons:
         return StoredUserState(None, min(reasons))
@@ -246,21 +246,17 @@ class UserStates(BuiltinStatistic[UserStateAccumulator]):
     state_schema = pa.schema([("user_states", pa.binary())])
 
     def applies_to(self, cls: TypeClass, policy: ResolvedPolicy) -> bool:
-        """Return whether the policy requests user-defined statistics."""
         return bool(policy.statistics)
 
     def initial(self, context: ColumnContext) -> UserStateAccumulator:
-        """Return the initial states of the statistics that the policy requests."""
         return UserStateAccumulator(context.policy.statistics, context.cls)
 
     def update(self, state: UserStateAccumulator, block: ValueBlock) -> UserStateAccumulator:
-        """Add the values of a block, NaN included."""
         if state:
             state.add(block.canonical_values(), pa.array(block.counts))
         return state
 
     def to_fields(self, state: UserStateAccumulator, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the encoded states as a field of the row."""
         return {"user_states": state.states()}
 
     def merge(self, parts: MergeParts, merged: Mapping[str, Any]) -> Mapping[str, pa.Array]:
