@@ -97,7 +97,7 @@ class Binder:
         return column
 
     def target(self, column: BoundColumn) -> LiteralTarget:
-        """Return what literals for a column are converted to: the column's type class, and its name for messages."""
+        """Return the type class of a column, to convert literals, and the column's name for messages."""
         return LiteralTarget(column.type_class, self.subject(column))
 
     def subject(self, column: BoundColumn) -> str:

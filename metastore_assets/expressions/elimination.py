@@ -57,7 +57,7 @@ def eliminating_value(
     Args:
         predicate: The predicate that no row matches.
         columns: Bounds of each referenced column, by its field id.
-        statistic: The name of the statistic that proves it.
+        statistic: The name of the statistic that excludes all matches.
         position: The position of the set.
 
     Returns:

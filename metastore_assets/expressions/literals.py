@@ -1,8 +1,8 @@
 """Literals: conversion of Python values and texts to scalars of a type class, and of scalars and names to SQL text.
 
 A type class is a group of column types whose values are stored as one Arrow type. Texts have the form of values in JSON
-(`values.json`), so that printed values can be used in queries. `sql_parser` accepts all SQL text that is written here.
-The text is written without sqlglot, whose import takes 90 ms.
+(`values.json`), so that printed values can be used in queries. `sql_parser` accepts the SQL text that this module
+writes. sqlglot is not imported, because that takes 90 ms.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _expectation(error: Exception, cls: TypeClass, *, in_python: bool = False) -
 
 
 class _UnfitError(ValueError):
-    """A value is of the right kind, but does not fit the type class. The message gives the reason."""
+    """An error about a value that the type class does not have, such as 2.5 for integers. Its message says why."""
 
 
 def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:

@@ -60,7 +60,7 @@ class PartitionFilter:
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
         """Return the names in the filter that refer to no partition column of a table, sorted.
 
-        If no column has exactly a name, upper and lower case are ignored.
+        Upper and lower case are ignored for a name that no column has exactly.
 
         Args:
             columns: The names of the table's partition columns.

@@ -335,7 +335,7 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """The least and the greatest matching value, as arrays of length one. For `like`, both are the prefix.
+        """(least, greatest) matching value, as arrays of length one; for `like`, the prefix twice.
 
         None for negated leaves, and for comparisons other than `=`.
         """
@@ -568,7 +568,7 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 def conjoin(children: Sequence[Predicate]) -> Predicate:
     """Join predicates with `and`, and simplify: nested conjunctions, duplicates and constants are removed.
 
-    The result is true without predicates. It need not be an `And`.
+    Without predicates, the result is true. It need not be an `And`.
     """
     return _join(And, children, Constant(True))
 
@@ -576,7 +576,7 @@ def conjoin(children: Sequence[Predicate]) -> Predicate:
 def disjoin(children: Sequence[Predicate]) -> Predicate:
     """Join predicates with `or`, and simplify: nested disjunctions, duplicates and constants are removed.
 
-    The result is false without predicates. It need not be an `Or`.
+    Without predicates, the result is false. It need not be an `Or`.
     """
     return _join(Or, children, Constant(False))
 

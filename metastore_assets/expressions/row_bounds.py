@@ -27,7 +27,7 @@ UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
 
 @dataclass(frozen=True)
 class RowBounds:
-    """The least and the greatest possible number of rows in each of several sets, such as of rows that match."""
+    """Bounds, both inclusive, on a number of rows, such as the matching ones, in each of several sets."""
 
     least: RowCounts
     most: RowCounts
@@ -61,7 +61,7 @@ class ColumnBounds:
 
 
 def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return bounds on the number of rows for which all parts are true, by the Fréchet inequalities.
+    """Return bounds on the number of rows for which all parts of a predicate are true (Fréchet inequalities).
 
     Args:
         parts: Bounds on the number of rows for which each part is true.
@@ -72,7 +72,7 @@ def bound_conjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowB
 
 
 def bound_disjunction(parts: Sequence[RowBounds], row_counts: RowCounts) -> RowBounds:
-    """Return bounds on the number of rows for which any part is true, by the Fréchet inequalities.
+    """Return bounds on the number of rows for which any part of a predicate is true (Fréchet inequalities).
 
     Args:
         parts: Bounds on the number of rows for which each part is true.

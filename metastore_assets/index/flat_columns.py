@@ -84,10 +84,10 @@ def merge_flat_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return index rows with all columns of a flat schema. Missing columns are unknown (null), with one exception.
+    """Return index rows with all columns of a flat schema. Values of added columns are null, which is unknown.
 
-    If the rows have no flat column of a field id, all values of the table column are null: its null count is the row
-    count, and its NaN count 0.
+    If the rows have no flat column of a field id at all, the table column is known to be null in all rows: its null
+    count is the row count, and its NaN count 0.
 
     Args:
         table: The index rows: columns of FRAGMENTS, then flat columns.

@@ -1,4 +1,4 @@
-"""The segments of a fragment index. A segment reads its files; `Segments` determines which of their rows are live.
+"""The segments of a fragment index: readers of their files. `Segments` determines which rows are live.
 
 Each row of a segment is one fragment. It is live if no newer segment removed or replaced it. A zone is a run of rows
 with bounds that cover all of them.

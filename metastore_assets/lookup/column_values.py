@@ -92,7 +92,7 @@ class ColumnValues:
             row: The statistics of the column in the profile of `source`.
             subject: The column, for messages.
             source: The source of the values.
-            reason: Why the version decided how to store the column's frequencies; None without a decision.
+            reason: The recorded reason for how the version stores the column's frequencies; None without one.
             as_of: The version that answers.
         """
         self._row = row

@@ -78,7 +78,7 @@ class FilterMatch:
 
 
 def match_filter(pruning: Pruning) -> FilterMatch:
-    """Return the partitions and fragments that match the predicate of a pruning.
+    """Return which partitions and fragments match the predicate of a pruning, entirely or partly.
 
     Args:
         pruning: A pruning by the predicate, without a limit.

@@ -49,7 +49,7 @@ class History:
         return self._open_version(version) if isinstance(version, Version) else version
 
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
-        """Return a row of statistics for each version and column; only the rows of `column` if it is not None."""
+        """Return a row of statistics for each version, of one column or of each column for None."""
         from metastore_assets.history.rows import parse_history
 
         table = self._read(column)

@@ -369,7 +369,7 @@ class TableProfiles:
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether a profile may have value counts. That of the table (None) has none; separate files do."""
+        """Return whether a profile may have value counts. Those of the table (None) are in separate files."""
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:

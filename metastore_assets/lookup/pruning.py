@@ -555,9 +555,9 @@ class Pruning:
         return pruner.fragment_mask(leaf, self._selection) if (most > 0).sum() >= 2 else None
 
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
-        """Return {leaf: greatest possible number of matching rows of each fragment}, from partitions and value filters.
+        """Return the greatest possible number of matching rows of each fragment, by leaf.
 
-        Leaves that neither of them limits are missing.
+        The numbers come from partitions and value filters. Leaves that neither limits are missing.
         """
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():
@@ -581,8 +581,8 @@ class Pruning:
 def select_fragments_for_limit(bounds: RowBounds, sizes: RowCounts, limit: int) -> Mask:
     """Return a mask of the fewest fragments that together certainly have `limit` matching rows.
 
-    If no fragments certainly have so many, the mask selects all that may match. Smaller files are preferred among
-    fragments with the same lower bound.
+    If even all fragments do not certainly have so many, the mask selects all that may match. Smaller files are
+    preferred among fragments with the same lower bound.
 
     Args:
         bounds: The least and greatest possible number of matching rows of each fragment.

@@ -103,7 +103,7 @@ class Relation(ABC):
     def resolve_partition(self, partition: str) -> str:
         """Return the key of the only partition that a text selects: a key, or a pattern such as `day=2024-01-0?`.
 
-        The module `expressions.partition_patterns` describes the texts. All options `partition` accept them.
+        The module `expressions.partition_patterns` describes the texts. Each argument `partition` accepts them.
 
         Raises PartitionNotFoundError if the text selects no partition or several.
         """

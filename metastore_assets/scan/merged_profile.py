@@ -184,7 +184,7 @@ class MergedProfile:
     def _merge_states(
         self, spec: ProfileSpec, filtered: Sequence[FilteredProfile]
     ) -> list[tuple[ColumnStatistics, Histogram | None]]:
-        """Return (statistics, histogram) of each column of a spec, merged from states without value counts.
+        """Return (statistics, histogram) of each column of a spec, merged from mergeable states.
 
         Args:
             spec: The columns and their policies.

@@ -27,7 +27,7 @@ _NOT_ALLOWED = "is not imported because you have not named it"
 
 
 class UserDefined:
-    """A computation of user-defined statistics of a version's columns over selected rows. Threads may share it.
+    """A computation of a version's user-defined statistics over selected rows. Threads may share it.
 
     If the class of a statistic is not allowed, cannot be imported, or was changed after the version was written, the
     result is absent with a reason.
@@ -54,7 +54,7 @@ class UserDefined:
         frequencies: Frequencies | None,
         table_row: ColumnStatistics,
     ) -> ColumnStatistics:
-        """Return statistics of selected rows with the user-defined statistics that the column has in the table.
+        """Add to statistics of selected rows the user-defined statistics that the column has in the table.
 
         Statistics that cannot be computed for the selected rows are absent, with a reason.
 

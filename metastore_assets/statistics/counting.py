@@ -85,7 +85,7 @@ class ValueCounter:
             self._flush()
 
     def blocks(self) -> Iterator[CountedRun]:
-        """Yield all values that `consume` did not process, with their counts, in blocks of ascending values.
+        """Yield all values that `consume` did not take over, with their counts, in blocks of ascending values.
 
         No block is empty.
         """

@@ -53,7 +53,7 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
     Args:
         left: A histogram.
         right: A histogram of the same type class.
-        max_bins: Maximum number of bins of the result, at least 2. None means the larger of both capacities.
+        max_bins: Maximum number of bins of the result, at least 2. None for the greater of their capacities.
 
     Raises:
         ValueError: The type classes differ (the bins then have different units), or `max_bins` < 2.
@@ -139,7 +139,7 @@ def kolmogorov_smirnov(a: Counts, b: Counts) -> float:
 
 
 def jensen_shannon(a: Counts, b: Counts) -> float:
-    """Return the Jensen–Shannon distance, the square root of the divergence in bits: from 0 to 1, a metric.
+    """Return the Jensen–Shannon distance, from 0 to 1: the square root of the divergence in bits.
 
     The distance of the values themselves, without bins, is at least as large.
 
@@ -178,7 +178,7 @@ def _relative_entropy(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) ->
 
 
 def _span(histogram: Histogram, exponent: int) -> tuple[int, int]:
-    """Return the numbers of a histogram's first and last bin after its bins are widened to 2**exponent."""
+    """Return the numbers of a histogram's first and last bin if its bins had the width 2**exponent."""
     shift = exponent - histogram.exponent
     return histogram.first >> shift, (histogram.first + len(histogram) - 1) >> shift
 

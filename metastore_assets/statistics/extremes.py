@@ -89,8 +89,8 @@ class Extremes(BuiltinStatistic[ExtremesState]):
 class MergedBounds:
     """The merged minimum and maximum of several columns.
 
-    Each array has one element per column: a typed union, which is a struct with a field per type class. An element is
-    null if the column has no value or the bound is unknown.
+    Each array has one element per column, in a typed union (a struct with a field per type class). It is null if the
+    column has no value, or if the bound is unknown.
     """
 
     minimum: pa.StructArray
@@ -107,8 +107,8 @@ class MergedBounds:
     def value_ranges(self, classes: Sequence[TypeClass | None]) -> list[int | float | None]:
         """Return maximum minus minimum of each column; 0 if both are null, None if only one is null.
 
-        It is in days for dates, in the unit of the type for times, and unscaled for decimals. For strings and other
-        types without differences, it is 0 if minimum and maximum are equal, and 1 otherwise.
+        The difference is in days for dates, in the unit of the type for times, and unscaled for decimals. Strings and
+        other types without differences have 0 if minimum and maximum are equal, and 1 otherwise.
 
         Args:
             classes: The type class of each column; None for a column without one.

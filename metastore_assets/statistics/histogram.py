@@ -117,9 +117,9 @@ def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
 
 
 def histogram_capacity(bins: int) -> int:
-    """Return the capacity of a histogram that is to have at least `bins` bins: twice as many, up to `MAX_BINS`.
+    """Return the capacity of a histogram that is to have at least `bins` bins, also after merges.
 
-    A merge can halve the number of bins.
+    It is twice `bins`, because a merge can halve the number, and at most `MAX_BINS`.
     """
     return min(2 * bins, MAX_BINS)
 
@@ -182,7 +182,7 @@ def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.in
 def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
     """Merge one or more histograms of disjoint sets of rows and of one type class.
 
-    The result has the smallest capacity of all. It equals the histogram that `build_histogram` builds from all rows
+    The result has the smallest of their capacities. It equals the histogram that `build_histogram` builds from all rows
     with that capacity, so order and grouping of merges do not matter.
 
     Raises:

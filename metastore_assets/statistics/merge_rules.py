@@ -55,10 +55,10 @@ class MergeParts:
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return a column of the tables of states as one list per column of the data table, with a value per part.
+        """Return a statistic as one list per column of the data table, with a value per part.
 
         Args:
-            name: The name of the column in `tables`.
+            name: The name of the statistic, a column of `tables`.
             counted: Matrix: whether a list contains the value of the part.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
@@ -75,7 +75,7 @@ def integer_matrix(tables: Sequence[pa.Table], name: str) -> tuple[Integers, Fla
 
 
 def chain_column(tables: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
-    """Return a column of all tables as one array, because one call of Arrow is faster than many for short arrays."""
+    """Return a column of all tables as one array, so that one call of Arrow processes all of them."""
     columns = [table[name] for table in tables]
     return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
 

@@ -93,7 +93,7 @@ def _text(row: tuple[str, ...]) -> str:
 def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield pairs of tables with the next rows of both streams, equally many. Only one batch of each is in memory.
+    """Yield pairs of tables with equally many next rows of both streams. Only one batch of each is in memory.
 
     If one stream is longer, the last pair has its next rows and an empty table. Its later batches are not read.
     """

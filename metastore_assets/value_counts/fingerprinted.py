@@ -5,8 +5,8 @@
     values that were read for the fingerprints that occur at least twice
       → values        sum, by (column, fingerprint, value): frequency  and so on, as for enumerated columns
 
-Keys start with the fingerprint, because removed values are identified by their fingerprint alone. Of enumerated
-columns, all distinct values are stored.
+Keys start with the fingerprint, because removed values are identified by their fingerprint alone. Enumerated columns
+store all distinct values.
 
 `values` has exactly the values whose fingerprint occurs at least twice in the table: every repeated value, and
 occasionally two values that share a fingerprint. All other values occur once. Their number is the number of non-null

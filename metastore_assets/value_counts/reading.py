@@ -247,7 +247,10 @@ class ValueCountReader:
         }
 
     def ranks(self, type_class: str) -> Ranks:
-        """Return the calling thread's reader of ranks of one class's values in the order of `column` and `value`."""
+        """Return a reader of the ranks of one class's values, for the calling thread.
+
+        Values are ranked by `column`, then `value`.
+        """
         cache: dict[str, Ranks] = self._ranks.__dict__
         if type_class not in cache:
             cache[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")

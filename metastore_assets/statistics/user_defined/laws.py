@@ -104,7 +104,7 @@ _Law = tuple[str, Any, Any, Sequence[pa.Array]]
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
     """Test the laws of a statistic on three sets of rows; yield (law, expected, actual, tested sets).
 
-    An error of the statistic's code violates the last law.
+    If the statistic's code fails, the last item has the error.
     """
     try:
         if isinstance(statistic, MergeableStatistic):
