@@ -97,7 +97,7 @@ class Binder:
         return column
 
     def target(self, column: BoundColumn) -> LiteralTarget:
-        """Return the type class of a column, to convert literals, and the column's name for messages."""
+        """Return the type class and the name of a column, for the conversion of literals."""
         return LiteralTarget(column.type_class, self.subject(column))
 
     def subject(self, column: BoundColumn) -> str:

@@ -120,7 +120,9 @@ def group_by_column(fragments: pa.Table, positions: pa.Array, field_ids: pa.Arra
     for number, field_id in enumerate(ids.dictionary.to_pylist()):
         start, end = ends[number], ends[number + 1]
         table = bounds.slice(start, end - start)
-        columns[field_id] = table if end - start == len(fragments) else _spread(table, rows[start:end], fragments)
+        columns[field_id] = (
+            table if end - start == len(fragments) else _fill_missing_fragments(table, rows[start:end], fragments)
+        )
     return IndexRows(fragments, columns)
 
 
@@ -199,7 +201,7 @@ def null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=column_schema(union))
 
 
-def _spread(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
+def _fill_missing_fragments(table: pa.Table, positions: Iterable[int], fragments: pa.Table) -> pa.Table:
     """Return bounds and counts with one row for each fragment, in the order of `fragments`.
 
     In a fragment without a row in `table`, all rows count as null.

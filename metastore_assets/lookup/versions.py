@@ -56,9 +56,9 @@ class VersionColumns:
         return leaf
 
     def resolve(self, columns: str | Iterable[str] | None) -> list[str] | None:
-        """Return column names as a list; None, for all columns, stays None. A text is one name.
+        """Check that columns exist, and return their names as a list; None (all columns) is returned unchanged.
 
-        Raises ColumnNotFoundError.
+        A text is one name. Raises ColumnNotFoundError.
         """
         if columns is None:
             return None

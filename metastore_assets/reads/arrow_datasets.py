@@ -166,7 +166,7 @@ def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def _are_same(stored: pa.Field, expected: pa.Field) -> bool:
-    """Return whether two fields have the same type, and nested fields the same names and ids in the same order."""
+    """Return whether two fields have the same type, with the same names and ids of nested fields."""
     one, other = stored.type, expected.type
     if isinstance(other, pa.BaseExtensionType):
         return False

@@ -1,4 +1,4 @@
-"""The scanner of a `lookup.Table`, which reads the table's data files, and the location that a version records.
+"""The scanner that reads data files for a `lookup.Table`, and checks of the location that a version records.
 
 A recorded location is used only if the caller confirms it: a user who can write below a root can forge a version, which
 could make the caller read any accessible file or bucket.

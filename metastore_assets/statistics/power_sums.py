@@ -56,7 +56,7 @@ def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
 
 
 def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[int, int, int]:
-    """Return the exact sum and sum of squares as (base, s1, s2): s1 * 2**base and s2 * 2**(2 * base).
+    """Return (base, s1, s2): the exact sum is s1 * 2**base, the exact sum of squares s2 * 2**(2 * base).
 
     Args:
         values: Finite values in ascending order.

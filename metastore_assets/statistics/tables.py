@@ -75,9 +75,9 @@ def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` with the schema that `build_statistics_table` gives the same rows.
+    """Return a table `statistics` without type classes and user-defined statistics that no row has.
 
-    Type classes and user-defined statistics that no row has are removed.
+    The schema of the result is that of `build_statistics_table` for the same rows.
     """
     names = pc.unique(table["type_class"]).drop_null().to_pylist()
     union = union_type(class_named(name) for name in names)

@@ -158,7 +158,7 @@ class ValueCountReader:
         return self._values(column, type_class)
 
     def values_of_fingerprints(self, column: str, type_class: str, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values of a fingerprinted column that have one of the fingerprints, which are sorted."""
+        """Return the stored values of a fingerprinted column that have one of the (sorted) fingerprints."""
         keys = pa.table({"column": pa.repeat(pa.scalar(column), len(fingerprints)), "fingerprint": fingerprints})
         return _frequencies_of_rows(
             self._fingerprint_view.rows_with_prefixes(stage_name(VALUES, type_class), keys), type_class
