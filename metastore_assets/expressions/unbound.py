@@ -225,7 +225,7 @@ class ArrowLiteral(UnboundLiteral):
 
 
 class UnboundPredicate(CompleteClass, abstract=True):
-    """A condition on rows whose columns have no types yet."""
+    """A condition on rows. Its columns have no types yet."""
 
     @abstractmethod
     def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
