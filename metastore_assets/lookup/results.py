@@ -88,7 +88,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class Spread:
-    """The numbers of distinct values of a column, and the entropy. NaN counts as a value, null does not."""
+    """The numbers of distinct, repeated and unique values of a column, and its entropy. NaN is a value, null is not."""
 
     column: str
     """The dotted path of the column."""

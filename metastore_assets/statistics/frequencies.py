@@ -231,7 +231,7 @@ def derive_frequencies(row: ColumnStatistics) -> Frequencies | None:
 
 @dataclass(frozen=True)
 class SpreadCounts:
-    """The entropy of a column and exact numbers of its distinct values. NaN counts as a value, null does not."""
+    """The exact numbers of distinct, repeated and unique values, and the entropy. NaN is a value, null is not."""
 
     distinct_count: int
     duplicate_count: int
@@ -243,7 +243,7 @@ class SpreadCounts:
 
 
 def measure_spread(counts: Iterable[tuple[int, int]]) -> SpreadCounts:
-    """Return the entropy of a column and the numbers of its distinct values: all, unique ones, and repeated ones.
+    """Return the numbers of distinct, repeated and unique values of a column, and its entropy.
 
     Args:
         counts: (frequency, number of distinct values with this frequency).

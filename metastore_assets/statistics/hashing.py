@@ -2,9 +2,8 @@
 
 Distinct sketches, fingerprints and value filters contain these hashes, so never change them. A number is one 64-bit
 word, hashed by the output function of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-OOPSLA 2014). A byte string is hashed as little-endian words: the state starts with its length, each word is multiplied
-into the state and folded, and SplitMix64's function completes the hash. Byte strings of over 128 bytes are hashed by
-BLAKE2b instead.
+OOPSLA 2014). A byte string is hashed word by word: each little-endian word is multiplied into a state that starts with
+the length, and SplitMix64's function completes the hash. Byte strings of over 128 bytes are hashed by BLAKE2b instead.
 """
 
 from __future__ import annotations
