@@ -194,7 +194,7 @@ class _Refresh:
         return change_metadata_cache(plan.base.metadata_cache, self.cache.new_entries, self.cache.discarded)
 
     def publish_in_lots(self, stream: SnapshotStream, started: float) -> RefreshResult | None:
-        """Build and publish the first version in lots (groups of fragments). None if it cannot be built in lots.
+        """Build the first version in lots (groups of fragments) and publish it. Return None if lots are not possible.
 
         Args:
             stream: The snapshot.

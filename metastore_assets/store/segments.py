@@ -110,7 +110,7 @@ class SegmentKind:
     two."""
     max_deltas: int = 8
     merge_below: int = 0
-    """Maximum number of keys of the newest deltas, together, up to which they are merged."""
+    """The newest deltas are merged while they have at most this many keys together."""
     large_section_rows: int = LARGE_SECTION_ROWS
     file_rows: int = 0
     """Number of keys after which a segment continues in another file, so that footers are small. 0 if a segment is

@@ -25,7 +25,7 @@ _BATCH_ROWS = 4096
 _BATCH_BYTES = 256 << 10
 """Maximum size in bytes of the rows that are read at a time from each run. Hundreds of runs may be open."""
 _SIZE_BYTES = 8
-"""Length of the number before each batch in the file, which is the batch's size."""
+"""Number of bytes before each batch in the file, which contain the batch's size."""
 _COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
 
 

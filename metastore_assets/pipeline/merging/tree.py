@@ -120,8 +120,8 @@ class _Node:
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
-    """The nodes and keys of children directly below. None for an unchanged stored branch. Empty for one that only
-    becomes the root."""
+    """The nodes and keys of children directly below. None for an unchanged stored branch. Empty for an unchanged branch
+    that becomes the root."""
 
 
 def _count(part: _Node | str) -> int:
