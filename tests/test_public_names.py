@@ -81,8 +81,8 @@ def test_annotations_of_users_resolve(name: str) -> None:
         str(inspect.signature(member).return_annotation) for member in members if not member.__name__.startswith("_")
     )
     assert sources
-    own = {word for word in _words(sources) if _is_of_the_package(word)}
-    assert own <= {*NAMES, *INTERNAL}, own - {*NAMES, *INTERNAL}
+    words = {word for word in _words(sources) if _is_of_the_package(word)}
+    assert words <= {*NAMES, *INTERNAL}, words - {*NAMES, *INTERNAL}
 
 
 def test_annotations_of_a_users_function_resolve() -> None:

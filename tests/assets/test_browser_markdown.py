@@ -99,10 +99,10 @@ def lab(tmp_path: Path, served: tuple[int, list[str]]) -> Iterator[Lab]:
         (request,) = created.tick("notes").run_requests or []
         created.run("notes", request)
         writer = AssetMaterialization(AssetKey(["raw", "notes"]))
-        own = {"own": MetadataValue.md(f"![p](http://127.0.0.1:{served[0]}/own.png)")}
+        attached = {"own": MetadataValue.md(f"![p](http://127.0.0.1:{served[0]}/own.png)")}
         for event in (
             fetch_column_statistics(writer, "notes", load_config(created.config_file)),
-            AssetMaterialization(AssetKey(["raw", "own"]), metadata=own),
+            AssetMaterialization(AssetKey(["raw", "own"]), metadata=attached),
         ):
             instance.report_runless_asset_event(event)
         yield created

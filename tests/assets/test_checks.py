@@ -41,9 +41,9 @@ tables:
 
 
 def evaluations(result: ExecuteInProcessResult) -> dict[str, AssetCheckEvaluation]:
-    found = {own.check_name: own for own in result.get_asset_check_evaluations()}
-    assert all(own.asset_key == AssetKey(["sales", "sales_statistics"]) for own in found.values())
-    return found
+    by_name = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+    assert all(evaluation.asset_key == AssetKey(["sales", "sales_statistics"]) for evaluation in by_name.values())
+    return by_name
 
 
 def run(lab: Lab) -> ExecuteInProcessResult:
@@ -63,7 +63,7 @@ def test_a_run_evaluates_the_checks_of_its_version(checked: Lab) -> None:
     evaluated.
     """
     first = evaluations(run(checked))
-    assert {name: (own.passed, own.severity.value) for name, own in first.items()} == {
+    assert {name: (evaluation.passed, evaluation.severity.value) for name, evaluation in first.items()} == {
         "complete": (True, "ERROR"),
         "enough_rows": (True, "ERROR"),
         "row_count_change": (False, "WARN"),
@@ -189,10 +189,10 @@ def test_a_dropped_column_fails_its_check_and_nothing_else(
             logged = [entry.user_message for entry in instance.all_logs(result.run_id)]
             warned = [text for text in logged if "columns.note is for a column that the table no longer has" in text]
             assert len(warned) == number
-            found = evaluations(result)
-            assert found["note_not_null"].passed == (number == 0)
-            assert found["amount_not_null"].passed
-        assert "the check does not fit the table" in str(found["note_not_null"].description)
+            by_name = evaluations(result)
+            assert by_name["note_not_null"].passed == (number == 0)
+            assert by_name["amount_not_null"].passed
+        assert "the check does not fit the table" in str(by_name["note_not_null"].description)
         assert reported_row_counts(instance, result, STATISTICS) == {None: 2}
         assert commit(definitions, instance) is None, "the version is current"
     for arguments, status in ((["refresh", "sales"], 0), (["check", "sales"], 1)):

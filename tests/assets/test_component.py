@@ -119,9 +119,9 @@ def test_tables_are_inline() -> None:
 
 def test_yaml_names_a_translator() -> None:
     """The component's own settings override those of the translator."""
-    own = f"{__name__}:ProjectTranslator"
+    translator_name = f"{__name__}:ProjectTranslator"
     node = (
-        loaded({"translator": own, "prefix": ["a"]})
+        loaded({"translator": translator_name, "prefix": ["a"]})
         .resolve_asset_graph()
         .get(AssetKey(["a", "sales", "sales_statistics"]))
     )

@@ -12,10 +12,12 @@ from tests.assets.user_project import attached, config, write
 
 def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     """Only statistics of the snapshot that it wrote are attached; the asset's own metadata remain."""
-    own = config(tmp_path)
+    loaded_config = config(tmp_path)
     write(tmp_path, "2024-01-01", 3)
     write(tmp_path, "2024-01-02", 5)
-    result = attached(fetch_column_statistics(MaterializeResult(metadata={"mine": 1}), "sales", own, refresh=True))
+    result = attached(
+        fetch_column_statistics(MaterializeResult(metadata={"mine": 1}), "sales", loaded_config, refresh=True)
+    )
     assert (result["mine"], result["dagster/row_count"], result["metastore/version"]) == (1, 8, 1)
     schema = result["dagster/column_schema"]
     assert isinstance(schema, TableSchema)
@@ -23,35 +25,37 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     described = {column.name: column.description or "" for column in schema.columns}
     assert "5 distinct" in described["amount"]
 
-    part = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-02"))
+    part = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config, partition="day=2024-01-02"))
     assert (part["dagster/partition_row_count"], "dagster/row_count" in part) == (5, False)
-    event = fetch_column_statistics(AssetMaterialization("x", metadata={"dagster/row_count": 9}), "sales", own)
+    event = fetch_column_statistics(
+        AssetMaterialization("x", metadata={"dagster/row_count": 9}), "sales", loaded_config
+    )
     assert event.metadata["dagster/row_count"].value == 9, "the asset's own metadata win"
 
     # Without statistics, only the reason is attached.
-    removed = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-09"))
+    removed = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config, partition="day=2024-01-09"))
     assert "dagster/partition_row_count" not in removed
     assert "2024-01-09" in str(removed["metastore/statistics"])
     write(tmp_path, "2024-01-03", 1)
-    late = attached(fetch_column_statistics(MaterializeResult(), "sales", own))
+    late = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config))
     assert list(late) == ["metastore/statistics"]
     assert "version 1 describes snapshot 1" in str(late["metastore/statistics"])
     for file in (tmp_path / "sales").rglob("*.parquet"):
         file.write_bytes(b"PAR1 no more")
-    broken = attached(fetch_column_statistics(MaterializeResult(), "sales", own, refresh=True))
+    broken = attached(fetch_column_statistics(MaterializeResult(), "sales", loaded_config, refresh=True))
     assert list(broken) == ["metastore/statistics"]
     assert str(broken["metastore/statistics"]).startswith("not available: ")
     with pytest.raises(ConfigError, match="'sails'"):
-        fetch_column_statistics(MaterializeResult(), "sails", own)
+        fetch_column_statistics(MaterializeResult(), "sails", loaded_config)
 
 
 def test_a_failed_export_is_named(tmp_path: Path) -> None:
     """The version is published and its statistics are attached all the same."""
     write(tmp_path, "2024-01-01", 3)
-    own = config(tmp_path)
-    exporting = own.tables[0].model_copy(update={"exports": ("iceberg",)})
+    loaded_config = config(tmp_path)
+    exporting = loaded_config.tables[0].model_copy(update={"exports": ("iceberg",)})
     result = fetch_column_statistics(
-        MaterializeResult(), "sales", own.model_copy(update={"tables": (exporting,)}), refresh=True
+        MaterializeResult(), "sales", loaded_config.model_copy(update={"tables": (exporting,)}), refresh=True
     )
     assert str(attached(result)["metastore/exports"]).startswith("failed: iceberg: table 'sales' is configured by")
     assert attached(result)["dagster/row_count"] == 3

@@ -93,8 +93,8 @@ def test_a_damaged_file_is_treated_as_missing(tmp_path: Path, content: str) -> N
     path = tmp_path / "root" / "_dagster" / "tables.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    known = load_table_info(Configuration.of(tmp_path / "metastore.yaml"), ["sales"])
-    assert known == {"sales": TableInfo(None, False)}
+    stored = load_table_info(Configuration.of(tmp_path / "metastore.yaml"), ["sales"])
+    assert stored == {"sales": TableInfo(None, False)}
     store_table_info(config, {"other": TableInfo("delta", True)})
     assert json.loads(path.read_text())["tables"] == {
         "other": {"format": "delta", "partitioned": True},

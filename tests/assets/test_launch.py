@@ -35,7 +35,7 @@ AT_ONCE = {
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def backfill_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A table of three days without a version, and an instance that starts runs at once, each in its own process."""
     home = tmp_path / "home"
     home.mkdir()
@@ -87,42 +87,42 @@ def runs(lab: Lab) -> list[DagsterRun]:
     return [run for run in lab.instance.get_runs(ascending=True) if BACKFILL_TAG in run.tags]
 
 
-def test_each_chunk_is_a_run(own: Lab) -> None:
+def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
     """Runs have tags that identify the backfill; a run reports what it read, as every run does."""
-    first, _ = fill(own, BackfillSelection())
+    first, _ = fill(backfill_lab, BackfillSelection())
     assert (first.versions, first.fragments, first.done) == ([1], 3, True)
-    again, reported = fill(own, BackfillSelection("all"))
-    size = sum(path.stat().st_size for path in (own.folder / "visits").rglob("*.parquet"))
+    again, reported = fill(backfill_lab, BackfillSelection("all"))
+    size = sum(path.stat().st_size for path in (backfill_lab.folder / "visits").rglob("*.parquet"))
     assert (again.versions, again.partitions, again.fragments, again.bytes) == ([2, 3], 3, 3, size)
     assert again.failed_checks == []
-    _, *chunks = runs(own)
+    _, *chunks = runs(backfill_lab)
     assert [run.status for run in chunks] == [DagsterRunStatus.SUCCESS] * 2
     assert [run.tags[f"{BACKFILL_TAG}_chunk"] for run in chunks] == ["1 of 2", "2 of 2"]
     assert {run.tags["metastore/table"] for run in chunks} == {"visits-eu"}
     assert len({run.tags[BACKFILL_TAG] for run in chunks}) == 1
-    partitions = [{event.partition for event in own.events(run.run_id) if event.partition} for run in chunks]
+    partitions = [{event.partition for event in backfill_lab.events(run.run_id) if event.partition} for run in chunks]
     assert partitions == [{"day=2024-01-01", "day=2024-01-02"}, {"day=2024-01-03"}]
     ends = [(event.stage.split(" is ")[1], event.part) for event in reported if event.stage.endswith("success")]
     assert ends == [("success", "1 of 2"), ("success", "2 of 2")]
 
 
-def test_a_failed_blocking_check_does_not_stop_the_backfill(own: Lab) -> None:
+def test_a_failed_blocking_check_does_not_stop_the_backfill(backfill_lab: Lab) -> None:
     """The run publishes, and then fails because of the check: the chunk is done, and the check is reported."""
-    (own.folder / "metastore.yaml").write_text(
+    (backfill_lab.folder / "metastore.yaml").write_text(
         "root: ./metastore\nengine: auto\ntables:\n  - name: visits-eu\n    uri: ./visits\n"
         "    checks: [{row_count: {maximum: 3}, blocking: true}]\n"
     )
-    publish(own)
-    again, _ = fill(own, BackfillSelection("all"))
+    publish(backfill_lab)
+    again, _ = fill(backfill_lab, BackfillSelection("all"))
     assert (again.versions, again.partitions, again.done) == ([2, 3], 3, True)
-    assert [run.status for run in runs(own)] == [DagsterRunStatus.FAILURE] * 2
+    assert [run.status for run in runs(backfill_lab)] == [DagsterRunStatus.FAILURE] * 2
     assert len(again.failed_checks) == 1
     assert "row_count" in again.failed_checks[0]
 
 
-def test_a_repeated_backfill_waits_for_the_run_that_continued(own: Lab) -> None:
+def test_a_repeated_backfill_waits_for_the_run_that_continued(backfill_lab: Lab) -> None:
     """Ctrl-C ends the command and not the run: the same command again launches no second run for its partitions."""
-    publish(own)
+    publish(backfill_lab)
 
     def interrupted(work: ChunkProcessor) -> ChunkProcessor:
         def do(chunk: Chunk, part: str) -> ChunkResult:
@@ -132,36 +132,36 @@ def test_a_repeated_backfill_waits_for_the_run_that_continued(own: Lab) -> None:
         return do
 
     with pytest.raises(KeyboardInterrupt):
-        fill(own, BackfillSelection("all"), wrap=interrupted)
-    again, _ = fill(own, BackfillSelection("all"))
+        fill(backfill_lab, BackfillSelection("all"), wrap=interrupted)
+    again, _ = fill(backfill_lab, BackfillSelection("all"))
     assert (again.versions, again.partitions, again.done) == ([2, 3], 3, True)
-    assert len(runs(own)) == 2
-    config = load_config(own.config_file)
+    assert len(runs(backfill_lab)) == 2
+    config = load_config(backfill_lab.config_file)
     later = plan_backfill(config, config.table("visits-eu"), BackfillSelection("all"))
-    assert runs(own)[0].tags[BACKFILL_TAG] != later.attempt
+    assert runs(backfill_lab)[0].tags[BACKFILL_TAG] != later.attempt
 
 
 @pytest.mark.long
-def test_a_failed_run_ends_the_backfill_with_its_reason(own: Lab) -> None:
+def test_a_failed_run_ends_the_backfill_with_its_reason(backfill_lab: Lab) -> None:
     """The error has the run's reason; earlier chunks stay published."""
-    publish(own)
-    bad = own.write_file(3, count=5, seed=1)
+    publish(backfill_lab)
+    bad = backfill_lab.write_file(3, count=5, seed=1)
     bad.write_bytes(b"PAR1 and nothing more")
     with pytest.raises(MetastoreError, match=rf"'visits-eu'.*1 of 1\b.*{bad.name}"):
-        fill(own, BackfillSelection())
+        fill(backfill_lab, BackfillSelection())
     bad.unlink()
-    own.write_file(3, count=5, seed=2)
-    assert fill(own, BackfillSelection())[0].versions == [2]
+    backfill_lab.write_file(3, count=5, seed=2)
+    assert fill(backfill_lab, BackfillSelection())[0].versions == [2]
 
 
 @pytest.mark.long
-def test_a_configuration_that_dagster_does_not_load_is_an_error(own: Lab) -> None:
+def test_a_configuration_that_dagster_does_not_load_is_an_error(backfill_lab: Lab) -> None:
     """A version that is published elsewhere does not count; a table that Dagster does not have has no job."""
-    fill(own, BackfillSelection())
-    config = load_config(own.config_file).model_copy(update={"root": str(own.folder / "elsewhere")})
+    fill(backfill_lab, BackfillSelection())
+    config = load_config(backfill_lab.config_file).model_copy(update={"root": str(backfill_lab.folder / "elsewhere")})
     with pytest.raises(ConfigError, match="elsewhere"):
-        fill(own, BackfillSelection(), config)
-    versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "orders")
+        fill(backfill_lab, BackfillSelection(), config)
+    versions = VersionStore(ObjectStore(str(backfill_lab.folder / "metastore")), "orders")
     with (
         pytest.raises(ConfigError, match="'orders'"),
         open_run_executor(versions, ""),
@@ -169,9 +169,11 @@ def test_a_configuration_that_dagster_does_not_load_is_an_error(own: Lab) -> Non
         pass
 
 
-def test_a_backfill_needs_an_instance_and_a_daemon(own: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backfill_needs_an_instance_and_a_daemon(
+    backfill_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The backfill is refused before anything is launched: a run would stay in the queue for ever."""
-    versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "visits-eu")
+    versions = VersionStore(ObjectStore(str(backfill_lab.folder / "metastore")), "visits-eu")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with pytest.raises(ConfigError, match=r"\$DAGSTER_HOME"), open_run_executor(versions, ""):
         pass
@@ -188,17 +190,17 @@ def test_a_backfill_needs_an_instance_and_a_daemon(own: Lab, tmp_path: Path, mon
 
 
 @pytest.mark.long
-def test_a_daemon_starts_the_runs_of_a_backfill(own: Lab) -> None:
+def test_a_daemon_starts_the_runs_of_a_backfill(backfill_lab: Lab) -> None:
     """The command, Dagster's daemon and the run are three processes; the test reads the result from the instance."""
-    home = own.folder / "instance"
+    home = backfill_lab.folder / "instance"
     home.mkdir()
     (home / "dagster.yaml").write_bytes((REPOSITORY / "dagster.yaml").read_bytes())
-    (own.folder / "workspace.yaml").write_text(f"load_from: [{{python_module: {DEFINITIONS}}}]\n")
+    (backfill_lab.folder / "workspace.yaml").write_text(f"load_from: [{{python_module: {DEFINITIONS}}}]\n")
     environment = {**os.environ, "DAGSTER_HOME": str(home), "PYTHONPATH": str(REPOSITORY)}
-    log = (own.folder / "daemon.log").open("wb")
+    log = (backfill_lab.folder / "daemon.log").open("wb")
     script = "import sys; from dagster._daemon.cli import cli; sys.exit(cli())"
     daemon = subprocess.Popen(
-        [sys.executable, "-c", script, "run"], cwd=own.folder, env=environment, stdout=log, stderr=log
+        [sys.executable, "-c", script, "run"], cwd=backfill_lab.folder, env=environment, stdout=log, stderr=log
     )
     arguments = [
         sys.executable,
@@ -215,7 +217,7 @@ def test_a_daemon_starts_the_runs_of_a_backfill(own: Lab) -> None:
         end = time.monotonic() + 120
         while True:
             done = subprocess.run(
-                arguments, cwd=own.folder, env=environment, capture_output=True, text=True, check=False
+                arguments, cwd=backfill_lab.folder, env=environment, capture_output=True, text=True, check=False
             )
             if "no daemon takes them" not in done.stdout or time.monotonic() > end:
                 break

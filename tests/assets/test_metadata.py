@@ -111,7 +111,8 @@ def test_a_kind_of_file_shows_only_its_columns(tmp_path: Path) -> None:
     table = publish(ObjectStore(str(tmp_path)), data)
     summary = read_summary(table, None, 3)
     rows = tuple(
-        replace(own, frequencies="off" if own.column.startswith("at") else own.frequencies) for own in summary.rows
+        replace(statistics, frequencies="off" if statistics.column.startswith("at") else statistics.frequencies)
+        for statistics in summary.rows
     )
     shown = {
         kind: [
@@ -170,18 +171,18 @@ def test_markdown_shows_names_literally() -> None:
 
 def test_user_defined_statistics_follow_the_others() -> None:
     """With what they are worth; of too many the first; nothing where there are none."""
-    own = {
+    texts = {
         "share": UserResult(pa.array([0.25]), "estimate"),
         "parts": UserResult(pa.array([[{"name": "a|b", "count": 3}]]), "exact"),
         "broken": UserResult(pa.nulls(1, pa.int64()), "absent", "it raised"),
     }
-    reported_row_counts = user_defined_markdown([row("flag", "string", 3, user_defined=own), row("key", "int64", 3)])
+    reported_row_counts = user_defined_markdown([row("flag", "string", 3, user_defined=texts), row("key", "int64", 3)])
     assert reported_row_counts.splitlines()[2:] == [
         "| flag | share | \\~0.25 |",
         "| flag | parts | a\\|b 3 |",
         "| flag | broken | – (it raised) |",
     ]
-    many = [row(f"c{number}", "string", 3, user_defined=own) for number in range(500)]
+    many = [row(f"c{number}", "string", 3, user_defined=texts) for number in range(500)]
     assert len(json.dumps(user_defined_markdown(many))) <= 3000
     assert user_defined_markdown(COLUMNS) == ""
     metadata = profile_metadata("statistics", TableDescription(ProfileSummary(tuple(many), ()), "t", pa.schema([])), [])
@@ -232,10 +233,10 @@ def test_values_with_markup_are_shown_literally(tmp_path: Path) -> None:
 def test_user_defined_values_with_markup_are_shown_literally() -> None:
     """This covers its name, its value, and the reason of an absent value."""
     for text in HOSTILE:
-        own = {
+        texts = {
             text: UserResult(pa.array([text]), "exact"),
             "broken": UserResult(pa.nulls(1, pa.string()), "absent", text),
         }
-        cells = parse(user_defined_markdown([row(text, "string", 3, user_defined=own)]))
+        cells = parse(user_defined_markdown([row(text, "string", 3, user_defined=texts)]))
         assert visible_text(cells).startswith("columnstatisticvalue")
         assert sum(token.type == "td_open" for token in cells) == 6

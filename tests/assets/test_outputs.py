@@ -61,9 +61,9 @@ def test_one_asset_has_the_partitions_and_the_table(tmp_path: Path, instance: Da
     assert reported_row_counts(instance, result, STATISTICS) == {FIRST: 3, SECOND: 4, None: 7}
     assert outdated(definitions, instance, FIRST, SECOND) == []
     assert result is not None
-    assert {own.check_name: own.passed for own in result.get_asset_check_evaluations()} == dict.fromkeys(
-        ("amount_not_null", "consistent", "current"), True
-    )
+    assert {
+        evaluation.check_name: evaluation.passed for evaluation in result.get_asset_check_evaluations()
+    } == dict.fromkeys(("amount_not_null", "consistent", "current"), True)
     (record,) = instance.fetch_materializations(STATISTICS, limit=1).records
     assert record.asset_materialization is not None
     metadata = {name: value.value for name, value in record.asset_materialization.metadata.items()}

@@ -60,10 +60,10 @@ def test_groups_are_the_sums_of_their_partitions(
         contents.append(grouping.contents(created))
         groups.append(expected)
         assert list(contents[-1]) == sorted(expected)
-        found = grouping.find(created, [*list(expected)[:2], "missing=1"])
-        assert list(found) == sorted(list(expected)[:2])
+        found_groups = grouping.find(created, [*list(expected)[:2], "missing=1"])
+        assert list(found_groups) == sorted(list(expected)[:2])
         assert grouping.members(each) == {key: sorted(expected[key]) for key in sorted(expected)}
-        for key, group in found.items():
+        for key, group in found_groups.items():
             assert group.content_id == contents[-1][key]
             assert (group.row_count, group.version) == (len(expected[key]), max(n for _, n in expected[key].values()))
             assert not columns or (isinstance(group, PartitionGroup) and group.partitions == len(expected[key]))
@@ -137,8 +137,10 @@ def config(folder: Path, *columns: str) -> MetastoreConfig:
 def events_of(instance: DagsterInstance, result: ExecuteInProcessResult | None) -> list[AssetMaterialization]:
     assert result is not None
     events = [entry.dagster_event for entry in instance.all_logs(result.run_id) if entry.dagster_event]
-    found = [event.step_materialization_data.materialization for event in events if event.is_step_materialization]
-    return [event for event in found if event.asset_key == PARTITIONS]
+    materializations = [
+        event.step_materialization_data.materialization for event in events if event.is_step_materialization
+    ]
+    return [event for event in materializations if event.asset_key == PARTITIONS]
 
 
 def test_hours_of_a_day_are_one_partition(tmp_path: Path, instance: DagsterInstance) -> None:

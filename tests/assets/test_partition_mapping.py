@@ -45,7 +45,7 @@ days = st.dates(date(2023, 10, 1), date(2024, 5, 1))
 @given(st.sets(days, max_size=20))
 def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date]) -> None:
     """All partitions of the definition are mapped and no others, whether the day is one column or three."""
-    there = {day for day in chosen if START <= day < END}
+    covered = {day for day in chosen if START <= day < END}
     for mapping, key in (
         (TablePartitions(DAILY), lambda day: f"day={day}"),
         (
@@ -55,9 +55,9 @@ def test_daily_partitions_are_mapped(instance: DagsterInstance, chosen: set[date
     ):
         keys = {day: key(day) for day in chosen}
         result = mapping.key_map(keys.values(), instance)
-        assert result.dagster_keys == {keys[day]: day.isoformat() for day in there}
+        assert result.dagster_keys == {keys[day]: day.isoformat() for day in covered}
         assert result.table_keys == {mapped: key for key, mapped in result.dagster_keys.items()}
-        assert set(result.unmapped) == {keys[day] for day in chosen - there}
+        assert set(result.unmapped) == {keys[day] for day in chosen - covered}
 
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
@@ -65,16 +65,17 @@ def test_each_dimension_has_its_column(instance: DagsterInstance, chosen: set[tu
     """Columns are in the table's order and dimensions in Dagster's; values are escaped as in the table's keys."""
     definition = MultiPartitionsDefinition({"when": DAILY, "country": COUNTRIES})
     mapping = TablePartitions(definition, "land={country}/day={when}")
-    there = {(day, land) for day, land in chosen if START <= day < END and land in COUNTRIES.get_partition_keys()}
+    covered = {(day, land) for day, land in chosen if START <= day < END and land in COUNTRIES.get_partition_keys()}
     keys = {(day, land): encode_partition_key([("land", land), ("day", str(day))]) for day, land in chosen}
     if not any(land in COUNTRIES.get_partition_keys() for _, land in chosen):
         with pytest.raises(ConfigError, match=f"{len(set(keys.values()))} partitions.*MultiPartitionsDefinition"):
             mapping.key_map(keys.values(), instance)
         return
     result = mapping.key_map(keys.values(), instance)
-    expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in there}
+    expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in covered}
     assert {
-        key: dict(MultiPartitionKey.keys_by_dimension.fget(own)) for key, own in result.dagster_keys.items()
+        key: dict(MultiPartitionKey.keys_by_dimension.fget(dagster_key))
+        for key, dagster_key in result.dagster_keys.items()
     } == expected  # type: ignore[attr-defined,arg-type]
     assert set(definition.get_partition_keys()) >= set(result.table_keys)
 
@@ -138,8 +139,8 @@ def test_the_current_day_is_unmapped_until_it_ends(instance: DagsterInstance) ->
     keys = [f"day={today - timedelta(days=1)}", f"day={today}"]
     start = str(today - timedelta(days=5))
     assert TablePartitions(DailyPartitionsDefinition(start)).key_map(keys, instance).unmapped == (keys[1],)
-    ahead = TablePartitions(DailyPartitionsDefinition(start, end_offset=1))
-    assert ahead.key_map(keys, instance).unmapped == ()
+    until_tomorrow = TablePartitions(DailyPartitionsDefinition(start, end_offset=1))
+    assert until_tomorrow.key_map(keys, instance).unmapped == ()
 
 
 def test_two_keys_of_one_partition_are_an_error(instance: DagsterInstance) -> None:

@@ -39,7 +39,10 @@ def version(
     columns: tuple[str, ...] = ("day",),
 ) -> Version:
     """Return a version in which every partition has different rows for each version that computed it."""
-    entries = [PartitionEntry(key, f"c{made}", 1, 1, 1, own, made) for key, (made, own) in partitions.items()]
+    entries = [
+        PartitionEntry(key, f"c{version_number}", 1, 1, 1, file_map, version_number)
+        for key, (version_number, file_map) in partitions.items()
+    ]
     now = datetime(2024, 1, 1, tzinfo=UTC)
     empty = pa.schema([])
     return Version(
@@ -156,9 +159,11 @@ def test_selected_assets_are_reported_even_if_unchanged() -> None:
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
     changed = find_pending_events(reported(before), now)
     assert keys(changed) == ["a", "c"]
-    own = add_selected_events(remove_events_of_other_runs({"a"}, changed), now, ["c", "b", "removed"], ["frequencies"])
-    assert keys(own) == ["b", "c"]
-    assert own.table == ("frequencies",), "the last run reports the rest"
+    selected = add_selected_events(
+        remove_events_of_other_runs({"a"}, changed), now, ["c", "b", "removed"], ["frequencies"]
+    )
+    assert keys(selected) == ["b", "c"]
+    assert selected.table == ("frequencies",), "the last run reports the rest"
     assert remove_events_of_other_runs({"b"}, changed) == changed
 
 
@@ -207,7 +212,10 @@ STATES = st.tuples(
 
 
 def with_entries(number: int, entries: dict[str, tuple[str, int, ProfileFiles]]) -> Version:
-    partitions = [PartitionEntry(key, content, 1, 1, 1, own, made) for key, (content, made, own) in entries.items()]
+    partitions = [
+        PartitionEntry(key, content, 1, 1, 1, file_map, version_number)
+        for key, (content, version_number, file_map) in entries.items()
+    ]
     return replace(version(number, f"t{number}", {}), partitions=partitions)
 
 
@@ -237,14 +245,15 @@ def test_any_state_is_compared_with_any_version(
     reported_of = find_pending_events(ReportedState(reported_version, state[1], state[2], (), state[3]), now).partitions
     before = {} if state[0] is None else state[0][1]
     expected = []
-    for key, (content, made, own) in sorted(entries.items()):
+    for key, (content, published_in, rows) in sorted(entries.items()):
         if (
             state[1].get(key) != content
             or key in state[3]
             or (
-                state[2].get(key, 0) < made
+                state[2].get(key, 0) < published_in
                 and (
-                    key not in before or (made > (state[0] or (0,))[0] and before[key][2].statistics != own.statistics)
+                    key not in before
+                    or (published_in > (state[0] or (0,))[0] and before[key][2].statistics != rows.statistics)
                 )
             )
         ):
@@ -313,11 +322,13 @@ def test_after_a_complete_report_dagster_shows_the_version(steps: list[tuple[str
                 entries[key] = (number, content)
                 if how == "removed":
                     del entries[key]
-            made = version(
-                number, f"t{number}", {key: (own, files(f"{key}{own}")) for key, (own, _) in entries.items()}
+            new_version = version(
+                number,
+                f"t{number}",
+                {key: (number_of_key, files(f"{key}{number_of_key}")) for key, (number_of_key, _) in entries.items()},
             )
-            parts = [replace(entry, content_id=entries[entry.key][1]) for entry in made.partitions]
-            versions[number] = replace(made, partitions=parts)
+            parts = [replace(entry, content_id=entries[entry.key][1]) for entry in new_version.partitions]
+            versions[number] = replace(new_version, partitions=parts)
         elif versions:
             log.report(
                 versions,

@@ -20,8 +20,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with postgres_server() as own:
-        yield own
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.fixture

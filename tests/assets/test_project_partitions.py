@@ -151,20 +151,20 @@ def test_partitions_of_two_dimensions(tmp_path: Path, instance: DagsterInstance)
     assert reported_row_counts(instance, result, PARTITIONS) == {"2024-01-01|DE": 0}
 
 
-@pytest.mark.parametrize("own", [None, TablePartitions(DAYS)], ids=["keys of the table", "days"])
+@pytest.mark.parametrize("mapped", [None, TablePartitions(DAYS)], ids=["keys of the table", "days"])
 @pytest.mark.parametrize(
     "above",
     [None, DAYS, MonthlyPartitionsDefinition("2024-01-01"), StaticPartitionsDefinition(["a", "b"])],
     ids=["none", "days", "months", "names"],
 )
 def test_the_writing_asset_may_have_other_partitions(
-    tmp_path: Path, above: PartitionsDefinition | None, own: TablePartitions | None
+    tmp_path: Path, above: PartitionsDefinition | None, mapped: TablePartitions | None
 ) -> None:
     """It may also have none. Dagster's rules for names and times relate the partitions, or the translator does."""
 
     class ProjectPartitions(ByDay):
         def get_partitions_def(self, table: TableConfig) -> TablePartitions | None:
-            return own
+            return mapped
 
         def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
             return AllPartitionMapping() if isinstance(above, StaticPartitionsDefinition) else None
@@ -177,5 +177,5 @@ def test_the_writing_asset_may_have_other_partitions(
     )
     Definitions.validate_loadable(definitions)
     mapping = definitions.resolve_asset_graph().get_partition_mapping(PARTITIONS, RAW)
-    by_time = isinstance(above, TimeWindowPartitionsDefinition) and own is not None
+    by_time = isinstance(above, TimeWindowPartitionsDefinition) and mapped is not None
     assert isinstance(mapping, TimeWindowPartitionMapping if by_time else AllPartitionMapping)

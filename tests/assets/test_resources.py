@@ -116,11 +116,11 @@ def test_s3_is_accessed_with_the_settings_of_the_resource(monkeypatch: pytest.Mo
         "aws_allow_http": "true",
     }
     assert reached.storage_options == complete
-    here, own, local = (table.storage_options for table in reached.tables)
+    here, explicit, local = (table.storage_options for table in reached.tables)
     assert here == {name: value for name, value in complete.items() if name != "aws_region"} | {
         "AWS_REGION": "us-east-1"
     }
-    assert own == {
+    assert explicit == {
         "access_key_id": "own",
         "aws_region": "eu-central-1",
         "aws_endpoint": "http://127.0.0.1:5",

@@ -43,12 +43,12 @@ def stale(lab: Lab, table: str) -> set[str]:
     """Return the assets and partitions that Dagster would show as outdated or missing."""
     graph = lab.definitions().resolve_asset_graph()
     resolver = CachingStaleStatusResolver(lab.instance, graph, LoadingContextForTest(lab.instance))
-    found = {}
+    by_kind = {}
     for kind in KINDS:
-        found[kind] = resolver.get_status(AssetKey([table, f"{table}_{kind}"]))
+        by_kind[kind] = resolver.get_status(AssetKey([table, f"{table}_{kind}"]))
     for key in partitions(lab.instance, table):
-        found[f"partitions/{key}"] = resolver.get_status(AssetKey([table, f"{table}_partitions"]), key)
-    return {name for name, status in found.items() if status != StaleStatus.FRESH}
+        by_kind[f"partitions/{key}"] = resolver.get_status(AssetKey([table, f"{table}_partitions"]), key)
+    return {name for name, status in by_kind.items() if status != StaleStatus.FRESH}
 
 
 def observed(result: ExecuteInProcessResult) -> list[tuple[Any, Any]]:

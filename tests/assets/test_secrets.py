@@ -80,14 +80,14 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
     """Covers table, root, sensor, run and lookups with one dagster-aws resource that refers to variables."""
     home = tmp_path / "home"
     home.mkdir()
-    own = resource(s3_endpoint)
+    s3 = resource(s3_endpoint)
     with DagsterInstance.local_temp(str(home)) as instance:
-        definitions = build_metastore_definitions(config(lake), s3=own)
+        definitions = build_metastore_definitions(config(lake), s3=s3)
         assert reported_row_counts(instance, commit(definitions, instance), STATISTICS) == {None: 3}
         assert commit(definitions, instance) is None
-        found = attached(fetch_column_statistics(MaterializeResult(), "sales", config(lake), s3=own))
-        assert found["dagster/row_count"] == 3
-        again = build_metastore_definitions(config(lake), s3=own)
+        attached_values = attached(fetch_column_statistics(MaterializeResult(), "sales", config(lake), s3=s3))
+        assert attached_values["dagster/row_count"] == 3
+        again = build_metastore_definitions(config(lake), s3=s3)
         shown = serialize_value(RepositorySnap.from_def(again.get_repository_def())) + repr(again)
         source = again.resolve_asset_graph().get(AssetKey(["sales", "sales_source"]))
         assert source.kinds == {"delta"}, "the lookup of the newest version used the same credentials"
@@ -103,7 +103,7 @@ def test_a_project_on_s3_shows_and_stores_no_secrets(
         assert not result.success
         errors += [str(event) for event in result.all_events]
         written, log = capfd.readouterr(), caplog.text
-        assert_no_secrets(shown, str(found), *errors, written.out, written.err, log, folder=home)
+        assert_no_secrets(shown, str(attached_values), *errors, written.out, written.err, log, folder=home)
 
 
 @pytest.mark.s3

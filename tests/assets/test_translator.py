@@ -78,9 +78,9 @@ def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInsta
 def pools(definitions: Definitions) -> set[str]:
     return {
         pool
-        for own in definitions.resolve_asset_graph().assets_defs
-        if own.is_executable
-        for pool in own.node_def.pools
+        for asset in definitions.resolve_asset_graph().assets_defs
+        if asset.is_executable
+        for pool in asset.node_def.pools
     }
 
 

@@ -99,8 +99,8 @@ def test_an_automation_condition_on_updates_of_the_writer(tmp_path: Path) -> Non
     with DagsterInstance.ephemeral() as instance:
         alone = Definitions(assets=[writer])
         materialize(alone, instance, writer.key, partition="2024-01-02")
-        own = build_metastore_definitions(config(tmp_path), translator=OnWriterUpdates(), sensors="absent")
-        created = Definitions.merge(alone, own)
+        definitions = build_metastore_definitions(config(tmp_path), translator=OnWriterUpdates(), sensors="absent")
+        created = Definitions.merge(alone, definitions)
         partitions = AssetKey(["sales", "sales_partitions"])
         result = evaluate_automation_conditions(created, instance)
         materialize(created, instance, writer.key, partition="2024-01-05")

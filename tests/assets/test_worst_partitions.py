@@ -26,7 +26,7 @@ def evaluated(folder: Path, instance: DagsterInstance, checks: list[object]) -> 
     config = MetastoreConfig(root=str(folder / "metastore"), engine="auto", tables=[table])
     result = commit(build_metastore_definitions(config), instance, "t")
     assert result is not None
-    return {own.check_name: own for own in result.get_asset_check_evaluations()}
+    return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
 def records(evaluation: AssetCheckEvaluation) -> list[str]:
@@ -35,7 +35,7 @@ def records(evaluation: AssetCheckEvaluation) -> list[str]:
 
 def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, instance: DagsterInstance) -> None:
     """They are ordered by nulls or by distance from a limit, with the number of others; passed checks name none."""
-    found = evaluated(
+    by_name = evaluated(
         tmp_path,
         instance,
         [
@@ -46,17 +46,17 @@ def test_a_failed_check_of_the_table_names_its_worst_partitions(tmp_path: Path, 
             "unique",
         ],
     )
-    description = (found["x_not_null"].description or "").replace("\\", "")
+    description = (by_name["x_not_null"].description or "").replace("\\", "")
     assert description.startswith(
         "21 nulls in 90 rows (23.3%); in 6 of 9 partitions: part=h: 6 nulls in 10 rows (60.0%)"
     )
     assert description.endswith("part=d: 2 nulls in 10 rows (20.0%) and 1 more")
-    assert records(found["x_not_null"]) == [f"part={part}" for part in "hfgbdc"]
-    assert records(found["x_null_share"]) == [f"part={part}" for part in "hfgb"]
-    assert records(found["x_range"]) == ["part=b", "part=c"]
-    assert "; in 2 of 9 partitions: part=b: 3 to 999" in (found["x_range"].description or "").replace("\\", "")
-    assert found["low"].passed
-    assert "partitions" not in found["low"].metadata
+    assert records(by_name["x_not_null"]) == [f"part={part}" for part in "hfgbdc"]
+    assert records(by_name["x_null_share"]) == [f"part={part}" for part in "hfgb"]
+    assert records(by_name["x_range"]) == ["part=b", "part=c"]
+    assert "; in 2 of 9 partitions: part=b: 3 to 999" in (by_name["x_range"].description or "").replace("\\", "")
+    assert by_name["low"].passed
+    assert "partitions" not in by_name["low"].metadata
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
@@ -72,16 +72,16 @@ def test_a_check_that_no_single_partition_violates_names_none(
     config = MetastoreConfig(root=str(tmp_path / "metastore"), engine="auto", tables=[table])
     result = commit(build_metastore_definitions(config), instance, "t")
     assert result is not None
-    found = {own.check_name: own for own in result.get_asset_check_evaluations()}
+    by_name = {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
     reported_row_counts = "1 distinct of 2 values; 1 value occurs more than once"
-    assert found["x_unique"].description == reported_row_counts + (
+    assert by_name["x_unique"].description == reported_row_counts + (
         "; in none of 2 partitions by itself" if partitioned else ""
     )
 
 
 def test_a_check_of_partitions_names_the_worst_first(tmp_path: Path, instance: DagsterInstance) -> None:
     """Worst first is not the order of their keys."""
-    found = evaluated(tmp_path, instance, [{"null_share": "20%", "partitions": "all"}])
-    description = (found["x_null_share"].description or "").replace("\\", "")
+    by_name = evaluated(tmp_path, instance, [{"null_share": "20%", "partitions": "all"}])
+    description = (by_name["x_null_share"].description or "").replace("\\", "")
     assert description.startswith("failed in 4 of 9 partitions: part=h: 6 nulls in 10 rows (60.0%); part=f: 5 nulls")
-    assert records(found["x_null_share"]) == [f"part={part}" for part in "hfgb"]
+    assert records(by_name["x_null_share"]) == [f"part={part}" for part in "hfgb"]

@@ -84,8 +84,10 @@ def reported_row_counts(
     """Return the row counts that a run reported for an asset, by partition; the table's has the key None."""
     assert result is not None
     events = [entry.dagster_event for entry in instance.all_logs(result.run_id) if entry.dagster_event]
-    found = [event.step_materialization_data.materialization for event in events if event.is_step_materialization]
-    return {event.partition: rows_of(event) for event in found if event.asset_key == key}
+    materializations = [
+        event.step_materialization_data.materialization for event in events if event.is_step_materialization
+    ]
+    return {event.partition: rows_of(event) for event in materializations if event.asset_key == key}
 
 
 def rows_of(event: AssetMaterialization) -> int:

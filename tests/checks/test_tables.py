@@ -66,7 +66,7 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    ("there", "status", "said"),
+    ("stored", "status", "said"),
     [
         ({"a": 2, "b": 3}, "passed", "2 files, 5 rows"),
         ({"a": 2}, "failed", "b.parquet is not a file of the table"),
@@ -77,14 +77,14 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
     ],
 )
 def test_complete_compares_files_and_rows(
-    local_store: ObjectStore, there: dict[str, int | None], status: str, said: str
+    local_store: ObjectStore, stored: dict[str, int | None], status: str, said: str
 ) -> None:
     """Removed fragments that are still stored do not count; row counts that metadata lack are unknown, but no
     difference.
     """
     table = publish(local_store, numbers(5))
     entries, retired = (_entry("a", 2), _entry("b", 3)), (RetiredFragment(1, _entry("gone", 9)),)
-    snapshot = _snapshot(table.version, **there)
+    snapshot = _snapshot(table.version, **stored)
     result = table_finding(local_store, table, "complete", lambda: snapshot, fragments=entries, retired=retired)
     assert result.status == status
     assert said in result.observed
@@ -270,9 +270,9 @@ def test_a_check_that_does_not_fit_the_table_has_failed(
     by_partition = {
         name: [
             {kind: value, "partitions": "all", "name": f"each_{name}"}
-            for kind, value in (own.items() if isinstance(own, dict) else ((own, {}),))
+            for kind, value in (entry.items() if isinstance(entry, dict) else ((entry, {}),))
         ]
-        for name, (own,) in columns.items()
+        for name, (entry,) in columns.items()
     }
     for column_checks in (columns, by_partition):
         first, misfit = results(local_store, table, *checks, {"row_count": 1}, **column_checks)

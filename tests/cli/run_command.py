@@ -60,7 +60,7 @@ def assert_matches_schema(arguments: Sequence[str], stdout: str) -> None:
         assert not (wrong := [f"{error.json_path}: {error.message[:300]}" for error in errors]), (arguments, wrong)
 
 
-def answer(*arguments: str, config: Path | None = None) -> Any:
+def run_json(*arguments: str, config: Path | None = None) -> Any:
     """Return the JSON that a command prints; it must succeed."""
     result = run(*arguments, "--json", config=config)
     assert result.exit_code == 0, result.output

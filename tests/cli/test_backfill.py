@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from metastore_assets.cli.commands import cli
 from metastore_assets.report import text
-from tests.cli.run_command import PROGRAM, answer, error_of, run
+from tests.cli.run_command import PROGRAM, error_of, run, run_json
 
 RESULT = {"table", "partitions", "chunks", "versions", "fragments", "bytes", "seconds", "done", "failed_checks"}
 
@@ -60,11 +60,11 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None:
     """The steps of cron: a table's first version, an up-to-date table, and a full refresh in chunks."""
-    planned = answer("backfill", "t", "--dry-run", config=config)
+    planned = run_json("backfill", "t", "--dry-run", config=config)
     assert {*planned} > RESULT
     assert (planned["dry_run"], planned["missing"], planned["versions"], planned["done"]) == (True, 4, [], False)
     assert planned["keys"] == ["part=1", "part=2", "part=9", "part=10"]
-    first = answer("backfill", "t", "--yes", config=config)
+    first = run_json("backfill", "t", "--yes", config=config)
     assert set(first) == RESULT
     assert {key: first[key] for key in RESULT - {"seconds", "bytes"}} == {
         "table": "t",
@@ -76,11 +76,11 @@ def test_the_first_backfill_reads_all_and_the_next_nothing(config: Path) -> None
         "failed_checks": [],
     }
     assert first["bytes"] == planned["bytes"] == sum(path.stat().st_size for path in config.parent.rglob("lake/*/*"))
-    idle = answer("backfill", "t", "--yes", config=config)
+    idle = run_json("backfill", "t", "--yes", config=config)
     assert (idle["chunks"], idle["versions"], idle["done"]) == (0, [], True)
-    again = answer("backfill", "t", "--yes", "--full", "--from", "2", "--chunk", "2", config=config)
+    again = run_json("backfill", "t", "--yes", "--full", "--from", "2", "--chunk", "2", config=config)
     assert (again["partitions"], again["versions"], again["fragments"]) == (3, [2, 3], 3)
-    rows = answer("show", "t", "--partitions", config=config)
+    rows = run_json("show", "t", "--partitions", config=config)
     assert {row["partition"]: row["version"] for row in rows} == {"part=1": 1, "part=2": 2, "part=9": 2, "part=10": 3}
 
 
@@ -128,15 +128,15 @@ def test_selected_partitions_can_be_read_before_the_first_version(config: Path) 
     assert backfilled.exit_code == 0
     assert "publishes no version until 2 partitions that you did not select" in backfilled.stderr
     assert "t read, but not published in " in backfilled.stdout
-    assert answer("backfill", "t", "--yes", "--to", "2", config=config)["done"] is False
-    assert answer("refresh", "t", config=config)["fragments"]["profiled"] == 2
+    assert run_json("backfill", "t", "--yes", "--to", "2", config=config)["done"] is False
+    assert run_json("refresh", "t", config=config)["fragments"]["profiled"] == 2
 
 
 def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
     folder = config.parent
-    answer("backfill", "t", "--yes", config=config)
+    run_json("backfill", "t", "--yes", config=config)
     (folder / "keys").write_bytes("\ufeffpart=9\r\n\r\n  part=1 \n".encode())
-    listed = answer("backfill", "t", "--full", "--keys-from", str(folder / "keys"), "--dry-run", config=config)
+    listed = run_json("backfill", "t", "--full", "--keys-from", str(folder / "keys"), "--dry-run", config=config)
     assert listed["keys"] == ["part=1", "part=9"]
     arguments = ["--config", str(config), "backfill", "t", "--full", "--json", "--keys-from", "-"]
     piped = CliRunner().invoke(cli, [*arguments, "--yes"], input="part=10\n")
@@ -184,7 +184,7 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
     """The result is JSON on stdout with the reason, with exit status 1. The next run continues after the file is
     repaired.
     """
-    answer("backfill", "t", "--yes", config=config)
+    run_json("backfill", "t", "--yes", config=config)
     broken = config.parent / "lake" / "part=9" / "1.parquet"
     good, times = broken.read_bytes(), broken.stat()
     broken.write_bytes(good[:-8] + b"junk" + good[-4:])
@@ -205,9 +205,9 @@ def test_a_failure_reports_what_was_done(config: Path) -> None:
     assert failed.stderr == f"error: {plan_output['error']}\n"
     broken.write_bytes(good)
     os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))
-    plan = answer("backfill", "t", "--full", "--chunk", "2", "--dry-run", config=config)
+    plan = run_json("backfill", "t", "--full", "--chunk", "2", "--dry-run", config=config)
     assert (plan["continues"], plan["keys"]) == (2, ["part=9", "part=10"])
-    rest = answer("backfill", "t", "--full", "--yes", "--chunk", "2", config=config)
+    rest = run_json("backfill", "t", "--full", "--yes", "--chunk", "2", config=config)
     assert (rest["partitions"], rest["versions"], rest["done"]) == (2, [3], True)
 
 
@@ -242,7 +242,7 @@ def test_a_backfill_that_is_killed_repeatedly_ends_correctly(config: Path) -> No
     """
     for partition in range(20, 40):
         write(config.parent, partition)
-    answer("backfill", "t", "--yes", config=config)
+    run_json("backfill", "t", "--yes", config=config)
     arguments = [*PROGRAM, "backfill", "t", "--full", "--yes", "--chunk", "4", "--json"]
     draw, kills = random.Random(4), 0
     while True:
@@ -254,12 +254,12 @@ def test_a_backfill_that_is_killed_repeatedly_ends_correctly(config: Path) -> No
             process.kill()
             process.communicate()
             kills += 1
-        verified = answer("verify", "t", config=config)
+        verified = run_json("verify", "t", config=config)
         assert verified["differences"] == verified["unreadable"] == []
     assert process.returncode == 0
     assert json.loads(stdout)["done"]
     assert kills > 2
-    rows = answer("show", "t", "--partitions", config=config)
+    rows = run_json("show", "t", "--partitions", config=config)
     assert len(rows) == 24
     assert min(row["version"] for row in rows) > 1
     assert not list(config.parent.glob("root/t/backfills/*"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.run_command import answer, documents, error_of, run
+from tests.cli.run_command import documents, error_of, run, run_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -25,7 +25,7 @@ def lake(tmp_path: Path) -> Path:
             pa.table({"id": list(range(100)), "name": [f"{part}{n}" for n in range(100)]}), folder / "a.parquet"
         )
     _configure(tmp_path)
-    assert answer("refresh", "t", config=tmp_path / "metastore.yaml")["version"] == 1
+    assert run_json("refresh", "t", config=tmp_path / "metastore.yaml")["version"] == 1
     return tmp_path
 
 
@@ -55,7 +55,7 @@ def test_a_corrupt_parquet_file(lake: Path) -> None:
     assert str(broken) in message
     assert_last_version_is_readable(config)
     broken.unlink()
-    assert answer("refresh", "t", config=config)["fragments"] == {
+    assert run_json("refresh", "t", config=config)["fragments"] == {
         "added": 1,
         "removed": 0,
         "unchanged": 2,
@@ -111,7 +111,7 @@ def test_an_unknown_partition(lake: Path) -> None:
     for arguments in ([], ["--dry-run"]):
         message = error_of(run("refresh", "t", "--partition", "part=3", *arguments, config=config))
         assert all(part in message for part in ["'part=3'", "--partitions"])
-    done = answer("refresh", "t", "--partition", "part=1", "--partition", "part=2", config=config)
+    done = run_json("refresh", "t", "--partition", "part=1", "--partition", "part=2", config=config)
     assert (done["version"], done["fragments"]["profiled"]) == (2, 2)
 
 

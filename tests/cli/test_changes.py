@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def test_changes(lake: Path) -> None:
-    changes = answer("changes", "t", "--since", "1", config=lake)
+    changes = run_json("changes", "t", "--since", "1", config=lake)
     assert (changes["before"]["version"], changes["after"]["version"]) == (1, 2)
     columns = {entry["column"]: entry for entry in changes["columns"]}
     assert columns["shop"]["changes"] == [
@@ -39,7 +39,7 @@ def test_changes(lake: Path) -> None:
     assert columns["kept"]["changes"] == []
     assert columns["hush"]["changes"] is None
     assert "hidden" in columns["hush"]["reason"]
-    (few,) = answer("changes", "t", "--since", "1", "--columns", "shop", "-n", "2", config=lake)["columns"]
+    (few,) = run_json("changes", "t", "--since", "1", "--columns", "shop", "-n", "2", config=lake)["columns"]
     assert few["counts"] == {"add": 1, "update": 1, "delete": 2}
     assert [entry["value"] for entry in few["changes"]] == ["a", "b"]
     shown = run("changes", "t", "--since", "1", "-n", "3", config=lake).stdout

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.cli.conftest import COUNT
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 CHECKS = {
     "checks": ["consistent", "complete", {"row_count": 100, "partitions": "half=*"}],
@@ -34,7 +34,7 @@ def with_checks(path: Path, checks: object) -> Path:
 
 
 def test_warnings_and_unknown_results_do_not_fail(checked: Path) -> None:
-    results = answer("check", "orders", config=checked)
+    results = run_json("check", "orders", config=checked)
     assert {key: results[key] for key in ("table", "version", "status", "passed", "failed", "unknown")} == {
         "table": "orders",
         "version": 2,
@@ -81,7 +81,7 @@ def test_an_error_ends_with_status_1(checked: Path) -> None:
     assert lines[2].split("  ")[0] == "failed"
     assert "40 nulls in 400 rows (10.0%)" in lines[2]
     assert run("check", "orders", "--only", "consistent", config=checked).exit_code == 0
-    older = answer("check", "orders", "--version", "1", "--only", "consistent", config=checked)
+    older = run_json("check", "orders", "--version", "1", "--only", "consistent", config=checked)
     assert older["version"] == 1
     assert "100 rows" in older["checks"][0]["observed"]
 
@@ -109,14 +109,14 @@ def test_suggestions_are_pasted_and_pass(published: Path) -> None:
     output = run("check", "orders", "--suggest", config=published).stdout
     suggested = yaml.safe_load(output)
     assert suggested["columns"]["state"]["checks"][0] == {"null_share": "15%", "severity": "warn"}
-    results = answer("check", "orders", "--suggest", config=published)
+    results = run_json("check", "orders", "--suggest", config=published)
     assert results["yaml"].strip() == output.strip()
     assert results["columns"] == suggested["columns"]
     with_checks(published, {"columns": {"id": {"frequencies": "off"}}})
     config = yaml.safe_load(published.read_text())
     config["tables"][0] |= suggested
     published.write_text(yaml.safe_dump(config))
-    done = answer("check", "orders", config=published)
+    done = run_json("check", "orders", config=published)
     assert (done["status"], done["failed"], done["unknown"]) == ("passed", 0, 0)
     assert done["passed"] >= 10
     assert f"{COUNT} rows" in done["checks"][0]["observed"]

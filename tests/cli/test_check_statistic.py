@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 SHIPPED = "metastore_assets.statistics.user_defined.shipped:Benford"
 FIRST = "tests.pipeline.user_statistics:First"
 
 
 def test_a_statistic_that_obeys_the_laws() -> None:
-    results = answer("check-statistic", SHIPPED, "--tries", "20")
+    results = run_json("check-statistic", SHIPPED, "--tries", "20")
     assert (results["holds"], results["route"], results["counterexample"]) == (True, "subtract", None)
     assert "decimal_2" in results["type_classes"]
     assert "all laws hold" in run("check-statistic", SHIPPED, "--tries", "20").stdout
@@ -21,10 +21,10 @@ def test_a_statistic_that_depends_on_the_order_of_rows() -> None:
     """The exit status is 1, and the data that violate the law are printed."""
     result = run("check-statistic", FIRST, "--json")
     assert result.exit_code == 1
-    found = json.loads(result.stdout)
-    assert not found["holds"]
-    assert found["counterexample"]["law"] == "merge() is commutative"
-    assert found["counterexample"]["type_class"] == "int64"
+    document = json.loads(result.stdout)
+    assert not document["holds"]
+    assert document["counterexample"]["law"] == "merge() is commutative"
+    assert document["counterexample"]["type_class"] == "int64"
     reported = run("check-statistic", FIRST)
     assert reported.exit_code == 1
     assert "merge() is commutative; this fails for int64" in reported.stdout

@@ -15,11 +15,11 @@ from metastore_assets.cli.statistics_table import draw_statistics
 from metastore_assets.config import CONFIG_VARIABLE
 from metastore_assets.report import text
 from tests.cli.conftest import COUNT
-from tests.cli.run_command import all_commands, answer, error_of, run
+from tests.cli.run_command import all_commands, error_of, run, run_json
 
 
 def test_show_has_the_shape_of_the_specification(published: Path) -> None:
-    shown = answer("show", "orders", config=published)
+    shown = run_json("show", "orders", config=published)
     assert {key: shown[key] for key in ("table", "version", "snapshot", "current", "row_count")} == {
         "table": "orders",
         "version": 2,
@@ -46,17 +46,17 @@ def test_show_has_the_shape_of_the_specification(published: Path) -> None:
 
 
 def test_show_some_columns_of_a_partition(published: Path) -> None:
-    shown = answer("show", "orders", "--columns", "state, id", "--partition", "half=2", config=published)
+    shown = run_json("show", "orders", "--columns", "state, id", "--partition", "half=2", config=published)
     assert [row["column"] for row in shown["columns"]] == ["state", "id"]
     assert (shown["partition"], shown["row_count"], shown["columns"][1]["minimum"]) == ("half=2", COUNT - 200, 200)
 
 
 def test_show_an_older_version(published: Path) -> None:
-    assert answer("show", "orders", "--version", "1", config=published)["row_count"] == 100
+    assert run_json("show", "orders", "--version", "1", config=published)["row_count"] == 100
 
 
 def test_show_partitions(published: Path) -> None:
-    rows = answer("show", "orders", "--partitions", config=published)
+    rows = run_json("show", "orders", "--partitions", config=published)
     assert [(row["partition"], row["row_count"], row["version"]) for row in rows] == [
         ("half=1", 200, 2),
         ("half=2", COUNT - 200, 2),
@@ -76,12 +76,12 @@ def test_a_table_that_cannot_be_read_is_shown(published: Path) -> None:
 
 
 def test_top(published: Path) -> None:
-    assert answer("top", "orders", "state", config=published) == [
+    assert run_json("top", "orders", "state", config=published) == [
         {"value": "new", "frequency": 240},
         {"value": "done\n\x1b[31m", "frequency": 120},
     ]
-    assert len(answer("top", "orders", "day", "-n", "3", config=published)) == 3
-    half = answer("top", "orders", "state", "--partition", "half=1", config=published)
+    assert len(run_json("top", "orders", "day", "-n", "3", config=published)) == 3
+    half = run_json("top", "orders", "state", "--partition", "half=1", config=published)
     assert [row["frequency"] for row in half] == [120, 60]
 
 
@@ -96,9 +96,9 @@ def test_top_escapes_control_characters(published: Path) -> None:
 
 
 def test_histogram(published: Path) -> None:
-    every = answer("histogram", "orders", "id", config=published)
+    every = run_json("histogram", "orders", "id", config=published)
     assert sum(row["frequency"] for row in every) == COUNT
-    few = answer("histogram", "orders", "id", "--bins", "8", config=published)
+    few = run_json("histogram", "orders", "id", "--bins", "8", config=published)
     assert 1 < len(few) <= 8
     assert [set(row) for row in few] == [{"minimum", "maximum", "frequency"}] * len(few)
     assert all(left["maximum"] == right["minimum"] for left, right in pairwise(few))
@@ -108,7 +108,7 @@ def test_histogram(published: Path) -> None:
 def test_histogram_as_text_lists_every_bin(published: Path) -> None:
     """Without a terminal, a line per bin; at most twenty unless more are requested."""
     few = run("histogram", "orders", "id", "--bins", "8", config=published).stdout.splitlines()
-    bins = answer("histogram", "orders", "id", "--bins", "8", config=published)
+    bins = run_json("histogram", "orders", "id", "--bins", "8", config=published)
     assert [line.split()[:3] for line in few[2:]] == [
         [str(row["minimum"]), str(row["maximum"]), str(row["frequency"])] for row in bins
     ]
@@ -116,7 +116,7 @@ def test_histogram_as_text_lists_every_bin(published: Path) -> None:
 
 
 def test_tables(published: Path) -> None:
-    orders, missing, fresh = answer("tables", config=published)
+    orders, missing, fresh = run_json("tables", config=published)
     assert (orders["table"], orders["version"], orders["row_count"], orders["partitions"]) == ("orders", 2, COUNT, 2)
     assert (missing["version"], missing["uri"]) == (1, str(published.parent / "gone"))
     assert (fresh["version"], fresh["snapshot"], fresh["format"]) == (None, None, "files")
@@ -126,25 +126,25 @@ def test_tables(published: Path) -> None:
 
 
 def test_versions(published: Path) -> None:
-    newest, oldest = answer("versions", "orders", config=published)
+    newest, oldest = run_json("versions", "orders", config=published)
     assert (newest["version"], newest["row_count"], newest["partitions"]) == (2, COUNT, 2)
     assert (oldest["version"], oldest["row_count"], oldest["snapshot"]) == (1, 100, "snapshot 1")
     assert newest["published_at"] > oldest["published_at"]
     for arguments in ((), ("day",), ("--statistic", "row_count")):
         assert all(
-            row["published_at"].endswith("Z") for row in answer("history", "orders", *arguments, config=published)
+            row["published_at"].endswith("Z") for row in run_json("history", "orders", *arguments, config=published)
         )
     assert run("versions", "orders", config=published).stdout.splitlines()[1].split()[:3] == ["2", "snapshot", "2"]
 
 
 def test_expire(published: Path) -> None:
     """Young versions stay unless `--grace` is shorter; the newest version always stays."""
-    expired = answer("expire", "orders", "--keep", "1", config=published)
+    expired = run_json("expire", "orders", "--keep", "1", config=published)
     assert (expired["versions"], expired["files"]) == (0, 0)
-    done = answer("expire", "orders", "--keep", "1", "--grace", "0", config=published)
+    done = run_json("expire", "orders", "--keep", "1", "--grace", "0", config=published)
     assert done["versions"] == 1
     assert done["files"] > 0
-    assert [row["version"] for row in answer("versions", "orders", config=published)] == [2]
+    assert [row["version"] for row in run_json("versions", "orders", config=published)] == [2]
     assert "removed 0 versions" in run("expire", "orders", "--grace", "0", config=published).stdout
 
 
@@ -161,7 +161,7 @@ def test_text_without_a_terminal_is_complete_and_plain(published: Path) -> None:
 
 def test_percentiles(published: Path) -> None:
     """The table has the 5th, 50th and 95th; the JSON has all that are stored."""
-    shown = answer("show", "orders", config=published)
+    shown = run_json("show", "orders", config=published)
     lines = {line.split()[0]: line for line in run("show", "orders", config=published).stdout.splitlines()[2:]}
     for row in shown["columns"]:
         if row["percentiles"] is None:
@@ -195,7 +195,7 @@ def test_a_long_plan_names_the_first_and_the_last_partition(capsys: pytest.Captu
 
 
 def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [row] = answer("show", "orders", "--columns", "id", config=published)["columns"]
+    [row] = run_json("show", "orders", "--columns", "id", config=published)["columns"]
     draw_statistics(Page(), [{**row, "percentiles_guarantee": "estimate"}], {})
     assert re.search(r" 0 +~19 +~199 +~379 +399 ", capsys.readouterr().out)
 

@@ -57,32 +57,32 @@ def test_statistics_equal_duckdbs(lakehouse: Lakehouse, table: str) -> None:
     columns = {row["column"]: row for row in shown["columns"]}
     assert set(rows.column_names) <= set(columns)
     for name in rows.column_names:
-        own, quoted = columns[name], f'"{name}"'
+        statistics, quoted = columns[name], f'"{name}"'
         [(values, distinct)] = lakehouse.query_duckdb(table, f"SELECT count({quoted}), count(DISTINCT {quoted}) FROM t")
-        assert (own["value_count"], own["null_count"]) == (values, rows.num_rows - values)
+        assert (statistics["value_count"], statistics["null_count"]) == (values, rows.num_rows - values)
         # Value counts of `note` are not stored, so its distinct count is merged from sketches: an estimate.
         exact = name != "note"
-        assert own["distinct_count_guarantee"] == ("exact" if exact else "estimate")
-        assert own["distinct_count"] == (distinct if exact else pytest.approx(distinct, rel=0.05))
+        assert statistics["distinct_count_guarantee"] == ("exact" if exact else "estimate")
+        assert statistics["distinct_count"] == (distinct if exact else pytest.approx(distinct, rel=0.05))
         finite = "WHERE NOT isnan(ratio)" if name == "ratio" else ""
         [bounds] = lakehouse.query_duckdb(
             table, f"SELECT min({quoted})::VARCHAR, max({quoted})::VARCHAR FROM t {finite}"
         )
-        if own["type"].startswith("double"):
-            assert (own["minimum"], own["maximum"]) == tuple(map(float, bounds))
+        if statistics["type"].startswith("double"):
+            assert (statistics["minimum"], statistics["maximum"]) == tuple(map(float, bounds))
             assert (
-                own["nan_count"]
+                statistics["nan_count"]
                 == rows.num_rows - lakehouse.query_duckdb(table, f"SELECT count(*) FROM t {finite}")[0][0]
             )
-        elif own["type"] != "bool":
-            assert (str(own["minimum"]), str(own["maximum"])) == bounds
-        if own["mean"] is not None:
+        elif statistics["type"] != "bool":
+            assert (str(statistics["minimum"]), str(statistics["maximum"])) == bounds
+        if statistics["mean"] is not None:
             [(total,)] = lakehouse.query_duckdb(table, f"SELECT sum({quoted})::VARCHAR FROM t {finite}")
-            assert float(own["sum"]) == pytest.approx(float(total), rel=1e-12)
+            assert float(statistics["sum"]) == pytest.approx(float(total), rel=1e-12)
             # Python computes exact fractions; DuckDB loses digits of great numbers that are close together.
             numbers = [value for value in rows.column(name).to_pylist() if value is not None and value == value]
-            assert own["mean"] == pytest.approx(float(fmean(numbers)), rel=1e-12)
-            assert own["standard_deviation"] == pytest.approx(float(stdev(numbers)), rel=1e-12)
+            assert statistics["mean"] == pytest.approx(float(fmean(numbers)), rel=1e-12)
+            assert statistics["standard_deviation"] == pytest.approx(float(stdev(numbers)), rel=1e-12)
 
 
 def test_top_values_equal_duckdbs(lakehouse: Lakehouse) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import COUNT
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 
 def test_prune(published: Path) -> None:
-    result = answer("prune", "orders", "--where", "id < 150 and day >= '2024-01-05'", config=published)
+    result = run_json("prune", "orders", "--where", "id < 150 and day >= '2024-01-05'", config=published)
     assert result["fragments"] == ["half=1.parquet"]
     assert (result["version"], result["snapshot"], result["fragments_total"]) == (2, "snapshot 2", 2)
     assert 0 < result["bytes"] < result["bytes_total"]
@@ -25,7 +25,7 @@ def test_prune(published: Path) -> None:
     }
     assert result["read"]["files"] >= 1
     assert "eliminated" not in result
-    explained = answer("prune", "orders", "--where", "id < 150", "--explain", config=published)
+    explained = run_json("prune", "orders", "--where", "id < 150", "--explain", config=published)
     assert explained["eliminated"] == [
         {"path": "half=2.parquet", "conjunct": "id < 150", "statistic": "minimum", "value": "200"}
     ]
@@ -34,12 +34,12 @@ def test_prune(published: Path) -> None:
     assert "- half=2.parquet  id < 150: minimum 200" in shown
     shown = run("prune", "orders", "--where", "state = 'done\n\x1b[31m' or blob = x'07'", config=published).stdout
     assert "\x1b" not in shown
-    nothing = answer("prune", "orders", "--where", "big < 0", config=published)
+    nothing = run_json("prune", "orders", "--where", "big < 0", config=published)
     assert (nothing["fragments"], nothing["rows_upper"], nothing["bytes"]) == ([], 0, 0)
 
 
 def test_estimate(published: Path) -> None:
-    exact = answer("estimate", "orders", "--where", "day = '2024-01-01'", config=published)
+    exact = run_json("estimate", "orders", "--where", "day = '2024-01-01'", config=published)
     wanted = len(range(0, COUNT, 28))
     assert exact == {
         "lower": wanted,
@@ -48,7 +48,7 @@ def test_estimate(published: Path) -> None:
         "guarantee": "exact",
         "assumes": None,
     }
-    both = answer("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=published)
+    both = run_json("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=published)
     assert both["lower"] <= both["estimate"] <= both["upper"]
     assert (both["guarantee"], both["assumes"]) == ("estimate", "independence")
     assert "1 row" in run("estimate", "orders", "--where", "big = 4611686018427387904", config=published).stdout
@@ -60,7 +60,7 @@ def test_estimate(published: Path) -> None:
 
 def test_count(published: Path) -> None:
     """The count is that of the current table, not of the version: the added file's footer has it."""
-    result = answer("count", "orders", "--where", "id = 1", config=published)
+    result = run_json("count", "orders", "--where", "id = 1", config=published)
     assert (result["count"], result["fragments_read"], result["fragments_total"]) == (1, 0, 1)
     assert result["bytes_read"] == 0
     assert "1 row; read 0 of 1 file" in run("count", "orders", "--where", "id = 1", config=published).stdout

@@ -18,7 +18,7 @@ from metastore_assets.cli import starting_config
 from metastore_assets.config import TableConfig, load_config
 from metastore_assets.config.file import CONFIG_VARIABLE
 from metastore_assets.pipeline import engine
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 from tests.databases.iceberg_lake import Lake
 from tests.formats.hudi.tables import HUDI_TABLES
 from tests.formats.iceberg.tables import ICEBERG_TABLES
@@ -56,13 +56,13 @@ def test_a_table_of_every_format(folder: Path, kind: type[Table]) -> None:
     (folder / "lake").mkdir()
     table = kind(folder / "lake" / "t")
     table.append(_ROWS)
-    (described,) = answer("init", "lake/t")["tables"]
+    (described,) = run_json("init", "lake/t")["tables"]
     assert described["format"] == kind.kind
     assert f"format: {kind.kind}\n" in (folder / "metastore.yaml").read_text()
     assert "uri: ./lake/t\n" in (folder / "metastore.yaml").read_text()
-    refreshed = answer("refresh", "--all")
+    refreshed = run_json("refresh", "--all")
     assert (refreshed["table"], refreshed["version"]) == ("t", 1)
-    assert answer("show", "t")["row_count"] == len(_ROWS)
+    assert run_json("show", "t")["row_count"] == len(_ROWS)
 
 
 def test_several_tables_and_what_is_suggested(folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_several_tables_and_what_is_suggested(folder: Path) -> None:
 def test_a_large_table_is_judged_by_its_schema(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_SMALL_BYTES", 1)
     pq.write_table(_rows(), folder / "orders.parquet")
-    (table,) = answer("init", "orders.parquet")["tables"]
+    (table,) = run_json("init", "orders.parquet")["tables"]
     assert (table["table"], table["profiled"]) == ("orders", False)
     assert {item["column"]: item["active"] for item in table["suggestions"]} == dict.fromkeys(
         ("order_id", "email", "note"), False
@@ -106,7 +106,7 @@ def test_no_value_filter_inside_lists_and_maps(folder: Path, monkeypatch: pytest
         "m": pa.array([[(str(number), number)] for number in numbers], pa.map_(pa.string(), pa.int64())),
     }
     pq.write_table(pa.table(data), folder / "t.parquet")
-    (table,) = answer("init", "t.parquet")["tables"]
+    (table,) = run_json("init", "t.parquet")["tables"]
     assert table["profiled"] == small
     assert [item["column"] for item in table["suggestions"] if "value_filter" in item["policy"]] == ["s.id"]
 
@@ -134,9 +134,9 @@ def test_options_of_readers_are_written(folder: Path) -> None:
     (folder / "t.csv").write_text("1;x\n2;${HOME}\n")
     arguments = ["--option", "header=false", "--option", "delimiter=;", "--schema", "f0=string"]
     arguments += ["--option", 'null_values=["${HOME}"]']
-    assert answer("init", "t.csv", *arguments)["tables"][0]["columns"] == 2
-    assert answer("refresh", "t")["version"] == 1
-    columns = answer("show", "t")["columns"]
+    assert run_json("init", "t.csv", *arguments)["tables"][0]["columns"] == 2
+    assert run_json("refresh", "t")["version"] == 1
+    columns = run_json("show", "t")["columns"]
     assert [(column["type"], column["null_count"]) for column in columns] == [("string", 0), ("string", 1)]
 
 
@@ -176,12 +176,12 @@ def test_a_table_in_a_catalog(folder: Path) -> None:
         catalog.create_namespace("sales")
         Lake(folder, catalog).add("orders")
     settings = "lake={type: sql, uri: 'sqlite:///${LAKE:-lake.db}'}"
-    (described,) = answer("init", "catalog://lake/sales.orders", "--catalog", settings)["tables"]
+    (described,) = run_json("init", "catalog://lake/sales.orders", "--catalog", settings)["tables"]
     assert (described["table"], described["format"]) == ("sales_orders", "iceberg")
     written = yaml.safe_load((folder / "metastore.yaml").read_text())
     assert written["catalogs"] == {"lake": {"type": "sql", "uri": "sqlite:///${LAKE:-lake.db}"}}
     assert written["tables"] == [{"name": "sales_orders", "catalog": "lake", "table": "sales.orders"}]
-    assert answer("refresh", "--all")["version"] == 1
+    assert run_json("refresh", "--all")["version"] == 1
 
 
 def test_all_tables_of_a_database(folder: Path) -> None:
@@ -191,7 +191,7 @@ def test_all_tables_of_a_database(folder: Path) -> None:
         catalog.create_namespace("sales")
         lake = Lake(folder, catalog)
         lake.add("orders")
-        written = answer("init", "catalog://lake/sales.*", "--catalog", settings)
+        written = run_json("init", "catalog://lake/sales.*", "--catalog", settings)
         assert written["databases"] == [{"catalog": "lake", "database": "sales", "tables": ["orders"], "skipped": []}]
         text = (folder / "metastore.yaml").read_text()
         assert yaml.safe_load(text)["tables"] == [{"catalog": "lake", "database": "sales"}]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.lakehouse import build
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_one_partition_is_shown(published: Path, command: list[str], text: str) 
         assert "'half=?' means 2 partitions of table 'orders': name one of them, such as 'half=1'" in message
         assert "`metastore show orders --partitions`" in message
         text = "half=[!1]"
-    filtered = answer(*command, "--partition", text, config=published)
-    assert filtered == answer(*command, "--partition", "half=2", config=published)
+    filtered = run_json(*command, "--partition", text, config=published)
+    assert filtered == run_json(*command, "--partition", "half=2", config=published)
     if command[0] == "show":
         assert filtered["partition"] == "half=2"

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 
 def test_history(published: Path) -> None:
-    result = answer("history", "orders", config=published)
+    result = run_json("history", "orders", config=published)
     assert [(row["version"], row["row_count"], row["partitions"]) for row in result] == [(1, 100, 1), (2, 400, 2)]
-    of_column = answer("history", "orders", "state", config=published)
+    of_column = run_json("history", "orders", "state", config=published)
     assert [(row["version"], row["null_count"]) for row in of_column] == [(1, 10), (2, 40)]
     assert of_column[0]["minimum"] == "done\n\x1b[31m"
-    points = answer("history", "orders", "big", "--statistic", "maximum", config=published)
+    points = run_json("history", "orders", "big", "--statistic", "maximum", config=published)
     assert [(row["value"], row["guarantee"]) for row in points] == [
         (str(2**62 + 99), "exact"),
         (str(2**62 + 399), "exact"),
     ]
     assert not (published.parent / "root" / "orders" / "history").exists(), "reading writes nothing"
-    answer("history", "orders", "--append", config=published)
+    run_json("history", "orders", "--append", config=published)
     assert (published.parent / "root" / "orders" / "history" / "_delta_log").exists()
-    assert answer("history", "orders", config=published) == result
+    assert run_json("history", "orders", config=published) == result
 
 
 @pytest.mark.parametrize("arguments", [[], ["price"], ["state"], ["tags"], ["id", "--statistic", "distinct_count"]])
@@ -35,22 +35,22 @@ def test_history_as_text(published: Path, arguments: list[str]) -> None:
 
 
 def test_history_outlives_expiry(published: Path) -> None:
-    before = answer("history", "orders", "price", config=published)
-    assert answer("expire", "orders", "--keep", "1", "--grace", "0", config=published)["versions"] == 1
-    assert answer("history", "orders", "price", config=published) == before
-    assert len(answer("versions", "orders", config=published)) == 1
+    before = run_json("history", "orders", "price", config=published)
+    assert run_json("expire", "orders", "--keep", "1", "--grace", "0", config=published)["versions"] == 1
+    assert run_json("history", "orders", "price", config=published) == before
+    assert len(run_json("versions", "orders", config=published)) == 1
 
 
 def test_diff(published: Path) -> None:
-    result = answer("diff", "orders", "--since", "1", "--version", "2", config=published)
+    result = run_json("diff", "orders", "--since", "1", "--version", "2", config=published)
     assert (result["from"]["version"], result["to"]["version"], result["row_count"]) == (1, 2, [100, 400])
     columns = {row["column"]: row for row in result["columns"]}
     assert columns["state"]["jensen_shannon"] == 0
     assert columns["id"]["stability_index"] > 1
     assert columns["id"]["before"]["distinct_count"] == 100
-    assert answer("diff", "orders", config=published) == result
-    assert answer("diff", "orders", "--since", "snapshot:snapshot 1", config=published) == result
-    other = answer("diff", "orders", "--baseline", "gone", config=published)
+    assert run_json("diff", "orders", config=published) == result
+    assert run_json("diff", "orders", "--since", "snapshot:snapshot 1", config=published) == result
+    other = run_json("diff", "orders", "--baseline", "gone", config=published)
     assert (other["from"]["table"], other["row_count"], other["partitions"]) == ("gone", [400, 400], None)
     assert {row["change"] for row in other["columns"]} == {"same"}
     printed = run("diff", "orders", config=published).stdout
@@ -60,7 +60,7 @@ def test_diff(published: Path) -> None:
 
 
 def test_report(published: Path, tmp_path: Path) -> None:
-    result = answer("report", "orders", "-o", str(tmp_path / "page.html"), config=published)
+    result = run_json("report", "orders", "-o", str(tmp_path / "page.html"), config=published)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert result == {
         "table": "orders",

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.lakehouse import build, events
-from tests.cli.run_command import answer, run
+from tests.cli.run_command import run, run_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -18,26 +18,26 @@ def test_a_refresh_reads_only_changed_files(tmp_path: Path) -> None:
     """The plan equals what the refresh does; unchanged files are not read; older versions stay readable."""
     build(tmp_path)
     config = tmp_path / "metastore.yaml"
-    answer("refresh", "events", config=config)
+    run_json("refresh", "events", config=config)
     write_deltalake(str(tmp_path / "events"), events(900, 30).slice(0, 1), mode="append")
-    assert answer("show", "events", config=config)["current"] is False
-    plan = answer("refresh", "events", "--dry-run", config=config)
+    assert run_json("show", "events", config=config)["current"] is False
+    plan = run_json("refresh", "events", "--dry-run", config=config)
     assert (plan["dry_run"], plan["published"], plan["changed_partitions"]) == (True, True, ["day=2024-01-01"])
-    done = answer("refresh", "events", config=config)
+    done = run_json("refresh", "events", config=config)
     assert {key: done[key] for key in ("version", "fragments", "partitions")} == {
         key: plan[key] for key in ("version", "fragments", "partitions")
     }
     assert done["fragments"] == {"added": 1, "removed": 0, "unchanged": 3, "profiled": 1}
     assert done["partitions"] == {"changed": 1, "removed": 0, "total": 3}
-    assert answer("show", "events", config=config)["row_count"] == 811
-    assert answer("show", "events", "--version", "1", config=config)["row_count"] == 810
-    assert [row["row_count"] for row in answer("versions", "events", config=config)] == [811, 810]
-    verified = answer("verify", "events", config=config)
+    assert run_json("show", "events", config=config)["row_count"] == 811
+    assert run_json("show", "events", "--version", "1", config=config)["row_count"] == 810
+    assert [row["row_count"] for row in run_json("versions", "events", config=config)] == [811, 810]
+    verified = run_json("verify", "events", config=config)
     assert (verified["version"], verified["fragments"], verified["partitions"], verified["complete"]) == (2, 4, 3, True)
     assert verified["differences"] == verified["unreadable"] == []
     verify_output = run("verify", "events", "--sample", "2", config=config).stdout
     assert verify_output == "events version 2: 2 fragments, 0 partitions compared: all numbers match the table\n"
-    again = answer("refresh", "events", "--full", config=config)
+    again = run_json("refresh", "events", "--full", config=config)
     assert (again["version"], again["fragments"]["profiled"], again["partitions"]["changed"]) == (3, 4, 3)
 
 
@@ -56,14 +56,14 @@ def test_only_live_fragments_are_counted(tmp_path: Path) -> None:
     for number, commit in enumerate(commits, 1):
         commit(DeltaTable(uri))
         counts.append(len(DeltaTable(uri).file_uris()))
-        done = answer("refresh", "events", config=config)
+        done = run_json("refresh", "events", config=config)
         assert (done["version"], done["fragments"]["added"] + done["fragments"]["unchanged"]) == (number, counts[-1])
-        assert answer("refresh", "events", config=config)["fragments"]["unchanged"] == counts[-1]
-        [listed] = [row for row in answer("tables", config=config) if row["table"] == "events"]
+        assert run_json("refresh", "events", config=config)["fragments"]["unchanged"] == counts[-1]
+        [listed] = [row for row in run_json("tables", config=config) if row["table"] == "events"]
         assert (listed["version"], listed["fragments"]) == (number, counts[-1])
-        partitions = answer("show", "events", "--partitions", config=config)
+        partitions = run_json("show", "events", "--partitions", config=config)
         assert sum(row["fragments"] for row in partitions) == counts[-1]
     assert len(set(counts)) > 2
-    assert [row["fragments"] for row in answer("versions", "events", config=config)] == counts[::-1]
+    assert [row["fragments"] for row in run_json("versions", "events", config=config)] == counts[::-1]
     output = run("versions", "events", config=config).stdout.splitlines()
     assert [int(line.split()[-3]) for line in output[1:]] == counts[::-1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_status_without_a_server(config: Path) -> None:
     assert (status.exit_code, status.stdout, status.stderr) == (1, "no server runs\n", "")
     stopped = run("spark-server", "stop", config=config)
     assert (stopped.exit_code, stopped.stdout) == (0, "no server runs\n")
-    assert answer("spark-server", "stop", config=config) == {"stopped": False}
+    assert run_json("spark-server", "stop", config=config) == {"stopped": False}
 
 
 def test_a_remote_server_is_not_started(config: Path) -> None:
@@ -35,13 +35,13 @@ def test_a_remote_server_is_not_started(config: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_server_starts_once_and_stops(config: Path) -> None:
-    started = answer("spark-server", "start", config=config)
+    started = run_json("spark-server", "start", config=config)
     assert started["started"]
-    again = answer("spark-server", "start", config=config)
+    again = run_json("spark-server", "start", config=config)
     assert again == started | {"started": False}
-    reported = answer("spark-server", "status", config=config)
+    reported = run_json("spark-server", "status", config=config)
     assert reported == {"running": True} | {key: started[key] for key in ("url", "process", "logs")}
     assert Path(started["logs"]).is_dir()
     assert (config.parent / "server" / "connect-local.json").stat().st_mode & 0o077 == 0, "the token is its user's"
-    assert answer("spark-server", "stop", config=config) == {"stopped": True}
+    assert run_json("spark-server", "stop", config=config) == {"stopped": True}
     assert run("spark-server", "status", config=config).exit_code == 1

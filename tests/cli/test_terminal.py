@@ -78,10 +78,10 @@ def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[st
     plain = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
     lines = plain.splitlines()
     assert max(map(len, lines)) <= width
-    there = headings(lines[1])
-    assert {*ALWAYS, *shown} <= there
+    shown_headings = headings(lines[1])
+    assert {*ALWAYS, *shown} <= shown_headings
     missing = " ".join(plain.partition("not shown: ")[2].split()).partition(" (see --columns A,B or --json)")[0]
-    assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - there
+    assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - shown_headings
 
 
 def test_named_columns_are_shown_completely(published: Path) -> None:

@@ -11,21 +11,21 @@ import pytest
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.cli.conftest import COUNT
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 
 def test_quantile(published: Path) -> None:
-    quantiles = answer("quantile", "orders", "day", "0", "0.5", "1", config=published)
+    quantiles = run_json("quantile", "orders", "day", "0", "0.5", "1", config=published)
     assert quantiles == [
         {"q": 0.0, "value": "2024-01-01", "guarantee": "exact"},
         {"q": 0.5, "value": "2024-01-14", "guarantee": "exact"},
         {"q": 1.0, "value": "2024-01-28", "guarantee": "exact"},
     ]
-    half = answer("quantile", "orders", "price", "1/2", "--partition", "half=2", config=published)
+    half = run_json("quantile", "orders", "price", "1/2", "--partition", "half=2", config=published)
     assert half == [{"q": 0.5, "value": "3.90", "guarantee": "exact"}]
-    between = answer("quantile", "orders", "price", "0.5", "--continuous", config=published)
+    between = run_json("quantile", "orders", "price", "0.5", "--continuous", config=published)
     assert between == [{"q": 0.5, "value": 3.95, "guarantee": "exact"}]
-    estimated = answer("quantile", "orders", "id", "0.5", config=published)
+    estimated = run_json("quantile", "orders", "id", "0.5", config=published)
     assert estimated[0]["guarantee"] == "estimate"
     assert abs(estimated[0]["value"] - COUNT / 2) < 5
     lines = run("quantile", "orders", "day", "0.25", config=published).stdout.splitlines()
@@ -34,20 +34,20 @@ def test_quantile(published: Path) -> None:
 
 
 def test_rank(published: Path) -> None:
-    assert answer("rank", "orders", "big", str(2**62 + 5), config=published) == {
+    assert run_json("rank", "orders", "big", str(2**62 + 5), config=published) == {
         "rank": 5,
         "frequency": 1,
         "row_count": COUNT,
         "guarantee": "exact",
     }
-    assert answer("rank", "orders", "price", "-1", config=published)["rank"] == 0, "a negative number is a value"
-    assert answer("rank", "orders", "state", "new", "--partition", "half=1", config=published) == {
+    assert run_json("rank", "orders", "price", "-1", config=published)["rank"] == 0, "a negative number is a value"
+    assert run_json("rank", "orders", "state", "new", "--partition", "half=1", config=published) == {
         "rank": 60,
         "frequency": 120,
         "row_count": 200,
         "guarantee": "exact",
     }
-    estimated = answer("rank", "orders", "id", "100", config=published)
+    estimated = run_json("rank", "orders", "id", "100", config=published)
     assert (estimated["guarantee"], estimated["frequency"]) == ("estimate", None)
     assert abs(estimated["rank"] - 100) < 5
     assert (
@@ -58,26 +58,28 @@ def test_rank(published: Path) -> None:
 
 
 def test_where(published: Path) -> None:
-    assert answer("locate", "orders", "state", "new", config=published) == [
+    assert run_json("locate", "orders", "state", "new", config=published) == [
         {"partition": "half=1", "frequency": 120},
         {"partition": "half=2", "frequency": 120},
     ]
-    assert answer("locate", "orders", "big", str(2**62), config=published) == [{"partition": "half=1", "frequency": 1}]
-    assert answer("locate", "orders", "state", "old", config=published) == []
+    assert run_json("locate", "orders", "big", str(2**62), config=published) == [
+        {"partition": "half=1", "frequency": 1}
+    ]
+    assert run_json("locate", "orders", "state", "old", config=published) == []
     assert "no partition holds it" in run("locate", "orders", "state", "old", config=published).stdout
     assert "half=2" in run("locate", "orders", "state", "new", config=published).stdout
 
 
 def test_show_has_singletons_and_entropy(published: Path) -> None:
     """A table always has them, a partition if columns are named, and a column without value counts never."""
-    columns = {row["column"]: row for row in answer("show", "orders", config=published)["columns"]}
+    columns = {row["column"]: row for row in run_json("show", "orders", config=published)["columns"]}
     assert (columns["big"]["singleton_count"], columns["big"]["duplicate_count"]) == (COUNT, 0)
     assert columns["big"]["entropy"] == pytest.approx(8.6438561898)
     assert columns["state"]["entropy"] == pytest.approx(0.9182958341)
     assert (columns["id"]["singleton_count"], columns["id"]["entropy"]) == (None, None)
-    of_partition = answer("show", "orders", "--partition", "half=1", config=published)["columns"]
+    of_partition = run_json("show", "orders", "--partition", "half=1", config=published)["columns"]
     assert {row["entropy"] for row in of_partition} == {None}
-    (named,) = answer("show", "orders", "--partition", "half=1", "--columns", "state", config=published)["columns"]
+    (named,) = run_json("show", "orders", "--partition", "half=1", "--columns", "state", config=published)["columns"]
     assert named["singleton_count"] == 0
     expected_line = "state: 2 of its values occur more than once, 0 once; entropy 0.918296 bits"
     assert expected_line in run("show", "orders", "--columns", "state", config=published).stdout
@@ -85,7 +87,7 @@ def test_show_has_singletons_and_entropy(published: Path) -> None:
 
 def test_compact(published: Path) -> None:
     """Plain value counts in a file each are compacted; a second call has nothing to do."""
-    done = answer("compact", "orders", config=published)
+    done = run_json("compact", "orders", config=published)
     assert (done["published"], done["version"], done["ranks"]) == (True, 3, None)
     assert done["files"] == done["files_before"]
     listed = pq.read_table(done["frequencies"].removeprefix("file://"))
@@ -93,7 +95,7 @@ def test_compact(published: Path) -> None:
     again = run("compact", "orders", config=published).stdout.splitlines()
     assert "has compact value counts at version 3" in again[0]
     assert again[1].split() == ["frequencies", done["frequencies"]]
-    assert answer("compact", "orders", config=published) == {**done, "published": False}
+    assert run_json("compact", "orders", config=published) == {**done, "published": False}
     versions = VersionStore(ObjectStore(str(published.parent / "root")), "orders")
     assert versions.newest() == 3
 
@@ -137,7 +139,7 @@ def small(tmp_path: Path) -> Path:
         "root: root\nengine: auto\ntables:\n  - name: t\n    uri: lake\n    columns:\n      hidden: {values: hidden}\n"
         "      dropped: {frequencies: 'off'}\n      cut: {frequencies: top(1)}\n"
     )
-    assert answer("refresh", "t", config=config)["steps"]["value_counts"]["written"]["files"] > 0
+    assert run_json("refresh", "t", config=config)["steps"]["value_counts"]["written"]["files"] > 0
     return config
 
 
@@ -149,8 +151,8 @@ def test_errors_name_the_policy_that_stores_it(small: Path) -> None:
     message = error_of(run("locate", "t", "dropped", "2", config=small))
     assert "column 'dropped' of table 't'" in message
     assert "`frequencies: off`; with `frequencies: all`" in message
-    assert answer("rank", "t", "cut", "3", config=small) == answer("rank", "t", "kept", "3", config=small)
-    (shown,) = answer("show", "t", "--columns", "hidden", config=small)["columns"]
+    assert run_json("rank", "t", "cut", "3", config=small) == run_json("rank", "t", "kept", "3", config=small)
+    (shown,) = run_json("show", "t", "--columns", "hidden", config=small)["columns"]
     assert (shown["distinct_count"], shown["distinct_count_guarantee"]) == (3, "estimate")
 
 
@@ -171,9 +173,9 @@ def test_a_missing_run_is_named_and_rebuilt(small: Path) -> None:
     message = error_of(run("refresh", "t", config=small))
     assert message.startswith("table 't': ")
     assert "`metastore refresh t --full`" in message
-    assert [one["version"] for one in answer("versions", "t", config=small)] == [1]
-    assert answer("refresh", "t", "--full", config=small)["version"] == 2
-    assert [one["value"] for one in answer("quantile", "t", "kept", "0.9", config=small)] == [3]
+    assert [one["version"] for one in run_json("versions", "t", config=small)] == [1]
+    assert run_json("refresh", "t", "--full", config=small)["version"] == 2
+    assert [one["value"] for one in run_json("quantile", "t", "kept", "0.9", config=small)] == [3]
 
 
 def test_ranks_imply_all_values(tmp_path: Path) -> None:
@@ -184,10 +186,10 @@ def test_ranks_imply_all_values(tmp_path: Path) -> None:
     config = tmp_path / "metastore.yaml"
     start = "root: root\nengine: auto\ntables:\n  - name: t\n    uri: lake\n    columns:\n      ranked: {ranks: on"
     config.write_text(f"{start}}}\n")
-    answer("refresh", "t", config=config)
-    rank = answer("rank", "t", "ranked", "123", config=config)
+    run_json("refresh", "t", config=config)
+    rank = run_json("rank", "t", "ranked", "123", config=config)
     assert (rank["rank"], rank["frequency"], rank["guarantee"]) == (123, 1, "exact")
-    assert answer("rank", "t", "auto", "123", config=config)["guarantee"] == "estimate"
+    assert run_json("rank", "t", "auto", "123", config=config)["guarantee"] == "estimate"
     for policy in ("frequencies: 'off'", "values: hidden"):
         config.write_text(f"{start}, {policy}}}\n")
         message = error_of(run("refresh", "t", config=config))
@@ -205,6 +207,6 @@ def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
     message = error_of(run("refresh", "t", config=small))
     assert message.startswith("table 't': columns.dropped.statistics: ")
     assert "`frequencies: all`" in message
-    assert [one["version"] for one in answer("versions", "t", config=small)] == [1]
+    assert [one["version"] for one in run_json("versions", "t", config=small)] == [1]
     small.write_text(f"{text}    statistics: ['{shipped}']\n")
-    assert answer("refresh", "t", config=small)["version"] == 2
+    assert run_json("refresh", "t", config=small)["version"] == 2

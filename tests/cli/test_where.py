@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.run_command import answer, error_of, run
+from tests.cli.run_command import error_of, run, run_json
 
 ROWS = [{"day": f"2024-01-0{1 + entry // 20}", "x": entry, "shop": "abc"[entry % 3]} for entry in range(100)]
 
@@ -35,20 +35,24 @@ def test_answers_of_some_rows(lake: Path, where: str, read: int) -> None:
     rows = [row for row in ROWS if row["x"] >= (65 if read else 60)]
     counts = Counter(row["shop"] for row in rows)
     filter_options = ("--where", where)
-    shown = answer("show", "t", *filter_options, config=lake)
+    shown = run_json("show", "t", *filter_options, config=lake)
     assert (shown["row_count"], shown["where"], shown["current"]) == (len(rows), where, True)
     column = {row["column"]: row for row in shown["columns"]}["x"]
     assert (column["minimum"], column["maximum"]) == (min(row["x"] for row in rows), 99)
     assert (column["distinct_count"], column["distinct_count_guarantee"]) == (len(rows), "exact")
     assert column["singleton_count"] == len(rows)
-    result = {entry["value"]: entry["frequency"] for entry in answer("top", "t", "shop", *filter_options, config=lake)}
+    result = {
+        entry["value"]: entry["frequency"] for entry in run_json("top", "t", "shop", *filter_options, config=lake)
+    }
     assert result == counts
-    assert sum(entry["frequency"] for entry in answer("histogram", "t", "x", *filter_options, config=lake)) == len(rows)
-    (half,) = answer("quantile", "t", "x", "0.5", *filter_options, config=lake)
+    assert sum(entry["frequency"] for entry in run_json("histogram", "t", "x", *filter_options, config=lake)) == len(
+        rows
+    )
+    (half,) = run_json("quantile", "t", "x", "0.5", *filter_options, config=lake)
     assert (half["value"], half["guarantee"]) == (median_low(row["x"] for row in rows), "exact")
-    rank = answer("rank", "t", "x", "90", *filter_options, config=lake)
+    rank = run_json("rank", "t", "x", "90", *filter_options, config=lake)
     assert (rank["rank"], rank["frequency"], rank["row_count"]) == (len(rows) - 10, 1, len(rows))
-    of_a_day = answer("top", "t", "shop", "--partition", "day=2024-01-05", *filter_options, config=lake)
+    of_a_day = run_json("top", "t", "shop", "--partition", "day=2024-01-05", *filter_options, config=lake)
     assert sum(entry["frequency"] for entry in of_a_day) == 20
     output = run("top", "t", "shop", *filter_options, config=lake)
     assert ("read 1 of 5 files" in output.stderr) == bool(read)
@@ -56,9 +60,9 @@ def test_answers_of_some_rows(lake: Path, where: str, read: int) -> None:
 
 
 def test_clustering(lake: Path) -> None:
-    found = answer("clustering", "t", config=lake)
-    columns = {own["column"]: own for own in found["columns"]}
-    assert found["fragments"] == 5
+    document = run_json("clustering", "t", config=lake)
+    columns = {column["column"]: column for column in document["columns"]}
+    assert document["fragments"] == 5
     assert (columns["x"]["depth"], columns["x"]["verdict"]) == (1.0, "clustered")
     assert columns["x"]["skipped"] == pytest.approx(0.8)
     assert (columns["shop"]["depth"], columns["shop"]["verdict"]) == (5.0, "scattered")

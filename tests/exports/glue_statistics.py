@@ -45,8 +45,8 @@ class ColumnStatisticsStore:
         if name.startswith("Update"):
             columns |= {column["ColumnName"]: column for column in params["ColumnStatisticsList"]}
         elif name.startswith("Get"):
-            found = [columns[column] for column in params["ColumnNames"] if column in columns]
-            answer = {"ColumnStatisticsList": found}
+            requested = [columns[column] for column in params["ColumnNames"] if column in columns]
+            answer = {"ColumnStatisticsList": requested}
         elif columns.pop(params["ColumnName"], None) is None:
             answer = {"Error": {"Code": "EntityNotFoundException", "Message": "no statistics"}}
         return _Response(400 if "Error" in answer else 200), answer

@@ -21,7 +21,7 @@ from metastore_assets.exports.writing import open_version, read_export_states
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.stages import stages_to_json
 from metastore_assets.store.versions import versions_of
-from tests.cli.run_command import answer, run
+from tests.cli.run_command import run, run_json
 from tests.robustness.refresh_assertions import no_spark
 
 
@@ -110,8 +110,8 @@ def test_an_export_without_a_refresh_hides_a_column_that_was_hidden_since(export
     exporting.refresh()
     assert exporting.content()["columns"]["text"]["minimum"] is not None
     exporting.settings["columns"]["text"] = {"values": "hidden"}
-    assert answer("export", "t", "--status", config=exporting.file)["targets"][0]["state"] == "behind"
-    assert answer("export", "t", config=exporting.file)["targets"][0]["state"] == "written"
+    assert run_json("export", "t", "--status", config=exporting.file)["targets"][0]["state"] == "behind"
+    assert run_json("export", "t", config=exporting.file)["targets"][0]["state"] == "written"
     assert exporting.content()["columns"]["text"] == {"values": 40, "nulls": 0, "minimum": None, "maximum": None}
 
 
@@ -126,7 +126,7 @@ def test_a_failed_target_affects_neither_the_version_nor_other_targets(exporting
     assert "version 1" in failed.stdout
     assert exporting.content("two")["mark"]["metastore-assets.version"] == "1"
     broken.unlink()
-    again = answer("refresh", "t", config=exporting.file)
+    again = run_json("refresh", "t", config=exporting.file)
     assert (again["published"], [each["state"] for each in again["exports"]]) == (False, ["written", "current"])
 
 
@@ -145,7 +145,7 @@ def test_a_dry_run_shows_the_targets_that_a_refresh_without_a_version_would_writ
         (exporting.target("one") / "broken").touch()
     targets = [["one"]] if state != "current" else []
     before = exporting.content("two")
-    dry = answer("refresh", "t", "--dry-run", config=exporting.file)
+    dry = run_json("refresh", "t", "--dry-run", config=exporting.file)
     assert (dry["published"], dry["version"], [stage["targets"] for stage in dry["stages"]]) == (False, 1, targets)
     shown = run("refresh", "t", "--dry-run", config=exporting.file).stdout
     assert ("write exports: 1 target ('one')" in shown) == bool(targets)
@@ -156,14 +156,14 @@ def test_a_dry_run_shows_the_targets_that_a_refresh_without_a_version_would_writ
 
 def test_a_backfill_names_a_failed_target(exporting: Exporting) -> None:
     (exporting.target("one") / "broken").touch()
-    result = answer("backfill", "t", "--yes", config=exporting.file)
+    result = run_json("backfill", "t", "--yes", config=exporting.file)
     assert (result["done"], result["failed_checks"]) == (True, ["export_one"])
 
 
 def test_another_policy_or_option_makes_a_target_outdated(exporting: Exporting) -> None:
     exporting.refresh()
     exporting.settings["exports"]["one"]["columns"] = ["i*"]
-    assert answer("export", "t", "--status", config=exporting.file)["targets"][0]["state"] == "behind"
+    assert run_json("export", "t", "--status", config=exporting.file)["targets"][0]["state"] == "behind"
     assert exporting.refresh().exports[0].state == "written"
     assert list(exporting.content()["columns"]) == ["id"]
 
@@ -184,12 +184,12 @@ def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
     missing = run("export", "t", config=exporting.file)
     assert (missing.exit_code, "has no exports" in missing.stderr) == (3, True)
     exporting.settings["exports"] = {**exports, "two": {"kind": "folder", "path": str(exporting.target("two"))}}
-    status = answer("export", "t", "--status", config=exporting.file)
+    status = run_json("export", "t", "--status", config=exporting.file)
     assert [target["state"] for target in status["targets"]] == ["absent", "absent"]
-    dry = answer("export", "t", "--dry-run", config=exporting.file)
+    dry = run_json("export", "t", "--dry-run", config=exporting.file)
     assert (dry["bytes_to_read"], dry["read_again"]) == (0, {})
     assert not list(exporting.target("one").iterdir())
-    written = answer("export", "t", "--to", "two", config=exporting.file)
+    written = run_json("export", "t", "--to", "two", config=exporting.file)
     assert [(target["target"], target["state"], target["columns"]) for target in written["targets"]] == [
         ("two", "written", 4)
     ]
@@ -199,7 +199,7 @@ def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
     assert "two" in unknown.stderr
     both = run("export", "t", "--remove", "--status", config=exporting.file)
     assert (both.exit_code, "give only one of" in both.stderr) == (BAD_USAGE, True)
-    removed = answer("export", "t", "--remove", config=exporting.file)
+    removed = run_json("export", "t", "--remove", config=exporting.file)
     assert [target["state"] for target in removed["targets"]] == ["absent", "removed"]
     assert not list(exporting.target("two").iterdir())
 
@@ -210,7 +210,7 @@ def test_a_purge_writes_exports_again(exporting: Exporting) -> None:
         path.unlink()
     exporting.refresh()
     before = exporting.content()
-    result = answer("purge", "t", "--before", "2", config=exporting.file)
+    result = run_json("purge", "t", "--before", "2", config=exporting.file)
     assert (result["published"], result["exports"][0]["state"]) == (3, "written")
     after = exporting.content()
     assert after["mark"]["metastore-assets.version"] == "3"
@@ -223,12 +223,12 @@ def test_a_target_can_ask_for_a_statistic_that_users_do_not_see(exporting: Expor
     exporting.settings["columns"]["text"] = {"frequencies": "off"}
     exporting.refresh()
     exporting.settings["exports"]["two"] = {"kind": "sketching", "path": str(exporting.target("two"))}
-    dry = answer("export", "t", "--dry-run", config=exporting.file)
+    dry = run_json("export", "t", "--dry-run", config=exporting.file)
     assert dry["bytes_to_read"] > 0
     assert list(dry["read_again"]) == ["text"]
     assert read_states(exporting) == {}
     exporting.refresh()
-    assert answer("export", "t", "--dry-run", config=exporting.file)["bytes_to_read"] == 0
+    assert run_json("export", "t", "--dry-run", config=exporting.file)["bytes_to_read"] == 0
     assert read_states(exporting) == {"text": "text 2 9"}
     exporting.append(0)
     exporting.refresh()
@@ -237,7 +237,7 @@ def test_a_target_can_ask_for_a_statistic_that_users_do_not_see(exporting: Expor
         path.unlink()
     exporting.refresh()
     assert read_states(exporting) == {"text": "text 2 9"}, "a state follows from the remaining rows"
-    shown = answer("show", "t", config=exporting.file)
+    shown = run_json("show", "t", config=exporting.file)
     assert all(not column["user_defined"] for column in shown["columns"])
 
 

@@ -82,8 +82,8 @@ class GlueLab:
 
     def partitions(self, name: str = "parts") -> dict[str, dict[str, str]]:
         """The properties of each partition by its value."""
-        found = self.glue.client.get_partitions(DatabaseName=self.glue.database, TableName=name)["Partitions"]
-        return {partition["Values"][0]: partition.get("Parameters", {}) for partition in found}
+        registered = self.glue.client.get_partitions(DatabaseName=self.glue.database, TableName=name)["Partitions"]
+        return {partition["Values"][0]: partition.get("Parameters", {}) for partition in registered}
 
     def analyse(self, name: str, column: str) -> None:
         """Change the statistics of a column as another tool does."""

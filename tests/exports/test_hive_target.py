@@ -75,11 +75,11 @@ def _partitions(table: HiveExportedTable) -> dict[str, tuple[dict[str, str], dic
         names = client.get_partition_names(database, name, -1)
         partitions = client.get_partitions_by_names(database, name, names)
         request = PartitionsStatsRequest(database, name, columns, names, engine="hive")
-        found = client.get_partitions_statistics_req(request).partStats
+        statistics_by_partition = client.get_partitions_statistics_req(request).partStats
     return {
         f"day={partition.values[0]}": (
             partition.parameters,
-            {column.colName: column for column in found.get(f"day={partition.values[0]}", [])},
+            {column.colName: column for column in statistics_by_partition.get(f"day={partition.values[0]}", [])},
         )
         for partition in partitions
     }
@@ -90,25 +90,25 @@ def test_a_client_reads_the_statistics_of_every_type(hive: str, tmp_path: Path) 
     table = _flat(hive, tmp_path)
     result = table.export()
     assert (result.state, result.columns, result.notes, result.error) == ("written", 8, (), None)
-    found = table.read_back()
+    statistics = table.read_back()
     file = str(table.folder / "1.parquet")
     for name in ROWS.column_names:
         query = f'select count(distinct "{name}"), count(*) - count("{name}") from read_parquet(?)'
         (distinct, nulls), *_ = duckdb.execute(query, [file]).fetchall()
-        numbers = found[name.lower()]
+        numbers = statistics[name.lower()]
         assert numbers["numNulls"] == nulls
         if name not in ("ok", "data"):
             assert numbers["numDVs"] == distinct
-    assert {name: found["id"][name] for name in ("lowValue", "highValue")} == {"lowValue": 1, "highValue": 3}
-    assert (found["price"]["lowValue"], found["price"]["highValue"]) == (-1.28, 300.0)
-    assert (found["ratio"]["lowValue"], found["ratio"]["highValue"]) == (-3.25, 0.5)
-    assert (found["born"]["lowValue"], found["born"]["highValue"]) == (-1, 19723)
-    assert (found["name"]["maxColLen"], found["name"]["avgColLen"]) == (3, pytest.approx(4 / 3))
-    assert (found["data"]["maxColLen"], found["data"]["avgColLen"]) == (5, 2.0)
-    assert (found["ok"]["numTrues"], found["ok"]["numFalses"]) == (1, 2)
-    assert "lowValue" not in found["seen"]
+    assert {name: statistics["id"][name] for name in ("lowValue", "highValue")} == {"lowValue": 1, "highValue": 3}
+    assert (statistics["price"]["lowValue"], statistics["price"]["highValue"]) == (-1.28, 300.0)
+    assert (statistics["ratio"]["lowValue"], statistics["ratio"]["highValue"]) == (-3.25, 0.5)
+    assert (statistics["born"]["lowValue"], statistics["born"]["highValue"]) == (-1, 19723)
+    assert (statistics["name"]["maxColLen"], statistics["name"]["avgColLen"]) == (3, pytest.approx(4 / 3))
+    assert (statistics["data"]["maxColLen"], statistics["data"]["avgColLen"]) == (5, 2.0)
+    assert (statistics["ok"]["numTrues"], statistics["ok"]["numFalses"]) == (1, 2)
+    assert "lowValue" not in statistics["seen"]
     size = (table.folder / "1.parquet").stat().st_size
-    assert found[""] == {"numRows": "4", "totalSize": str(size), "COLUMN_STATS_ACCURATE": None}
+    assert statistics[""] == {"numRows": "4", "totalSize": str(size), "COLUMN_STATS_ACCURATE": None}
 
 
 def test_the_metastore_does_not_replace_the_numbers(hive: str, tmp_path: Path) -> None:

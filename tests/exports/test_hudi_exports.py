@@ -57,15 +57,15 @@ def test_a_hive_metastore_has_the_numbers_of_hudi_tables(hive: str, tmp_path: Pa
         exported = HiveExportedTable(hive, f"hudi.{declaration.name}", tmp_path / declaration.name, exports=["hive"])
         result = exported.export()
         assert (result.state, result.error) == ("written", None), table.name
-        found = exported.read_back()
-        nulls = {name: numbers["numNulls"] for name, numbers in found.items() if name}
-        distinct = {name: numbers["numDVs"] for name, numbers in found.items() if "numDVs" in numbers}
+        statistics = exported.read_back()
+        nulls = {name: numbers["numNulls"] for name, numbers in statistics.items() if name}
+        distinct = {name: numbers["numDVs"] for name, numbers in statistics.items() if "numDVs" in numbers}
         with connect(hive) as client:
             names = client.get_partition_names("hudi", declaration.name, -1)
             partitions = [
                 partition.parameters for partition in client.get_partitions_by_names("hudi", declaration.name, names)
             ]
-        _check(table, found[""]["numRows"], nulls, distinct)
+        _check(table, statistics[""]["numRows"], nulls, distinct)
         _check_partitions(table, declaration, partitions)
         assert exported.state().state == "current"
         assert exported.remove().state == "removed"
@@ -84,11 +84,11 @@ def test_glue_has_the_numbers_of_hudi_tables(glue: Glue, tmp_path: Path, tables:
         exported = ExportedTable(catalog, f"{glue.database}.{declaration.name}", folder, exports=["glue"])
         result = exported.export()
         assert (result.state, result.error) == ("written", None), table.name
-        found = {name: numbers for name, (_, numbers) in store.of(glue.database, declaration.name).items()}
-        nulls = {name: numbers["NumberOfNulls"] for name, numbers in found.items()}
+        statistics = {name: numbers for name, (_, numbers) in store.of(glue.database, declaration.name).items()}
+        nulls = {name: numbers["NumberOfNulls"] for name, numbers in statistics.items()}
         distinct = {
             name: numbers["NumberOfDistinctValues"]
-            for name, numbers in found.items()
+            for name, numbers in statistics.items()
             if "NumberOfDistinctValues" in numbers
         }
         key = {"DatabaseName": glue.database, "TableName": declaration.name}

@@ -333,8 +333,8 @@ def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> Non
     ids = [int(field.metadata[b"PARQUET:field_id"]) for field in rows.schema]
     assert ids == list(range(1, 13))
     counts = ("data_record_count", "data_file_count", "total_record_count")
-    found = [(row["partition"]["day"], *(row[name] for name in counts)) for row in rows.to_pylist()]
-    assert found == [(None, 1, 1, 1), ("a", 3, 2, 3), ("b", 1, 1, 1)]
+    read_rows = [(row["partition"]["day"], *(row[name] for name in counts)) for row in rows.to_pylist()]
+    assert read_rows == [(None, 1, 1, 1), ("a", 3, 2, 3), ("b", 1, 1, 1)]
     sizes = {path.stat().st_size for path in (lake.folder / "lake").rglob("data/day=b/*.parquet")}
     assert {rows["total_data_file_size_in_bytes"][2].as_py()} == sizes
 

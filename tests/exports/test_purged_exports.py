@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from tests.cli.run_command import answer
+from tests.cli.run_command import run_json
 from tests.exports.exported_table import ExportedTable
 from tests.exports.glue_statistics import ColumnStatisticsStore
 from tests.exports.hive_tables import HiveExportedTable, connect, create_database, register_table
@@ -44,22 +44,22 @@ def test_no_target_has_values_of_hidden_columns_after_a_purge(
 ) -> None:
     lake = {"hive": _hive, "glue": _glue, "iceberg": _iceberg}[kind](tmp_path, request)
     table = lake.table
-    answer("refresh", "t", config=table.configuration_file())
+    run_json("refresh", "t", config=table.configuration_file())
     lake.change()
-    refreshed = answer("refresh", "t", config=table.configuration_file())
+    refreshed = run_json("refresh", "t", config=table.configuration_file())
     assert [export["state"] for export in refreshed["exports"]] == ["written"] * len(refreshed["exports"])
     assert _TOKEN in lake.targets()
     hidden = {"values": "hidden"}
     table.settings["columns"] = {"secret": hidden, "pin": hidden}
     # The version still has the values, but the configuration hides them.
-    purged = answer("purge", "t", "--before", "2", config=table.configuration_file())
+    purged = run_json("purge", "t", "--before", "2", config=table.configuration_file())
     assert [export["state"] for export in purged["exports"]] == ["written"] * len(refreshed["exports"])
     assert _TOKEN not in lake.targets()
-    newest = answer("refresh", "t", config=table.configuration_file())["version"]
-    answer("purge", "t", "--before", str(newest), config=table.configuration_file())
+    newest = run_json("refresh", "t", config=table.configuration_file())["version"]
+    run_json("purge", "t", "--before", str(newest), config=table.configuration_file())
     assert _TOKEN not in lake.targets()
     assert files_with(table.root, *_TEXTS, *map(str, _NUMBERS), *(n.to_bytes(8, "little") for n in _NUMBERS)) == []
-    assert answer("export", "t", "--status", config=table.configuration_file())["targets"][0]["state"] == "current"
+    assert run_json("export", "t", "--status", config=table.configuration_file())["targets"][0]["state"] == "current"
 
 
 @pytest.fixture(
@@ -152,11 +152,11 @@ def _iceberg(folder: Path, request: pytest.FixtureRequest) -> _Lake:
     def targets() -> str:
         metadata = list((folder / "lake").rglob("*.metadata.json"))
         ours = [*(folder / "lake").rglob("*.stats"), *(folder / "lake").rglob("metastore-assets-*")]
-        found = [path.read_text() for path in metadata]
+        contents = [path.read_text() for path in metadata]
         for content in (path.read_bytes() for path in ours):
-            found += [content.decode("latin-1")]
-            found += [token for each, token in hashes.items() if each.to_bytes(8, "little") in content]
-        return "".join(found)
+            contents += [content.decode("latin-1")]
+            contents += [token for each, token in hashes.items() if each.to_bytes(8, "little") in content]
+        return "".join(contents)
 
     def change() -> None:
         catalog.load_table("purged.t").append(_ROWS.slice(2))

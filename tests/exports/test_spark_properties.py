@@ -38,10 +38,10 @@ def _frequencies(values: Sequence[int]) -> Frequencies:
 @given(st.lists(st.integers(-9, 9), min_size=1, max_size=60), st.integers(1, 12), st.integers(1, 5))
 def test_edges_are_the_values_at_equal_ranks(values: list[int], bins: int, size: int) -> None:
     """However the values are cut into pieces. A bin has the values above its lower edge up to its upper edge."""
-    rows, whole = sorted(values), _frequencies(values)
+    rows, frequencies = sorted(values), _frequencies(values)
     pieces = [
-        Frequencies(whole.values[start : start + size], whole.counts[start : start + size])
-        for start in range(0, len(whole.values), size)
+        Frequencies(frequencies.values[start : start + size], frequencies.counts[start : start + size])
+        for start in range(0, len(frequencies.values), size)
     ]
     edges, positions = find_edges(pieces, len(rows), bins)
     assert [edge.as_py() for edge in edges] == [rows[max(0, -(-i * len(rows) // bins) - 1)] for i in range(bins + 1)]
@@ -99,14 +99,14 @@ def _properties(tmp_path: Path, type_: str, values: Any, arrow: pa.DataType | No
 
 
 def test_a_column_of_numbers(tmp_path: Path) -> None:
-    found = _properties(tmp_path, "int", [1, 2, 2, 9, None], pa.int32())
-    assert found.pop("histogram")
-    assert found == {"distinctCount": "3", "nullCount": "1", "avgLen": "4", "maxLen": "4", "min": "1", "max": "9"}
+    properties = _properties(tmp_path, "int", [1, 2, 2, 9, None], pa.int32())
+    assert properties.pop("histogram")
+    assert properties == {"distinctCount": "3", "nullCount": "1", "avgLen": "4", "maxLen": "4", "min": "1", "max": "9"}
 
 
 def test_a_column_of_texts_has_no_bounds(tmp_path: Path) -> None:
-    found = _properties(tmp_path, "string", ["a", "äbc", None])
-    assert found == {"distinctCount": "2", "nullCount": "1", "avgLen": "2", "maxLen": "3"}
+    properties = _properties(tmp_path, "string", ["a", "äbc", None])
+    assert properties == {"distinctCount": "2", "nullCount": "1", "avgLen": "2", "maxLen": "3"}
 
 
 def test_columns_that_spark_would_misread_are_left_out(tmp_path: Path) -> None:

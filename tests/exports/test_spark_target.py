@@ -68,11 +68,11 @@ def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
     ]
     answers = run_spark(hive, tmp_path, [*statements, *explain, *changes])
     assert _row_count(answers[statements[1]]) == 5
-    found = {
+    described = {
         column: {str(name): value for name, value, *_ in answers[statement]} for column, statement in describe.items()
     }
     names = ("min", "max", "num_nulls", "distinct_count", "avg_col_len", "max_col_len")
-    assert {column: tuple(numbers[name] for name in names) for column, numbers in found.items()} == {
+    assert {column: tuple(numbers[name] for name in names) for column, numbers in described.items()} == {
         "Id": ("1", "3", "1", "3", "8", "8"),
         "price": ("-1.25", "300.00", "2", "3", "8", "8"),
         "small": ("0.1", "0.7", "1", "3", "4", "4"),
@@ -82,9 +82,9 @@ def test_spark_plans_with_the_numbers(hive: str, tmp_path: Path) -> None:
         "ok": ("false", "true", "1", "2", "1", "1"),
         "secret": ("NULL", "NULL", "1", "NULL", "NULL", "NULL"),
     }
-    assert found["Id"]["histogram"] == f"height: {4 / 254}, num_of_bins: 254"
-    assert found["Id"]["bin_0"] == "lower_bound: 1.0, upper_bound: 1.0, distinct_count: 1"
-    assert found["Id"]["bin_253"] == "lower_bound: 3.0, upper_bound: 3.0, distinct_count: 1"
+    assert described["Id"]["histogram"] == f"height: {4 / 254}, num_of_bins: 254"
+    assert described["Id"]["bin_0"] == "lower_bound: 1.0, upper_bound: 1.0, distinct_count: 1"
+    assert described["Id"]["bin_253"] == "lower_bound: 3.0, upper_bound: 3.0, distinct_count: 1"
     for (condition, expected), statement in zip(_FILTERS, explain, strict=True):
         assert abs(_row_count(answers[statement]) - expected) <= 1, condition
     # Spark's writer drops all statistics; nobody has to set `replace`.
@@ -125,9 +125,9 @@ def _fail(*_: Any) -> None:
 
 def _row_count(plan: list[list[Any]]) -> float:
     """The estimated number of rows of a query, which EXPLAIN COST prints with three digits."""
-    found = re.search(r"rowCount=([0-9.E+]+)", str(plan[0][0]))
-    assert found is not None, plan
-    return float(found[1])
+    match = re.search(r"rowCount=([0-9.E+]+)", str(plan[0][0]))
+    assert match is not None, plan
+    return float(match[1])
 
 
 _SESSION = """

@@ -54,7 +54,9 @@ EXPRESSIONS = st.recursive(
     leaves(),
     lambda inner: st.one_of(
         inner.map(operator.invert),
-        st.tuples(st.sampled_from([operator.and_, operator.or_]), inner, inner).map(lambda own: own[0](own[1], own[2])),
+        st.tuples(st.sampled_from([operator.and_, operator.or_]), inner, inner).map(
+            lambda node: node[0](node[1], node[2])
+        ),
     ),
     max_leaves=5,
 )

@@ -21,7 +21,7 @@ from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.types import TypeClass, class_named
 from tests.expressions.random_predicates import holds, plain, predicates, rows_of, schema, sql, table_of
 
-LEAVES = [leaf for own in schema_leaves(schema()) for leaf in own]
+LEAVES = [leaf for field_leaves in schema_leaves(schema()) for leaf in field_leaves]
 RELAXED = settings(suppress_health_check=list(HealthCheck), deadline=None)
 
 
@@ -36,13 +36,13 @@ def check_rows(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
 
 def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
     predicate = parse_predicate(sql(node), "t", LEAVES)
-    counts = np.array([len(own) for own in sets], np.int64)
+    counts = np.array([len(rows) for rows in sets], np.int64)
     columns = {
         column.field_id: bounds_of(column.path, column.cls, sets, counts, blur)
         for column in referenced_columns(predicate)
     }
     result = predicate.bound_rows(counts, columns)
-    true = [sum(holds(node, row) is True for row in plain(own)) for own in sets]
+    true = [sum(holds(node, row) is True for row in plain(rows)) for rows in sets]
     assert (result.least <= true).all(), (sql(node), result, true)
     assert (result.most >= true).all(), (sql(node), result, true)
     assert (result.most <= counts).all()
@@ -55,12 +55,16 @@ def bounds_of(
     """Return bounds that are weakened at random: counts unknown, minimum and maximum further apart or unknown."""
     outer, _, inner = path.partition(".")
     nulls, nans, lows, highs = [], [], [], []
-    for own in sets:
-        held = [row[outer] for row in plain(own)]
-        held = [None if value is None else value[inner] for value in held] if inner else held
-        values = [value for value in held if value is not None and not (isinstance(value, float) and math.isnan(value))]
-        nulls.append(sum(value is None for value in held))
-        nans.append(len(held) - len(values) - nulls[-1])
+    for rows in sets:
+        column_values = [row[outer] for row in plain(rows)]
+        column_values = [None if value is None else value[inner] for value in column_values] if inner else column_values
+        values = [
+            value
+            for value in column_values
+            if value is not None and not (isinstance(value, float) and math.isnan(value))
+        ]
+        nulls.append(sum(value is None for value in column_values))
+        nans.append(len(column_values) - len(values) - nulls[-1])
         is_exact = blur.draw(st.booleans()) or blur.draw(st.booleans())
         ordered = sorted(values, key=_key) if cls is not None else []
         lows.append(ordered[0] if ordered and is_exact else None)
@@ -79,8 +83,8 @@ def bounds_of(
 
 def _counts(exact: list[int], most: Any, blur: st.DataObject) -> RowBounds:
     is_exact = np.array([blur.draw(st.booleans()) or blur.draw(st.booleans()) for _ in exact], np.bool_)
-    own = np.array(exact, np.int64)
-    return RowBounds(np.where(is_exact, own, 0), np.where(is_exact, own, most))
+    numbers = np.array(exact, np.int64)
+    return RowBounds(np.where(is_exact, numbers, 0), np.where(is_exact, numbers, most))
 
 
 def _key(value: Any) -> Any:
@@ -89,7 +93,7 @@ def _key(value: Any) -> Any:
 
 def _array(values: list[Any], arrow: pa.DataType) -> pa.Array:
     if arrow == pa.uuid():
-        stored = pa.array([None if own is None else own.bytes for own in values], pa.binary(16))
+        stored = pa.array([None if value is None else value.bytes for value in values], pa.binary(16))
         return pa.ExtensionArray.from_storage(arrow, stored)
     return pa.array(values, arrow)
 
@@ -135,7 +139,7 @@ def test_predicates_survive_pickling(node: tuple[Any, ...]) -> None:
 
 def test_values_beyond_the_range_of_python_survive_pickling() -> None:
     fields = pa.schema([("fine", pa.timestamp("ns")), ("far", pa.timestamp("us", "UTC")), ("late", pa.date32())])
-    leaves = [leaf for own in schema_leaves(fields) for leaf in own]
+    leaves = [leaf for group in schema_leaves(fields) for leaf in group]
     where = "fine = '2024-01-01T00:00:00.123456789' and far < '+200000-01-01T00:00:00Z' and late > '+12024-01-01'"
     predicate = parse_predicate(where, "t", leaves)
     again = pickle.loads(pickle.dumps(predicate))

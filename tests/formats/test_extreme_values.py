@@ -252,9 +252,9 @@ def test_nanoseconds_and_far_years_of_plain_files_are_exact(tmp_path: Path) -> N
     pq.write_table(pa.table(values), tmp_path / "parquet" / "1.parquet")
     nanoseconds = {"at": pa.array([1, 10**9 + 999, None], pa.timestamp("ns"))}
     orc.write_table(pa.table(nanoseconds), tmp_path / "orc" / "1.orc")
-    for folder, held in (("parquet", values), ("orc", nanoseconds)):
+    for folder, expected in (("parquet", values), ("orc", nanoseconds)):
         snapshot = snapshot_of(tmp_path / folder)
-        for name, array in held.items():
+        for name, array in expected.items():
             assert read_elsewhere(snapshot, name) == physical(array), (folder, name)
 
 

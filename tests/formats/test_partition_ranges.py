@@ -189,10 +189,10 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
         path_mapping = {old: str(realtables / new) for old, new in entry.get("location_remap") or ()}
         try:
             config = TableConfig(name="t", uri=str(realtables / entry["path"]), path_mapping=path_mapping)
-            there = open_table_format(config).snapshot()
+            current = open_table_format(config).snapshot()
         except MetastoreError:
             continue  # These tables are invalid on purpose.
-        ranges = ranges_of(there)
+        ranges = ranges_of(current)
         non_null_keys = [key for key in ranges.keys if NULL_VALUE not in key]
         if len(non_null_keys) < 2:
             continue

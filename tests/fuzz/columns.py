@@ -180,8 +180,8 @@ class Leaf:
                 collected = [None if value is None else value.get(child.key) for value in collected]
             else:
                 position = next(at for at, child_node in enumerate(parent.children) if child_node is child)
-                held = [element for value in collected for element in value or ()]
-                collected = held if parent.form == "list" else [pair[position] for pair in held]
+                elements = [element for value in collected for element in value or ()]
+                collected = elements if parent.form == "list" else [pair[position] for pair in elements]
         return collected
 
 

@@ -110,9 +110,9 @@ def rows_of(fragments: Sequence[Fragment]) -> IndexRows:
         bounds = [fragment.columns.get(name, Bounds(fragment.rows, None, None)) for fragment in fragments]
         sides = [
             pack_scalars([None if number is None else value(name, number) for number in numbers], UNION)
-            for numbers in ([own.low for own in bounds], [own.high for own in bounds])
+            for numbers in ([each.low for each in bounds], [each.high for each in bounds])
         ]
-        counts = [pa.array([own.nulls for own in bounds], pa.int64()), pa.array([0] * len(bounds), pa.int64())]
+        counts = [pa.array([each.nulls for each in bounds], pa.int64()), pa.array([0] * len(bounds), pa.int64())]
         columns[name] = pa.table([*counts, *sides], schema=column_schema(UNION))
     return IndexRows(table, columns)
 
@@ -158,16 +158,16 @@ def drawn_condition(draw: random.Random, depth: int = 2) -> Condition:
     }.get(kind, f"{name} {kind} {literal(name, numbers[0])}")
 
     def rows(fragment: Fragment) -> tuple[int, int]:
-        own = fragment.columns.get(name, Bounds(fragment.rows, None, None))
-        nulls = (0, fragment.rows) if own.nulls is None else (own.nulls, own.nulls)
+        column_bounds = fragment.columns.get(name, Bounds(fragment.rows, None, None))
+        nulls = (0, fragment.rows) if column_bounds.nulls is None else (column_bounds.nulls, column_bounds.nulls)
         if kind == "null":
             return nulls
         values = fragment.rows - nulls[1], fragment.rows - nulls[0]
         if kind == "not null":
             return values
-        if own.low is None or own.high is None:
+        if column_bounds.low is None or column_bounds.high is None:
             return 0, values[1]
-        range_ = set(range(own.low, own.high + 1))
+        range_ = set(range(column_bounds.low, column_bounds.high + 1))
         if kind in ("in", "not in", "=", "!="):
             chosen = set(numbers) if "in" in kind else {numbers[0]}
             some, every = bool(range_ & chosen), len(range_) == 1 and range_ <= chosen

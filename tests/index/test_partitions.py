@@ -36,7 +36,7 @@ KINDS = (
     pa.array([b"\x00" * 16, b"\xff" * 16, None]).cast(pa.binary(16)),
     pa.array([None, None], pa.decimal128(5, 2)),
 )
-PROFILED = [profile_one(own).statistics for own in KINDS]
+PROFILED = [profile_one(kind).statistics for kind in KINDS]
 UUIDS = profile_one(
     pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"\x00" * 16, None, b"\x07" * 16], pa.binary(16)))
 ).statistics
@@ -73,7 +73,7 @@ def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str,
     reader = PartitionReader(store, files.files)
     keys = reader.partitions["_key"].to_pylist() if files.files.files else []
     assert keys == sorted(keys)
-    hidden = {*files.removed, *(own.key for own in files.unindexed)}
+    hidden = {*files.removed, *(partition.key for partition in files.unindexed)}
     result: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden}
     for name in ("a", "b", "c", "d.e") if keys else ():
         for locations, table in reader.column(name):
@@ -81,8 +81,8 @@ def read_index(store: ObjectStore, files: PartitionIndex) -> dict[str, dict[str,
                 if keys[location] in result:
                     assert name not in result[keys[location]]
                     result[keys[location]][name] = row
-    for own in files.unindexed:
-        result[own.key] = rows_of(int(own.path))
+    for partition in files.unindexed:
+        result[partition.key] = rows_of(int(partition.path))
     return result
 
 
@@ -113,25 +113,30 @@ def test_the_last_written_statistics_are_read(
         now: dict[str, int] = {}
         files: PartitionIndex | None = None
 
-        def read(own: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
-            for start in range(0, len(own), lot):
-                part = own[start : start + lot]
+        def read(partitions: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
+            for start in range(0, len(partitions), lot):
+                part = partitions[start : start + lot]
                 tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in part]
                 yield stack_partitions([(one.key, one.row_count) for one in part], tables)
 
-        for received, went in commits:
+        for received, removed in commits:
             changed = {f"p={key}": number for key, number in received.items() if now.get(f"p={key}") != number}
-            gone = {f"p={key}" for key in went if f"p={key}" in now and f"p={key}" not in changed}
+            removed_keys = {f"p={key}" for key in removed if f"p={key}" in now and f"p={key}" not in changed}
             before = files
-            now = {key: number for key, number in {**now, **changed}.items() if key not in gone}
-            own = {key: UnindexedPartition(key, str(number), number) for key, number in changed.items()}
-            files = update_partitions(store, files, own, KeyChanges(own.keys(), gone, len(now)), read)
+            now = {key: number for key, number in {**now, **changed}.items() if key not in removed_keys}
+            partitions = {key: UnindexedPartition(key, str(number), number) for key, number in changed.items()}
+            files = update_partitions(
+                store, files, partitions, KeyChanges(partitions.keys(), removed_keys, len(now)), read
+            )
             assert read_index(store, files) == {key: rows_of(number) for key, number in now.items()}
             assert len(files.unindexed) + len(files.removed) <= 8
             assert len(files.files.segments) <= 6
             referenced.update(files.files.paths())
             assert {info.path for info in store.list()} == referenced
-            if before is not None and len(changed) + len(gone) + len(before.unindexed) + len(before.removed) <= 8:
+            if (
+                before is not None
+                and len(changed) + len(removed_keys) + len(before.unindexed) + len(before.removed) <= 8
+            ):
                 assert files.files == before.files
 
 
@@ -152,11 +157,11 @@ def test_no_commit_rewrites_the_statistics_of_all_partitions(
     sizes = []
     for number in range(100):
         changed = set(draw.sample(sorted(live), 9)) if files else live
-        gone = set(draw.sample(sorted(live - changed), removed)) if files else set()
-        live = live - gone
+        removed_keys = set(draw.sample(sorted(live - changed), removed)) if files else set()
+        live = live - removed_keys
         partitions = {key: UnindexedPartition(key, "1", number) for key in changed}
         before = set() if files is None else set(files.files.paths())
-        files = update_partitions(store, files, partitions, KeyChanges(changed, gone, len(live)), read)
+        files = update_partitions(store, files, partitions, KeyChanges(changed, removed_keys, len(live)), read)
         sizes.append(sum(file.rows for file in files.files.files if file.path not in before))
         assert len(files.files.segments) <= 6
     assert set(PartitionReader(store, files.files).partitions["_key"].to_pylist()) == live
@@ -174,13 +179,13 @@ def test_stacked_statistics_are_in_one_chunk() -> None:
 
 def test_a_truncated_file_is_reported(tmp_path: object) -> None:
     store = ObjectStore(str(tmp_path))
-    own = {f"p={at}": UnindexedPartition(f"p={at}", str(at), at) for at in range(12)}
+    partitions = {f"p={at}": UnindexedPartition(f"p={at}", str(at), at) for at in range(12)}
 
     def read(wanted: Sequence[UnindexedPartition]) -> Iterator[PartitionRows]:
         tables = [build_statistics_table(list(rows_of(int(one.path)).values())) for one in wanted]
         yield stack_partitions([(one.key, one.row_count) for one in wanted], tables)
 
-    files = update_partitions(store, None, own, KeyChanges(own.keys(), (), 12), read).files
+    files = update_partitions(store, None, partitions, KeyChanges(partitions.keys(), (), 12), read).files
     with pytest.raises(CorruptionError, match=r"\b12 rows.*\b13\b.*--full"):
         PartitionReader(store, type(files)(13, files.files)).partitions  # noqa: B018
     data = store.read(files.files[0].path)

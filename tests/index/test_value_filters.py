@@ -37,16 +37,16 @@ def class_of(number: int) -> str | None:
 def lots(numbers: dict[str, int], size: int) -> Iterator[ValueFilters]:
     names = sorted(numbers)
     for start in range(0, len(names), size):
-        own = names[start : start + size]
+        part = names[start : start + size]
         reported = {}
         for column in COLUMNS:
-            classes = [class_of(numbers[name]) for name in own]
+            classes = [class_of(numbers[name]) for name in part]
             retained = [
                 None if cls is None else build_filter(np.array(hashes_of(numbers[name], column), np.uint64))
-                for name, cls in zip(own, classes, strict=True)
+                for name, cls in zip(part, classes, strict=True)
             ]
             reported[column] = pa.array(classes, pa.string()), parse_filters(retained)
-        yield ValueFilters(pa.array(own, pa.large_string()), reported)
+        yield ValueFilters(pa.array(part, pa.large_string()), reported)
 
 
 def bits_of(hashes: Sequence[int]) -> int:
@@ -56,7 +56,7 @@ def bits_of(hashes: Sequence[int]) -> int:
 
 def prefixes_of(hashes: Sequence[int]) -> set[int]:
     """Return the distinct hash prefixes that a filter stores."""
-    return {own >> (64 - bits_of(hashes)) for own in hashes}
+    return {hash_ >> (64 - bits_of(hashes)) for hash_ in hashes}
 
 
 @settings(max_examples=6, deadline=None)
@@ -101,11 +101,11 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
         draw = random.Random(len(now))
         assert files is not None
         for column in COLUMNS if now else ():
-            retained = {name: own for name, own in now.items() if class_of(own) is not None}
-            assert {name: len(own) for name, (_, _, own) in reader.filters(column).items()} == {
-                name: len(prefixes_of(hashes_of(own, column))) for name, own in retained.items()
+            retained = {name: hashes for name, hashes in now.items() if class_of(hashes) is not None}
+            assert {name: len(prefixes) for name, (_, _, prefixes) in reader.filters(column).items()} == {
+                name: len(prefixes_of(hashes_of(file_number, column))) for name, file_number in retained.items()
             }
-            some = [own for number in retained.values() for own in hashes_of(number, column)[:1]]
+            some = [hashes for number in retained.values() for hashes in hashes_of(number, column)[:1]]
             for requested in [draw.getrandbits(64), *some[:5]]:
                 for cls in (INT, TEXT):
                     result = dict(
@@ -116,8 +116,8 @@ def test_a_filter_never_excludes_a_fragment_with_the_value(
                         )
                     )
                     for name, number in now.items():
-                        own = hashes_of(number, column)
-                        is_held = requested >> (64 - bits_of(own)) in prefixes_of(own)
+                        hashes = hashes_of(number, column)
+                        is_held = requested >> (64 - bits_of(hashes)) in prefixes_of(hashes)
                         assert result[name] == (is_held or class_of(number) != cls.name)
                     chosen = draw.sample(sorted(now), draw.randrange(len(now) + 1))
                     mask = reader.may_contain(column, cls, [requested], pa.array(chosen, pa.large_string()))

@@ -41,7 +41,7 @@ def column_clustering(fragments: Sequence[Fragment], distinct: int = 1000) -> Co
 FRAGMENTS = st.lists(
     st.one_of(
         st.tuples(st.integers(1, 9), st.integers(0, 20), st.integers(0, 20)).map(
-            lambda own: (own[0], min(own[1:]), max(own[1:]))
+            lambda item: (item[0], min(item[1:]), max(item[1:]))
         ),
         st.tuples(st.integers(0, 3), st.none(), st.none()),
     ),

@@ -89,14 +89,14 @@ def test_locating_a_value_costs_one_small_read(
         columns = {"word": {"frequencies": "all", "by_partition": stored}}
         publish(s3_store, pa.concat_tables(many.values()), name=name, columns=columns, partitions=many)
         table = Metastore(s3_store.uri(), storage_options=s3_options).table(name)
-        for value, held in requested.items():
+        for value, frequency in requested.items():
             travelled.clear()
-            assert [*map(tuple, table.locate("word", value))] == held
+            assert [*map(tuple, table.locate("word", value))] == frequency
             if name == "with":
                 assert len(travelled) <= 4
                 assert sum(travelled) < 60_000
-            elif held:
-                assert len(travelled) > 2 * len(held)
+            elif frequency:
+                assert len(travelled) > 2 * len(frequency)
 
 
 def test_the_public_names_are_loaded_on_first_use() -> None:

@@ -23,7 +23,7 @@ from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.publishing import publish
 
-BARE = ColumnStatistics(0, "c", "c", "int64", "int64", 3, 1)
+MINIMAL = ColumnStatistics(0, "c", "c", "int64", "int64", 3, 1)
 KEYS = [
     "column",
     "type",
@@ -177,7 +177,7 @@ def test_text_and_bytes_round_trip(text: str, data: bytes) -> None:
 
 
 def test_a_column_has_all_its_keys() -> None:
-    result = through_json(column_to_json(BARE))
+    result = through_json(column_to_json(MINIMAL))
     assert list(result) == KEYS
     assert (result["column"], result["value_count"], result["null_count"], result["nan_count"]) == ("c", 3, 1, None)
     assert (result["minimum"], result["percentiles"], result["distinct_count_guarantee"]) == (None, None, "absent")
@@ -197,14 +197,16 @@ def test_a_column_has_all_its_keys() -> None:
     ],
 )
 def test_sums_are_of_the_type_of_the_column(type_class: str, total: str | None, expected: object) -> None:
-    result = through_json(column_to_json(replace(BARE, type_class=type_class, sum=parse_sum(total, type_class)))["sum"])
+    result = through_json(
+        column_to_json(replace(MINIMAL, type_class=type_class, sum=parse_sum(total, type_class)))["sum"]
+    )
     assert result == expected
     assert type(result) is type(expected)
 
 
 def test_percentiles_and_large_counts() -> None:
     percentiles = ((0.5, pa.scalar(2**60)), (0.9, pa.scalar(1)))
-    result = through_json(column_to_json(replace(BARE, percentiles=percentiles, total_bytes=2**60, mean=math.nan)))
+    result = through_json(column_to_json(replace(MINIMAL, percentiles=percentiles, total_bytes=2**60, mean=math.nan)))
     assert result["percentiles"] == [{"fraction": 0.5, "value": str(2**60)}, {"fraction": 0.9, "value": 1}]
     assert (result["total_bytes"], result["mean"]) == (str(2**60), "NaN")
 
@@ -213,7 +215,7 @@ def test_user_defined_statistics_of_any_type() -> None:
     """Structs become objects, and lists and entries of maps become lists. Nested values are as exact as others."""
     nested = pa.list_(pa.struct([("name", pa.string()), ("many", pa.list_(pa.int64()))]))
     row = replace(
-        BARE,
+        MINIMAL,
         user_defined={
             "deep": UserResult(pa.array([[{"name": "a", "many": [1, 2**60, None]}]], nested), "exact"),
             "map": UserResult(pa.array([[("k", 0.5)]], pa.map_(pa.string(), pa.float64())), "estimate"),

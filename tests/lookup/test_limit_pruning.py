@@ -13,7 +13,7 @@ from metastore_assets.lookup.pruning import select_fragments_for_limit
 
 SETS = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(1, 9)).map(
-        lambda own: (min(own[:2]), max(own[:2]), own[2])
+        lambda bounds: (min(bounds[:2]), max(bounds[:2]), bounds[2])
     ),
     max_size=6,
 )

@@ -30,14 +30,14 @@ from metastore_assets.store.segments import SegmentFiles
 from tests.lookup.publishing import publish, write_profile
 from tests.statistics.random_columns import KINDS
 
-OWN = "tests.pipeline.user_statistics"
+STATISTICS_MODULE = "tests.pipeline.user_statistics"
 POLICIES = {
     "default": {"quantiles": "sketch"},
     "h": {"values": "hidden"},
     "few": {"frequencies": "off"},
-    "int": {"statistics": [f"{OWN}:Parities"]},
-    "text": {"statistics": [f"{OWN}:Letters"]},
-    "later_int": {"statistics": [f"{OWN}:Parities"]},
+    "int": {"statistics": [f"{STATISTICS_MODULE}:Parities"]},
+    "text": {"statistics": [f"{STATISTICS_MODULE}:Letters"]},
+    "later_int": {"statistics": [f"{STATISTICS_MODULE}:Parities"]},
 }
 OF_CLASSES: dict[str, list[Any]] = {
     "boolean": [True, None, False],
@@ -159,7 +159,7 @@ def table_after(stored_parts: StoredParts, commits: list[dict[str, int | None]],
             if seed is not None:
                 files, rows = stored_parts.profiles[generation, seed]
                 entries[key] = PartitionEntry(key, key, rows, rows, 1, files, number)
-        partitions = sorted(entries.values(), key=lambda own: own.key)
+        partitions = sorted(entries.values(), key=lambda partition_entry: partition_entry.key)
         put = {key: entry for key, entry in entries.items() if before.get(key) != entry}
         dropped = {key: entry for key, entry in before.items() if key in put or key not in entries}
         # The published entries are not read, because only `len` of the base is used.
@@ -222,7 +222,9 @@ def check(stored_parts: StoredParts, commits: list[dict[str, int | None]], first
     keys = [partition.key for partition in table.partitions()]
     names = [row.column for row in table.statistics()]
     columns = data.draw(st.none() | st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=3))
-    wanted = data.draw(st.just("*") | st.permutations(keys).map(lambda own: own[: len(own) // 2 + 5]))
+    wanted = data.draw(
+        st.just("*") | st.permutations(keys).map(lambda permutation: permutation[: len(permutation) // 2 + 5])
+    )
     answer = table.statistics(columns, partition=wanted)
     order = keys if wanted == "*" else wanted
     rows: list[ColumnStatistics] = []

@@ -93,15 +93,15 @@ def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFact
 
 def assert_answers(table: Table, name: str, values: list[Any], requested: list[Any], partition: str | None) -> None:
     facts = Facts([in_class(name, value) for value in values])
-    held, n = facts.numbers, len(facts.numbers)
+    numbers, n = facts.numbers, len(facts.numbers)
     for result, q in zip(table.quantile(name, FRACTIONS, partition=partition), FRACTIONS, strict=True):
         location = max(1, math.ceil(Fraction(str(q)) * n)) - 1
         assert result.guarantee == "exact"
-        assert plain(result.value) == (held[location] if held else None), (name, q, partition)
+        assert plain(result.value) == (numbers[location] if numbers else None), (name, q, partition)
     for value in requested:
         scalar, wanted = in_class(name, value), as_scalar(name, value)
-        less = sum(key(other) < key(scalar) for other in held)
-        same = sum(other == scalar for other in held)
+        less = sum(key(other) < key(scalar) for other in numbers)
+        same = sum(other == scalar for other in numbers)
         assert table.rank(name, wanted, partition=partition) == Count(less, "exact", table.as_of), (
             name,
             value,
@@ -113,7 +113,7 @@ def assert_answers(table: Table, name: str, values: list[Any], requested: list[A
             partition,
         )
         most = as_scalar(name, requested[-1])
-        between = sum(key(scalar) <= key(other) <= key(in_class(name, requested[-1])) for other in held)
+        between = sum(key(scalar) <= key(other) <= key(in_class(name, requested[-1])) for other in numbers)
         assert table.frequency_between(name, wanted, most, partition=partition) == Count(
             between, "exact", table.as_of
         ), (
@@ -296,8 +296,8 @@ def test_timestamps_of_pandas_have_nanoseconds(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     table = published(tmp_path, at=pa.array([-1, 0, 1, 2], pa.timestamp("ns")))
     for rank, value in enumerate((-1, 0, 1, 2)):
-        for own in (pandas.Timestamp(value), np.datetime64(value, "ns")):
-            assert (table.rank("at", own).value, table.frequency("at", own).value) == (rank, 1)
+        for library_value in (pandas.Timestamp(value), np.datetime64(value, "ns")):
+            assert (table.rank("at", library_value).value, table.frequency("at", library_value).value) == (rank, 1)
     for nothing in (pandas.NaT, np.datetime64("NaT", "ns")):
         with pytest.raises(LiteralError, match="null is no value"):
             table.rank("at", nothing)

@@ -62,7 +62,7 @@ class Folder:
 
     path: Path
     columns: Mapping[str, Any]
-    held: dict[str, pa.Table] = field(default_factory=dict)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
     number: int = 0
 
     def append(self, count: int) -> None:
@@ -72,12 +72,12 @@ class Folder:
             path = self.path / "lake" / f"{self.number:03}.parquet"
             path.parent.mkdir(exist_ok=True, parents=True)
             pq.write_table(rows, path)
-            self.held[str(path)] = rows
+            self.tables[str(path)] = rows
 
     def drop(self, number: int) -> None:
-        path = sorted(self.held)[number]
+        path = sorted(self.tables)[number]
         Path(path).unlink()
-        del self.held[path]
+        del self.tables[path]
 
     @property
     def config(self) -> MetastoreConfig:
@@ -127,16 +127,18 @@ def check(folder: Folder, table: Table, columns: list[str], per_file: int) -> fl
     """Check that no file with the value is pruned. Return the fraction of the other files that is not pruned."""
     draw, read, others = random.Random(1), 0, 0
     for column in columns:
-        for rows in folder.held.values():
+        for rows in folder.tables.values():
             for at in draw.sample(range(20), per_file):
                 value = rows[column][at]
                 result = set(matching_paths(table, column, value))
-                holding = {path for path, rows in folder.held.items() if pc.any(pc.equal(rows[column], value)).as_py()}
+                holding = {
+                    path for path, rows in folder.tables.items() if pc.any(pc.equal(rows[column], value)).as_py()
+                }
                 assert holding <= result, (column, value)
                 read += len(result - holding)
-                others += len(folder.held) - len(holding)
+                others += len(folder.tables) - len(holding)
     for column in ("ratio", "single"):
-        nan = {path for path, rows in folder.held.items() if pc.any(pc.is_nan(rows[column])).as_py()}
+        nan = {path for path, rows in folder.tables.items() if pc.any(pc.is_nan(rows[column])).as_py()}
         assert nan <= set(table.prune(f"isnan({column}) or {column} = 'NaN'").paths)
     return read / max(1, others)
 
@@ -153,7 +155,7 @@ def test_fragments_with_the_value_are_never_pruned(tmp_path: Path, policy: str) 
     names = [name for name in SCHEMA.names if name != "flag"]
     assert check(folder, table, SCHEMA.names, 2) < 0.2
     assert check(folder, table, [name for name in names if name not in ("ratio", "single", "text", "raw")], 2) < 0.03
-    (elimination,) = table.prune(pc.field("price") == next(iter(folder.held.values()))["price"][3]).explanation
+    (elimination,) = table.prune(pc.field("price") == next(iter(folder.tables.values()))["price"][3]).explanation
     assert (elimination.statistic, elimination.fragments) == ("value_filter", 4)
     folder.drop(2)
     folder.append(2)
@@ -177,12 +179,12 @@ def test_each_value_of_a_long_in_list_is_looked_up(tmp_path: Path) -> None:
     folder = Folder(tmp_path, {"integer": {"frequencies": "off", "value_filter": "on"}})
     folder.append(5)
     table = folder.refreshed()
-    paths = sorted(folder.held)
-    there = [folder.held[paths[at]]["integer"][row].as_py() for at in (1, 3) for row in (2, 5)]
+    paths = sorted(folder.tables)
+    present = [folder.tables[paths[at]]["integer"][row].as_py() for at in (1, 3) for row in (2, 5)]
     draw = random.Random("what no file has")
     absent = [draw.randrange(*WIDE) for _ in range(300)]
     for count in (13, 124, 125):
-        result = table.prune(f"integer in ({', '.join(map(str, there + absent[:count]))})").paths
+        result = table.prune(f"integer in ({', '.join(map(str, present + absent[:count]))})").paths
         assert sorted(result) == ([paths[1], paths[3]] if count <= 124 else paths)
 
 
@@ -191,7 +193,7 @@ def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
     folder = Folder(tmp_path, {"integer": {"frequencies": "all"}, "price": {"frequencies": "off"}})
     folder.append(4)
     table = folder.refreshed()
-    value = next(iter(folder.held.values()))["integer"][1]
+    value = next(iter(folder.tables.values()))["integer"][1]
     assert table.version.value_filters is None
     assert len(matching_paths(table, "integer", value)) == 4
     on = {"value_filter": "on"}
@@ -207,7 +209,7 @@ def test_value_filters_are_turned_on_and_off(tmp_path: Path) -> None:
     assert table.version.value_filters is not None
     assert table.version.value_filters.columns == ("price",)
     assert len(matching_paths(table, "integer", value)) == 4
-    assert len(matching_paths(table, "price", next(iter(folder.held.values()))["price"][1])) == 1
+    assert len(matching_paths(table, "price", next(iter(folder.tables.values()))["price"][1])) == 1
     folder.columns = {}
     assert folder.refreshed().version.value_filters is None
 

@@ -169,7 +169,9 @@ def test_range_bounds_may_be_infinite_or_nan_but_not_invalid(measured: Table) ->
     assert measured.histogram("f", lower=math.inf) == []
     assert measured.histogram("f", lower=-math.inf, upper=math.inf) == measured.histogram("f")
     assert measured.histogram("f", upper=math.nan) == measured.histogram("f"), "NaN is the greatest"
-    held = Counter({bin_.minimum.as_py(): bin_.frequency for bin_ in measured.histogram("day", upper=date(1970, 1, 2))})
-    assert held.total() >= 2
+    frequencies = Counter(
+        {bin_.minimum.as_py(): bin_.frequency for bin_ in measured.histogram("day", upper=date(1970, 1, 2))}
+    )
+    assert frequencies.total() >= 2
     with pytest.raises(LiteralError, match=r"'x'.*'i'"):
         measured.histogram("i", lower="x")

@@ -114,12 +114,12 @@ class Lake:
             self.written += 1
             pq.write_table(table.slice(len(table) // 3), old.with_name(f"{self.written}.parquet"))
         elif kind == "compact":
-            own = list(self.draw.choice(files).parent.glob("*.parquet"))
-            complete = pa.concat_tables([pq.read_table(path, partitioning=None) for path in own])
-            for path in own:
+            siblings = list(self.draw.choice(files).parent.glob("*.parquet"))
+            complete = pa.concat_tables([pq.read_table(path, partitioning=None) for path in siblings])
+            for path in siblings:
                 path.unlink()
             self.written += 1
-            pq.write_table(complete, own[0].with_name(f"{self.written}.parquet"))
+            pq.write_table(complete, siblings[0].with_name(f"{self.written}.parquet"))
         elif kind == "drop":
             for path in self.draw.choice(files).parent.glob("*.parquet"):
                 path.unlink()

@@ -110,8 +110,8 @@ def assert_full_says_the_same(walk: Walk) -> None:
     for one in (reported, again):
         _without_estimated_percentiles(one)
     assert_same(reported, again)
-    assert {key: own.frequencies for key, own in latest(walk.config).decisions.items()} == {
-        key: own.frequencies for key, own in decisions.items()
+    assert {key: decision.frequencies for key, decision in latest(walk.config).decisions.items()} == {
+        key: decision.frequencies for key, decision in decisions.items()
     }
     shutil.rmtree(root)
     root.with_name("kept").rename(root)

@@ -381,9 +381,9 @@ def test_any_sequence_of_backfills_gives_the_version_from_scratch(
             lake.commit()
         if not lake.files():
             lake.append(1, 5)
-        there = sorted({path.parent.name for path in lake.files()})
+        folders = sorted({path.parent.name for path in lake.files()})
         mode: Mode = data.draw(st.sampled_from(["outdated", "missing", "stale", "all"]))
-        keys = data.draw(st.none() | st.lists(st.sampled_from(there), unique=True))
+        keys = data.draw(st.none() | st.lists(st.sampled_from(folders), unique=True))
         selection, chunk = (
             BackfillSelection(mode, keys=None if keys is None else tuple(keys)),
             data.draw(st.integers(1, 3)),
@@ -397,7 +397,7 @@ def test_any_sequence_of_backfills_gives_the_version_from_scratch(
         assert done.fragments <= plan.fragments
         assert done.partitions == len(plan.keys)
         after = plan_of(lake, BackfillSelection())
-        chosen = set(there) if keys is None else set(keys)
+        chosen = set(folders) if keys is None else set(keys)
         meant = {"outdated", "all", "missing" if plan.version == 0 else ""}
         if mode in meant and plan.publishes and chosen and plan.chunks:
             assert after.chunks == (), (plan, after)

@@ -78,10 +78,10 @@ def counted(lake: Lake, columns: Any) -> dict[str, Counter[tuple[str, str]]]:
     result = {}
     for column in columns:
         query = f'SELECT "{column}", part, count(*) FROM {source} WHERE "{column}" IS NOT NULL GROUP BY ALL'
-        own: Counter[tuple[str, str]] = Counter()
+        frequencies: Counter[tuple[str, str]] = Counter()
         for value, part, count in duckdb.execute(query).fetchall():
-            own[_text(value), f"part={part}"] += count
-        result[column] = own
+            frequencies[_text(value), f"part={part}"] += count
+        result[column] = frequencies
     return result
 
 
@@ -111,8 +111,8 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
         lake.options = {"columns": dict.fromkeys(sorted(on), ON)}
         refresh(config(lake), lake.table, no_spark)
         several = len(latest(lake.config()).partitions) > 1
-        found, expected = stored_counts(reader(lake)), counted(lake, on if several else ())
-        assert found == expected
+        stored, expected = stored_counts(reader(lake)), counted(lake, on if several else ())
+        assert stored == expected
         table = Metastore(lake.config().root).table("t")
         with monkeypatch.context() as patched:
             if several:
@@ -120,8 +120,15 @@ def test_counts_by_partition_equal_duckdbs_after_any_commits(
             for column in sorted(on):
                 rows = sorted(expected.get(column, ()))
                 for value, _ in draw.sample(rows, min(3, len(rows))):
-                    held = {part: count for (own, part), count in expected[column].items() if own == value}
-                    assert [*map(tuple, table.locate(column, _value(value)))] == sorted(held.items()), (column, value)
+                    frequencies = {
+                        part: count
+                        for (counted_value, part), count in expected[column].items()
+                        if counted_value == value
+                    }
+                    assert [*map(tuple, table.locate(column, _value(value)))] == sorted(frequencies.items()), (
+                        column,
+                        value,
+                    )
         lake.commit()
     refresh(config(lake), lake.table, no_spark)
     refresh(config(lake, "scratch"), lake.table, no_spark)

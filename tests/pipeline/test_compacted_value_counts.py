@@ -210,12 +210,12 @@ def test_a_purge_removes_deleted_values_from_plain_files(lake: Lake) -> None:
     lake.put("two", pa.table({"a": ["Bea"] * 3}))
     lake.refresh()
     assert lake.compact()
-    held = {lake.path(lake.answers.frequencies_file), lake.path(lake.answers.ranks_file)}
+    files = {lake.path(lake.answers.frequencies_file), lake.path(lake.answers.ranks_file)}
     (lake.folder / "lake" / "one.parquet").unlink()
     lake.refresh()
-    assert all(Path(path).exists() for path in held), "the previous version references them"
+    assert all(Path(path).exists() for path in files), "the previous version references them"
     purge(Engine(no_spark), lake.versions, lake.answers.version.number)
-    assert not any(Path(path).exists() for path in held)
+    assert not any(Path(path).exists() for path in files)
     lake.compact()
     assert pq.read_table(lake.path(lake.answers.ranks_file)).num_rows == 1
 
@@ -228,7 +228,7 @@ def test_missing_or_damaged_plain_files_are_written_again(lake: Lake, *, is_dama
     assert lake.compact()
     for file in (lake.answers.frequencies_file, lake.answers.ranks_file):
         path = lake.path(file)
-        held = pq.read_table(path)
+        rows = pq.read_table(path)
         if is_damaged:
             Path(path).write_bytes(Path(path).read_bytes()[:-9])
         else:
@@ -237,7 +237,7 @@ def test_missing_or_damaged_plain_files_are_written_again(lake: Lake, *, is_dama
         assert not lake.compact()
         again = lake.answers.ranks_file if file and file.endswith("ranks.parquet") else lake.answers.frequencies_file
         assert again != file
-        assert pq.read_table(lake.path(again)).equals(held)
+        assert pq.read_table(lake.path(again)).equals(rows)
 
 
 def test_expiry_removes_unreferenced_files(lake: Lake) -> None:

@@ -29,8 +29,8 @@ def table_of_days(folder: Path, **options: Any) -> MetastoreConfig:
         part = folder / "lake" / f"day=2024-01-0{day}"
         part.mkdir(parents=True)
         pq.write_table(pa.table({"x": [day]}), part / "0.parquet")
-    own = {"name": "t", "uri": str(folder / "lake"), **options}
-    return MetastoreConfig.model_validate({"root": str(folder / "root"), "tables": [own], "engine": "auto"})
+    table = {"name": "t", "uri": str(folder / "lake"), **options}
+    return MetastoreConfig.model_validate({"root": str(folder / "root"), "tables": [table], "engine": "auto"})
 
 
 def test_a_condition_on_current_date_selects_other_partitions_the_next_day(tmp_path: Path) -> None:

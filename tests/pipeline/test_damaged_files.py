@@ -62,12 +62,12 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         put(folder, 0, str(number), number)
     removed = put(folder, 1, "gone", 10)
     put(folder, 1, "stays", 11)
-    own = config(folder)
-    refresh(own, own.tables[0], no_spark)
+    loaded_config = config(folder)
+    refresh(loaded_config, loaded_config.tables[0], no_spark)
     removed.unlink()
     put(folder, 0, "later", 12)
-    refresh(own, own.tables[0], no_spark)
-    compact(VersionStore(ObjectStore(own.root), "t"), own.tables[0])
+    refresh(loaded_config, loaded_config.tables[0], no_spark)
+    compact(VersionStore(ObjectStore(loaded_config.root), "t"), loaded_config.tables[0])
     assert reported_damage(folder) == ""
     return folder
 
@@ -76,17 +76,17 @@ def kinds(folder: Path) -> dict[str, list[Path]]:
     """Return the files of the newest version by kind, such as `index/*.membership.parquet`."""
     version = VersionStore(ObjectStore(config(folder).root), "t").latest()
     assert version is not None
-    found: dict[str, list[Path]] = {}
+    files_by_kind: dict[str, list[Path]] = {}
     for path in sorted(set(files_of(version))):
-        found.setdefault(re.sub(r"[0-9a-f]{32}|\d+", "*", path), []).append(folder / "root" / "t" / path)
-    return found
+        files_by_kind.setdefault(re.sub(r"[0-9a-f]{32}|\d+", "*", path), []).append(folder / "root" / "t" / path)
+    return files_by_kind
 
 
 def reported_damage(folder: Path) -> str:
     """Return what `verify` reports; nothing if all is right."""
-    own = config(folder)
+    loaded_config = config(folder)
     try:
-        result = verify(own, own.tables[0], no_spark)
+        result = verify(loaded_config, loaded_config.tables[0], no_spark)
     except MetastoreError as error:
         return str(error)
     # A fragment that the table lacks counts as a change of the table since, which is reported separately.
@@ -118,14 +118,18 @@ def different_value(value: Any) -> Any:
         return value[:-1] + bytes([value[-1] ^ 1]) if value else None
     if isinstance(value, list):
         changed = (
-            [*value[:at], different_value(own), *value[at + 1 :]]
-            for at, own in enumerate(value)
-            if different_value(own) is not None
+            [*value[:at], different_value(item), *value[at + 1 :]]
+            for at, item in enumerate(value)
+            if different_value(item) is not None
         )
         return next(changed, None)
     if isinstance(value, dict):
         return next(
-            (value | {name: different_value(own)} for name, own in value.items() if different_value(own) is not None),
+            (
+                value | {name: different_value(item)}
+                for name, item in value.items()
+                if different_value(item) is not None
+            ),
             None,
         )
     return None

@@ -23,7 +23,7 @@ def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
     """Write a file; the lower the number, the wider its range of values."""
     reach = 10 ** max(1, 12 - number // 2)
     numbers = [draw.choice([None, draw.randint(-reach, reach)]) for _ in range(count)]
-    floats = [None if own is None else draw.choice([own / 7, float("nan"), float("inf")]) for own in numbers]
+    floats = [None if drawn is None else draw.choice([drawn / 7, float("nan"), float("inf")]) for drawn in numbers]
     columns = {"n": pa.array(numbers, pa.int64()), "x": pa.array(floats, pa.float64()), "s": list(map(str, numbers))}
     pq.write_table(pa.table(columns), folder / f"{number}.parquet")
 
@@ -50,15 +50,15 @@ def test_deletes_of_extremes_equal_a_refresh_from_scratch(tmp_path: Path, lists:
         put(lake, number, draw, 60)
     widths = [published("root")["table"]["columns"]["n"]["bins"][0]]
     for number, step in enumerate(range(0, FILES - 6, 6)):
-        for gone in range(step, step + 5):
-            (lake / f"{gone}.parquet").unlink()
+        for deleted in range(step, step + 5):
+            (lake / f"{deleted}.parquet").unlink()
         retained = pq.read_table(lake / f"{step + 5}.parquet")
         pq.write_table(retained.slice(50), lake / f"{step + 5}.parquet")
         result = published("root")
         assert_same(result, published(f"scratch{number}"))
         widths.append(result["table"]["columns"]["n"]["bins"][0])
         query = f"SELECT min(n), max(n), min(s), max(s), count(n), count(*) FROM read_parquet('{lake}/*.parquet')"
-        own = result["table"]["columns"]
-        bounds = [own[name][bound].as_py() for name in "ns" for bound in ("minimum", "maximum")]
-        assert duckdb.execute(query).fetchall() == [(*bounds, own["n"]["value_count"], result["row_count"])]
+        statistics = result["table"]["columns"]
+        bounds = [statistics[name][bound].as_py() for name in "ns" for bound in ("minimum", "maximum")]
+        assert duckdb.execute(query).fetchall() == [(*bounds, statistics["n"]["value_count"], result["row_count"])]
     assert widths[1] < widths[0], "fewer values have fewer and wider bins"

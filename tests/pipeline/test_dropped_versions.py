@@ -53,10 +53,10 @@ def test_old_versions_are_removed_and_a_restore_reads_no_file(
         assert versions.numbers() == list(range(max(1, number - 1), number + 1))
         pass_days(root)
         lake.commit()
-    there = {info.path for info in versions.objects.list()} - {"versions/oldest"}
-    assert sum(path.startswith("pending/") for path in there) <= 4, "of the last two refreshes"
-    there = {path for path in there if not path.startswith(("pending/", "history/"))}
-    assert there == {path for number in versions.numbers() for path in files_of(versions.read(number))}
+    paths = {info.path for info in versions.objects.list()} - {"versions/oldest"}
+    assert sum(path.startswith("pending/") for path in paths) <= 4, "of the last two refreshes"
+    paths = {path for path in paths if not path.startswith(("pending/", "history/"))}
+    assert paths == {path for number in versions.numbers() for path in files_of(versions.read(number))}
     path = lake.files()[0]
     data, status = path.read_bytes(), path.stat()
     refreshed(config, spark)

@@ -34,7 +34,9 @@ FRAGMENT = st.lists(st.integers(0, 30), max_size=8)
 
 def frequencies_of(values: Sequence[int]) -> Frequencies:
     counts = sorted(Counter(values).items())
-    return Frequencies(pa.array([own for own, _ in counts], pa.int64()), pa.array([n for _, n in counts], pa.int64()))
+    return Frequencies(
+        pa.array([value for value, _ in counts], pa.int64()), pa.array([n for _, n in counts], pa.int64())
+    )
 
 
 def fingerprints(fragments: Sequence[Sequence[int]]) -> FingerprintCounts:

@@ -126,9 +126,11 @@ def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) 
 def test_many_distinct_values_of_one_file_are_enumerated(frequencies: str) -> None:
     """This holds for any number of distinct values in one file."""
     policy = ColumnPolicy(frequencies=frequencies, algorithm="enumeration" if frequencies == "repeated" else "auto")
-    (own,) = profile_field(pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy)
-    assert (own.statistics.frequencies, own.statistics.distinct_count) == ("enumerated", 150_000)
-    assert own.frequencies is not None
+    (column_profile,) = profile_field(
+        pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy
+    )
+    assert (column_profile.statistics.frequencies, column_profile.statistics.distinct_count) == ("enumerated", 150_000)
+    assert column_profile.frequencies is not None
 
 
 def test_fingerprints_are_derived_from_value_counts(tmp_path: Path) -> None:
@@ -226,7 +228,7 @@ def test_exact_answers_and_not_stored_errors(tmp_path: Path) -> None:
     lake.refresh()
     table = lake.table
     answer = {word: table.frequency("word", word) for word in ("a", "b", "c", "d")}
-    assert {word: (own.value, own.guarantee) for word, own in answer.items()} == {
+    assert {word: (result.value, result.guarantee) for word, result in answer.items()} == {
         "a": (2, "exact"),
         "b": (2, "exact"),
         "c": (1, "estimate"),
@@ -379,11 +381,11 @@ def test_columns_may_be_added_dropped_and_change_their_class(tmp_path: Path) -> 
     going = lake.put(pa.table({"code": ["b", "c"]}), 1)
     last = lake.put(pa.table({"code": ["x", "y", "z"], "number": pa.array([7, 8, 9], pa.int64())}), 1)
     lake.policy = PRINTED
-    own = lake.config.tables[0].model_copy(update={"columns": {"default": ColumnPolicy(**PRINTED)}})
-    config = lake.config.model_copy(update={"tables": [own]})
+    table = lake.config.tables[0].model_copy(update={"columns": {"default": ColumnPolicy(**PRINTED)}})
+    config = lake.config.model_copy(update={"tables": [table]})
 
     def top(column: str) -> dict[Any, int]:
-        refresh(config, own, _no_spark)
+        refresh(config, table, _no_spark)
         return {value.as_py(): count for value, count in lake.table.top(column, 9)}
 
     assert top("code") == {"a": 2, "b": 2}

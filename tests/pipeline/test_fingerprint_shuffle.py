@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FINGERPRINTS = st.dictionaries(st.integers(0, 2**FINGERPRINT_BITS - 1), st.integers(1, 2**40)).map(
-    lambda own: count_fingerprints(np.array(list(own), np.int64), np.array(list(own.values()), np.int64))
+    lambda counts: count_fingerprints(np.array(list(counts), np.int64), np.array(list(counts.values()), np.int64))
 )
 
 
 @given(FINGERPRINTS)
-def test_encoded_fingerprints_decode_to_the_same(own: FingerprintCounts) -> None:
-    assert decode_fingerprints(pa.py_buffer(encode_fingerprints(own))).equals(own)
+def test_encoded_fingerprints_decode_to_the_same(counts: FingerprintCounts) -> None:
+    assert decode_fingerprints(pa.py_buffer(encode_fingerprints(counts))).equals(counts)
 
 
 @given(st.lists(FINGERPRINTS, max_size=4))
@@ -80,9 +80,9 @@ def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
     read, written = meter.counts().read.to_json(), meter.counts().written.to_json()
     assert (read, written) == ({"files": 3, "bytes": 300}, {"files": len(result), "bytes": 10 * len(result)})
     assert len(result) > 2
-    ordered = [own for _, own in sorted(result, key=lambda one: one[0])]
+    ordered = [counts for _, counts in sorted(result, key=lambda one: one[0])]
     complete = FingerprintCounts(
-        *(np.concatenate(own) for own in zip(*((o.fingerprints, o.counts) for o in ordered), strict=True))
+        *(np.concatenate(arrays) for arrays in zip(*((o.fingerprints, o.counts) for o in ordered), strict=True))
     )
     assert complete.equals(sum_fingerprints(map(_read, [1, 2, 3])))
     with pytest.raises(CorruptionError, match="is damaged"):
@@ -97,7 +97,7 @@ def test_incremental_refreshes_on_spark_equal_those_from_scratch(
     monkeypatch.setattr(fingerprints, "TABLE_BITS", 7)
     monkeypatch.setattr(fingerprints, "_MAX_LOCAL_ROWS", 100)
     monkeypatch.setattr(fingerprints, "_MIN_ROWS_PER_TASK", 150)
-    draw, gone = random.Random(3), []
+    draw, removed = random.Random(3), []
     lake = Lake(tmp_path)
     config = lake.config.model_copy(update={"engine": "spark"})
     run = partial(refresh, config, config.tables[0], lambda: spark)
@@ -107,6 +107,6 @@ def test_incremental_refreshes_on_spark_equal_those_from_scratch(
         for number in range(2):
             run(RefreshRequest(full=number == 1))
             check(lake)
-            change(lake, draw, gone)
+            change(lake, draw, removed)
         run()
     check(lake)

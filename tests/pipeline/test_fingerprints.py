@@ -119,23 +119,23 @@ def check(lake: Lake) -> None:
         assert (row.distinct_count, row.duplicate_count) == (len(counted), len(repeated))
 
 
-def change(lake: Lake, draw: random.Random, gone: list[tuple[Path, bytes]]) -> str:
+def change(lake: Lake, draw: random.Random, removed: list[tuple[Path, bytes]]) -> str:
     """Change the table randomly; return a description of the change."""
     kind = draw.choice(["append", "append", "delete", "overwrite", "rewrite", "restore", "compact"])
     if kind == "append" or (len(lake.files) < 3 and kind != "restore"):
         lake.put(rows(draw, draw.randrange(60)), draw.randrange(3))
     elif kind == "restore":
-        for path, data in gone[-2:]:
+        for path, data in removed[-2:]:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(data)
     elif kind == "compact":
-        own = lake.files[:2]
-        lake.put(pa.concat_tables([pq.read_table(path, partitioning=None) for path in own]))
-        for path in own:
+        rewritten = lake.files[:2]
+        lake.put(pa.concat_tables([pq.read_table(path, partitioning=None) for path in rewritten]))
+        for path in rewritten:
             path.unlink()
     else:
         path = draw.choice(lake.files)
-        gone.append((path, path.read_bytes()))
+        removed.append((path, path.read_bytes()))
         table = pq.read_table(path, partitioning=None)
         path.unlink()
         if kind == "rewrite":
@@ -156,13 +156,13 @@ def test_repeated_values_equal_those_of_duckdb(
     monkeypatch.setattr(fingerprints, "TABLE_BITS", bits)
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     draw = random.Random(1000 * bits + seed)
-    lake, gone = Lake(tmp_path), []
+    lake, removed = Lake(tmp_path), []
     for part in range(5):
         lake.put(rows(draw, 80), part % 3)
     lake.refresh()
     check(lake)
     for _ in range(commits):
-        change(lake, draw, gone)
+        change(lake, draw, removed)
         lake.refresh()
         check(lake)
     lake.refresh(request=RefreshRequest(full=True))
@@ -181,7 +181,7 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
     retained.unlink()
     lists.append(lake.refresh().value_count_changes)
     partitions = 1  # the key of the only partition is a column with value counts, too
-    answer = [own and (own.added, own.removed, own.changed) for own in lists]
+    answer = [changes and (changes.added, changes.removed, changes.changed) for changes in lists]
     assert answer == [(2 + partitions, 0, 0), (1, 0, 1 + partitions), (0, 1, 1 + partitions)]
     path.unlink()
     lake.put(codes("x" * 80))

@@ -118,16 +118,16 @@ def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(auto_policies, "NEAR_UNIQUE_FROM", near_unique_from)
         lake = lake_of(Path(folder), seed)
-        whole, parts = Root(lake, "whole", 10**6), Root(lake, "parts", lot)
+        at_once, parts = Root(lake, "whole", 10**6), Root(lake, "parts", lot)
         for step in range(2):
-            results = [root.refresh() for root in (whole, parts)]
+            results = [root.refresh() for root in (at_once, parts)]
             assert results[0].published == results[1].published
             assert results[0].fragments_added == results[1].fragments_added
-            versions = [root.versions.latest() for root in (whole, parts)]
+            versions = [root.versions.latest() for root in (at_once, parts)]
             assert versions[0] is not None
             assert versions[1] is not None
             if near_unique_from > 10:
-                assert_same(everything(whole.config), everything(parts.config))
+                assert_same(everything(at_once.config), everything(parts.config))
             assert versions[0].row_count == versions[1].row_count
             assert {entry.id for entry in versions[0].fragments} == {entry.id for entry in versions[1].fragments}
             assert [entry.version for entry in versions[0].partitions] == [
@@ -163,21 +163,21 @@ def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
     assert latest is not None
     unneeded = {path.partition("/")[0] for path in root.paths() - set(files_of(latest))}
     assert unneeded <= {"pending"}, "the files of earlier lots are removed"
-    whole = Root(lake, "whole", 10**6)
-    whole.refresh()
-    assert_same(everything(whole.config), everything(root.config))
+    at_once = Root(lake, "whole", 10**6)
+    at_once.refresh()
+    assert_same(everything(at_once.config), everything(root.config))
 
 
 def test_the_table_may_change_before_the_refresh_continues(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, 2)
-    root, whole = Root(lake, "root", 2), Root(lake, "whole", 10**6)
+    root, at_once = Root(lake, "root", 2), Root(lake, "whole", 10**6)
     root.interrupted(3)
     for file in lake.files()[::2]:
         file.unlink()
     lake.append(1)
     root.refresh()
-    whole.refresh()
-    assert_same(everything(whole.config), everything(root.config))
+    at_once.refresh()
+    assert_same(everything(at_once.config), everything(root.config))
     assert verify(root.config, lake.table, no_spark).is_right
 
 
@@ -189,19 +189,19 @@ def test_changed_policies_discard_staged_lots_only(tmp_path: Path) -> None:
     lake.options = {"columns": {"group": {"frequencies": "off"}}}
     root = Root(lake, "root", 2)
     assert root.refresh().fragments_profiled < 9
-    whole = Root(lake, "whole", 10**6)
-    whole.refresh()
-    assert_same(everything(whole.config), everything(root.config))
+    at_once = Root(lake, "whole", 10**6)
+    at_once.refresh()
+    assert_same(everything(at_once.config), everything(root.config))
     assert not any(path.startswith("staged/") for path in root.paths())
 
 
 def test_fingerprinted_columns_need_all_fragments(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, 4)
     lake.options = {"columns": {"id": {"frequencies": "repeated"}}}
-    root, whole = Root(lake, "root", 2), Root(lake, "whole", 10**6)
+    root, at_once = Root(lake, "root", 2), Root(lake, "whole", 10**6)
     assert root.refresh().fragments_profiled == 9
-    whole.refresh()
-    assert_same(everything(whole.config), everything(root.config))
+    at_once.refresh()
+    assert_same(everything(at_once.config), everything(root.config))
 
 
 def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
@@ -246,9 +246,9 @@ def test_another_refresh_publishes_the_staged_version(tmp_path: Path) -> None:
 
 def assert_equals_one_plan(root: Root) -> None:
     """Assert that the published version equals one that is computed at once in another root."""
-    whole = Root(root.lake, "whole", 10**6)
-    whole.refresh()
-    assert_same(everything(whole.config), everything(root.config))
+    at_once = Root(root.lake, "whole", 10**6)
+    at_once.refresh()
+    assert_same(everything(at_once.config), everything(root.config))
 
 
 def test_the_snapshot_is_read_if_its_stream_fails_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

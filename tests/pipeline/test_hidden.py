@@ -55,15 +55,15 @@ def config(folder: Path, hidden: tuple[str, ...] = HIDDEN, **more: Any) -> Metas
 
 
 def test_nothing_stored_reveals_a_hidden_value(spark: SparkSession, tmp_path: Path) -> None:
-    uri, own = str(tmp_path / "lake"), config(tmp_path)
+    uri, loaded_config = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
         write_deltalake(uri, table(seed), mode="append", partition_by=["day"])
-        refresh(own, own.table("t"), lambda: spark)
+        refresh(loaded_config, loaded_config.table("t"), lambda: spark)
         assert [text for text in SECRETS if holding(tmp_path / "root", text)] == []
     DeltaTable(uri).delete("id % 3 = 0")
-    refresh(own, own.table("t"), lambda: spark)
+    refresh(loaded_config, loaded_config.table("t"), lambda: spark)
     assert [text for text in SECRETS if holding(tmp_path / "root", text)] == []
-    lookup = Metastore(own.root).table("t")
+    lookup = Metastore(loaded_config.root).table("t")
     rows = {row.column: row for row in lookup.statistics()}
     live = DeltaTable(uri).to_pyarrow_table()
     (expected,) = duckdb.sql(
@@ -95,7 +95,7 @@ def test_nothing_stored_reveals_a_hidden_value(spark: SparkSession, tmp_path: Pa
         lookup.top("name")
     with pytest.raises(NotStoredError, match="hidden"):
         lookup.histogram("number")
-    assert verify(own, own.table("t"), lambda: spark).is_right
+    assert verify(loaded_config, loaded_config.table("t"), lambda: spark).is_right
 
 
 def test_a_column_hidden_later_is_read_again_and_can_be_purged(spark: SparkSession, tmp_path: Path) -> None:
@@ -103,33 +103,33 @@ def test_a_column_hidden_later_is_read_again_and_can_be_purged(spark: SparkSessi
     shown = config(tmp_path, ())
     refresh(shown, shown.table("t"), lambda: spark)
     assert [text for text in SECRETS if not holding(tmp_path / "root", text)] == []
-    own = config(tmp_path)
-    result = refresh(own, own.table("t"), lambda: spark)
+    loaded_config = config(tmp_path)
+    result = refresh(loaded_config, loaded_config.table("t"), lambda: spark)
     assert result.fragments_profiled == 1
-    purge(VersionStore(ObjectStore(own.root), "t"), 2)
+    purge(VersionStore(ObjectStore(loaded_config.root), "t"), 2)
     assert [text for text in SECRETS if holding(tmp_path / "root", text)] == []
 
 
 def test_errors_of_readers_quote_no_hidden_values(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "a.csv").write_text("id,name\n1,Secret-Name\n2,Secret-Name\n")
-    own = config(tmp_path, ("name",), schema={"name": "int"})
+    loaded_config = config(tmp_path, ("name",), schema={"name": "int"})
     with pytest.raises(ProfileError, match=r"a\.csv: .*\bhidden\b") as raised:
-        refresh(own, own.table("t"), lambda: spark)
+        refresh(loaded_config, loaded_config.table("t"), lambda: spark)
     assert "Secret" not in str(raised.value)
     assert holding(tmp_path / "root", "Secret") == []
 
 
 def test_a_partition_column_cannot_be_hidden(spark: SparkSession, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake"), table(1), partition_by=["day"])
-    own = config(tmp_path, ("day",))
+    loaded_config = config(tmp_path, ("day",))
     with pytest.raises(ConfigError, match=r"'t'.*columns\.day"):
-        refresh(own, own.table("t"), lambda: spark)
+        refresh(loaded_config, loaded_config.table("t"), lambda: spark)
 
 
-def sketches(own: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
+def sketches(loaded_config: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
     """Return the sketches of the hidden columns, by level and column."""
-    lookup = Metastore(own.root).table("t")
+    lookup = Metastore(loaded_config.root).table("t")
     return {
         f"{key} {row.column}": (row.distinct_count, row.multiset_hash, row.value_count, row.null_count)
         for key in (None, *(entry.key for entry in lookup.partitions()))
@@ -140,31 +140,34 @@ def sketches(own: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
 
 def test_sketches_equal_those_from_scratch_only_with_the_same_key(spark: SparkSession, tmp_path: Path) -> None:
     """At every level, after any commit. A root with another key has other fingerprints of the same rows."""
-    uri, own = str(tmp_path / "lake"), config(tmp_path)
+    uri, loaded_config = str(tmp_path / "lake"), config(tmp_path)
     for seed in range(3):
         write_deltalake(uri, table(seed), mode="append", partition_by=["day"])
-        refresh(own, own.table("t"), lambda: spark)
+        refresh(loaded_config, loaded_config.table("t"), lambda: spark)
     DeltaTable(uri).delete("id % 3 = 0 AND day = '2024-01-01'")
-    refresh(own, own.table("t"), lambda: spark)
-    assert is_current(own, own.table("t"), latest(own))
-    same_key, other_key = (own.model_copy(update={"root": str(tmp_path / name)}) for name in ("same", "other"))
+    refresh(loaded_config, loaded_config.table("t"), lambda: spark)
+    assert is_current(loaded_config, loaded_config.table("t"), latest(loaded_config))
+    same_key, other_key = (
+        loaded_config.model_copy(update={"root": str(tmp_path / name)}) for name in ("same", "other")
+    )
     (tmp_path / "same").mkdir()
     key = tmp_path / "root" / KEY_FILE
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     (tmp_path / "same" / KEY_FILE).write_bytes(key.read_bytes())
     for rebuilt in (same_key, other_key):
         refresh(rebuilt, rebuilt.table("t"), lambda: spark)
-    assert sketches(same_key) == sketches(own)
+    assert sketches(same_key) == sketches(loaded_config)
     assert all(
-        left[1] != right[1] for left, right in zip(sketches(own).values(), sketches(other_key).values(), strict=True)
+        left[1] != right[1]
+        for left, right in zip(sketches(loaded_config).values(), sketches(other_key).values(), strict=True)
     )
     others = [pytest.approx(right[0], abs=3) for right in sketches(other_key).values()]
-    assert [left[0] for left in sketches(own).values()] == others
+    assert [left[0] for left in sketches(loaded_config).values()] == others
     secret = key.read_text().strip()
     key.unlink()
     assert holding(tmp_path / "root", secret) == []
-    assert not is_current(own, own.table("t"), latest(own))
-    assert refresh(own, own.table("t"), lambda: spark).fragments_profiled > 0
+    assert not is_current(loaded_config, loaded_config.table("t"), latest(loaded_config))
+    assert refresh(loaded_config, loaded_config.table("t"), lambda: spark).fragments_profiled > 0
 
 
 @pytest.mark.parametrize("partitions", ["a few", "all"])
@@ -173,12 +176,12 @@ def test_an_added_hidden_column_is_hidden_in_older_partitions(
 ) -> None:
     """Its rows there are null and nothing is stored of it, whether one or all partitions are queried."""
     uri = str(tmp_path / "lake")
-    own = config(tmp_path, columns={"default": {"values": "hidden"}, "day": {"values": "shown"}})
+    loaded_config = config(tmp_path, columns={"default": {"values": "hidden"}, "day": {"values": "shown"}})
     write_deltalake(uri, pa.table({"day": ["1", "2", "2"], "n": [1, 2, 3]}), partition_by=["day"])
-    refresh(own, own.table("t"), lambda: spark)
+    refresh(loaded_config, loaded_config.table("t"), lambda: spark)
     write_deltalake(uri, pa.table({"day": ["3"], "n": [4], "more": ["x"]}), mode="append", schema_mode="merge")
-    refresh(own, own.table("t"), lambda: spark)
-    lookup = Metastore(own.root).table("t")
+    refresh(loaded_config, loaded_config.table("t"), lambda: spark)
+    lookup = Metastore(loaded_config.root).table("t")
     if partitions == "all":
         result = lookup.statistics(["more"], partition="*")
         rows = dict(zip(result.to_arrow()["partition"].to_pylist(), result, strict=True))
@@ -196,32 +199,32 @@ def test_a_configured_key_is_not_stored(spark: SparkSession, tmp_path: Path, mon
     """Another key is another policy: values hashed with the former key are read again. The environment's key wins."""
     write_deltalake(str(tmp_path / "lake"), table(1))
     first, second = "a" * 40, "b" * 40
-    own = config(tmp_path).model_copy(update={"hidden_key": SecretStr(first)})
-    assert first not in repr(own)
-    assert refresh(own, own.table("t"), lambda: spark).fragments_profiled == 1
-    answer = sketches(own)
+    loaded_config = config(tmp_path).model_copy(update={"hidden_key": SecretStr(first)})
+    assert first not in repr(loaded_config)
+    assert refresh(loaded_config, loaded_config.table("t"), lambda: spark).fragments_profiled == 1
+    answer = sketches(loaded_config)
     monkeypatch.setenv(KEY_VARIABLE, second)
-    assert refresh(own, own.table("t"), lambda: spark).fragments_profiled == 1
-    assert answer != sketches(own)
+    assert refresh(loaded_config, loaded_config.table("t"), lambda: spark).fragments_profiled == 1
+    assert answer != sketches(loaded_config)
     assert not (tmp_path / "root" / KEY_FILE).exists()
     assert [key for key in (first, second) if holding(tmp_path / "root", key)] == []
     monkeypatch.setenv(KEY_VARIABLE, "short")
     with pytest.raises(ConfigError, match=r"METASTORE_HIDDEN_KEY.*5.*32"):
-        refresh(own, own.table("t"), lambda: spark)
+        refresh(loaded_config, loaded_config.table("t"), lambda: spark)
 
 
 def test_a_plan_creates_no_key(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake"), table(1))
-    own = config(tmp_path)
-    assert len(plan_refresh(own, own.table("t")).to_profile) == 1
+    loaded_config = config(tmp_path)
+    assert len(plan_refresh(loaded_config, loaded_config.table("t")).to_profile) == 1
     assert not (tmp_path / "root").exists()
 
 
 def test_a_damaged_key_file_is_an_error(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake"), table(1))
-    own = config(tmp_path)
+    loaded_config = config(tmp_path)
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / KEY_FILE).write_text("secret")
     with pytest.raises(CorruptionError, match=f"{KEY_FILE}") as raised:
-        plan_refresh(own, own.table("t"))
+        plan_refresh(loaded_config, loaded_config.table("t"))
     assert "secret" not in str(raised.value)

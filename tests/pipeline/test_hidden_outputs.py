@@ -63,16 +63,16 @@ def put(folder: Path, number: int) -> Path:
     return path
 
 
-def published(folder: Path, own: MetastoreConfig) -> VersionStore:
+def published(folder: Path, loaded_config: MetastoreConfig) -> VersionStore:
     """Publish three commits, compact value counts and record the history; return the versions."""
-    versions = VersionStore(ObjectStore(own.root), "t")
+    versions = VersionStore(ObjectStore(loaded_config.root), "t")
     for number in range(3):
         path = put(folder, number)
-        refresh(own, own.tables[0], no_spark)
+        refresh(loaded_config, loaded_config.tables[0], no_spark)
     path.unlink()
     put(folder, 3)
-    refresh(own, own.tables[0], no_spark)
-    compact(versions, own.tables[0])
+    refresh(loaded_config, loaded_config.tables[0], no_spark)
+    compact(versions, loaded_config.tables[0])
     append_versions(versions)
     return versions
 
@@ -82,8 +82,8 @@ def files_with_values(folder: Path) -> list[str]:
     root = folder / "root"
     result = [path for text in TEXTS for path in holding(root, text)]
     for path in root.rglob("*.parquet"):
-        held = b"".join(cells(pq.ParquetFile(path).read()))
-        result += [str(path) for number in BYTES if number in held]
+        content = b"".join(cells(pq.ParquetFile(path).read()))
+        result += [str(path) for number in BYTES if number in content]
     return result
 
 
@@ -96,11 +96,11 @@ def assert_says_nothing(command: list[str]) -> None:
 def test_no_output_reveals_a_hidden_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = config(tmp_path, hidden=True)
+    loaded_config = config(tmp_path, hidden=True)
     with caplog.at_level(logging.DEBUG):
-        published(tmp_path, own)
+        published(tmp_path, loaded_config)
         assert files_with_values(tmp_path) == []
-        (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
+        (tmp_path / "metastore.yaml").write_text(loaded_config.model_dump_json(exclude_unset=True), encoding="utf-8")
         monkeypatch.chdir(tmp_path)
         page = tmp_path / "page.html"
         for command in (
@@ -121,8 +121,8 @@ def test_a_purge_removes_values_shown_before_from_all_outputs(tmp_path: Path) ->
     versions = published(tmp_path, config(tmp_path, hidden=False))
     kinds = {Path(path).parts[1] for path in holding(tmp_path / "root", TEXTS[0])}
     assert {"table", "value_counts", "index", "partitions", "fragments", "history"} <= kinds
-    own = config(tmp_path, hidden=True)
-    refresh(own, own.tables[0], no_spark)
+    loaded_config = config(tmp_path, hidden=True)
+    refresh(loaded_config, loaded_config.tables[0], no_spark)
     append_versions(versions)
     purge(Engine(no_spark, "auto"), versions, versions.newest())
     assert files_with_values(tmp_path) == []

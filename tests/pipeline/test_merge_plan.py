@@ -60,11 +60,11 @@ class Children:
     """The children of a group in the published version. It records reads."""
 
     children: dict[str, Child]
-    found: set[str] = field(default_factory=set)
+    requested_keys: set[str] = field(default_factory=set)
     was_read: bool = False
 
     def find_all(self, keys: Collection[str]) -> dict[str, Child]:
-        self.found.update(keys)
+        self.requested_keys.update(keys)
         return {key: self.children[key] for key in keys if key in self.children}
 
     def read_all(self) -> dict[str, Child]:
@@ -77,12 +77,12 @@ class Nodes:
     """The nodes of the published version. It records reads and their requests."""
 
     nodes: dict[str, NodeEntry] = field(default_factory=dict)
-    found: set[str] = field(default_factory=set)
+    requested_keys: set[str] = field(default_factory=set)
     requests: int = 0
 
     def find_all(self, keys: Collection[str]) -> dict[str, NodeEntry]:
         self.requests += 1
-        self.found.update(keys)
+        self.requested_keys.update(keys)
         return {key: self.nodes[key] for key in keys if key in self.nodes}
 
     def find_prefixes(self, prefixes: Collection[str]) -> list[NodeEntry]:
@@ -245,9 +245,9 @@ def test_after_any_history_the_plan_is_that_from_scratch(data: st.DataObject) ->
             assert all(name in above or node_key("*", name) not in nodes_before for name in names)
         if valid_spec == table.spec.id and nodes_before and 4 * len(changes) <= len(table.children):
             assert not children.was_read
-            assert children.found.isdisjoint(changes)
-            found = {split_node_key(key)[1] for key in nodes.found}
-            assert all(name in above or any(name[:end] in above for end in range(len(name))) for name in found)
+            assert children.requested_keys.isdisjoint(changes)
+            groups = {split_node_key(key)[1] for key in nodes.requested_keys}
+            assert all(name in above or any(name[:end] in above for end in range(len(name))) for name in groups)
             assert nodes.requests <= 3
         valid_spec = table.spec.id
 

@@ -69,7 +69,7 @@ INTEGERS = [5, 7, 50, -3, 0, None]
 FLOATS = [5.0, 0.1, -2.5, 1e10, math.nan, math.inf, None]
 DATES = [date(2024, 1, 31), date(2024, 2, 1), date(1969, 12, 31), date(999, 1, 1), None]
 TIMES = [datetime(2024, 1, 31, 23, 59, 59, 5), datetime(2024, 2, 1), datetime(1969, 12, 31, 12), None]
-ZONED = [own and own.replace(tzinfo=UTC) for own in TIMES]
+ZONED = [moment and moment.replace(tzinfo=UTC) for moment in TIMES]
 DECIMALS = [Decimal("5.00"), Decimal("7.50"), Decimal("50.00"), Decimal("0.01"), None]
 TEXTS = ["5", "7", "50", "ä", "a b", "A", "2024-01-31", "100%", "a'b", "\N{GRINNING FACE}", None]
 BYTES = [b"\x00", b"\x00\xff", b"a", None]
@@ -128,17 +128,23 @@ Write = Callable[[Path, Values], None]
 
 
 def delta(type_: pa.DataType, values: Values) -> tuple[Write, Values, dict[str, Any]]:
-    return lambda folder, own: write_delta(folder, type_, own), values, {}
+    return lambda folder, partition_values: write_delta(folder, type_, partition_values), values, {}
 
 
 def iceberg(
     type_: IcebergType, values: Values, transform: Transform[Any, Any] | None = None
 ) -> tuple[Write, Values, dict[str, Any]]:
-    return lambda folder, own: write_iceberg(folder, type_, own, transform or IdentityTransform()), values, {}
+    return (
+        lambda folder, partition_values: write_iceberg(
+            folder, type_, partition_values, transform or IdentityTransform()
+        ),
+        values,
+        {},
+    )
 
 
 def hudi(avro: Any, values: Values, parquet: pa.DataType | None = None) -> tuple[Write, Values, dict[str, Any]]:
-    return lambda folder, own: write_hudi(folder, avro, own, parquet), values, {}
+    return lambda folder, partition_values: write_hudi(folder, avro, partition_values, parquet), values, {}
 
 
 def files(values: Values, template: str | None = None) -> tuple[Write, Values, dict[str, Any]]:
@@ -224,7 +230,7 @@ def near(value: Any) -> list[Any]:
 def conditions(values: Values) -> st.SearchStrategy[Node]:
     """Conditions with literals of one type, as trees in which a literal has its value and its spelling."""
     operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">="])
-    literals = st.sampled_from([*values, *(own for value in values for own in near(value))]).flatmap(
+    literals = st.sampled_from([*values, *(neighbour for value in values for neighbour in near(value))]).flatmap(
         lambda value: st.tuples(st.just(value), st.sampled_from(spellings(value)))
     )
     names = st.sampled_from([COLUMN, COLUMN.lower(), COLUMN.upper(), f'"{COLUMN}"'])
@@ -251,7 +257,7 @@ def sql(node: Node) -> str:
     if kind == "not":
         return f"not ({sql(node[1])})"
     if kind in ("and", "or"):
-        return f" {kind} ".join(f"({sql(own)})" for own in node[1])
+        return f" {kind} ".join(f"({sql(child)})" for child in node[1])
     if kind == "null":
         return f"{node[1]} is null"
     if kind == "in":
@@ -268,11 +274,11 @@ def holds(node: Node, value: Any) -> bool | None:
         inner = holds(node[1], value)
         return None if inner is None else not inner
     if kind in ("and", "or"):
-        return joined(kind == "or", [holds(own, value) for own in node[1]])
+        return joined(kind == "or", [holds(child, value) for child in node[1]])
     if kind == "null":
         return value is None
     if kind == "in":
-        return joined(True, [compare_values("=", value, own) for own, _ in node[2]])
+        return joined(True, [compare_values("=", value, literal) for literal, _ in node[2]])
     if kind == "between":
         return joined(False, [compare_values(">=", value, node[2][0]), compare_values("<=", value, node[3][0])])
     if kind == "like":
@@ -280,8 +286,8 @@ def holds(node: Node, value: Any) -> bool | None:
     return compare_values(kind, value, node[2][0])
 
 
-def joined(decisive: bool, found: Sequence[bool | None]) -> bool | None:
-    return decisive if decisive in found else None if None in found else not decisive
+def joined(decisive: bool, results: Sequence[bool | None]) -> bool | None:
+    return decisive if decisive in results else None if None in results else not decisive
 
 
 def like(pattern: str, text: str) -> bool:

@@ -34,7 +34,7 @@ def top(table: Table, partition: str | None = None) -> list[tuple[str, int]]:
 
 def counted(*parts: str) -> list[tuple[str, int]]:
     counts = Counter(value for part in parts for value in VALUES[part] if value is not None)
-    return sorted(counts.items(), key=lambda own: (-own[1], own[0]))
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> None:
@@ -55,16 +55,16 @@ def test_policies_limit_stored_values(spark: SparkSession, tmp_path: Path) -> No
         done = refresh(config, table, lambda: spark)
         assert (done.published, done.version) == (True, number)
         assert done.fragments_profiled == (0 if number > 1 else 2)
-        own = Metastore(config.root).table("t")
-        assert top(own) == cut(every)
-        assert top(own, "part=a") == cut(counted("a"))
-        assert own.mode("word").value is not None
-        assert own.frequency("word", "w").value == 1
-        assert own.rank("word", "x").value == 3
-        assert [*map(tuple, own.locate("word", "x"))] == [("part=a", 3), ("part=b", 1)]
-        spread = own.spread("word")
+        opened = Metastore(config.root).table("t")
+        assert top(opened) == cut(every)
+        assert top(opened, "part=a") == cut(counted("a"))
+        assert opened.mode("word").value is not None
+        assert opened.frequency("word", "w").value == 1
+        assert opened.rank("word", "x").value == 3
+        assert [*map(tuple, opened.locate("word", "x"))] == [("part=a", 3), ("part=b", 1)]
+        spread = opened.spread("word")
         assert (spread.distinct_count, spread.duplicate_count, spread.singleton_count) == (5, 3, 2)
-        (row,) = own.statistics(["word"], partition="part=b")
+        (row,) = opened.statistics(["word"], partition="part=b")
         assert (row.frequencies, row.distinct_count, row.duplicate_count) == ("enumerated", 3, 1)
         assert refresh(config, table, lambda: spark).published is False
     pq.write_table(pa.table({"word": ["w"]}), tmp_path / "lake" / "part=b" / "2.parquet")

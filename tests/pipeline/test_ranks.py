@@ -54,8 +54,8 @@ def assert_answers(table: Table, lake: Lake, draw: random.Random) -> None:
             source = f"read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = true)"
             rows = connection.execute(f'SELECT "{column}", part, count(*) FROM {source} GROUP BY ALL').fetchall()
             value = draw.choice([row[0] for row in rows if row[0] is not None])
-            held = {f"part={part}": count for own, part, count in rows if own == value}
-            assert dict(table.locate(column, value)) == held
+            frequencies = {f"part={part}": count for row_value, part, count in rows if row_value == value}
+            assert dict(table.locate(column, value)) == frequencies
 
 
 def assert_files(table: Table, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
@@ -80,25 +80,25 @@ def assert_column(
         return result[0] if len(result) == 1 else result
 
     for quantile in table.quantile(column, FRACTIONS, partition=partition):
-        own = None if quantile.value is None else quantile.value.as_py()
-        assert own == ask(f'quantile_disc("{column}", {quantile.q:f})'), (column, quantile, partition)
+        stored = None if quantile.value is None else quantile.value.as_py()
+        assert stored == ask(f'quantile_disc("{column}", {quantile.q:f})'), (column, quantile, partition)
     if column != "group":
         # DuckDB rounds decimals to their scale, and returns timestamps for dates.
         what = f'quantile_cont("{column}"::DOUBLE, ?)' if column != "day" else 'quantile_cont("day"::TIMESTAMP, ?)'
         for quantile in table.quantile(column, FRACTIONS, partition=partition, method="continuous"):
-            own = None if quantile.value is None else quantile.value.as_py()
+            stored = None if quantile.value is None else quantile.value.as_py()
             expected = connection.execute(f"SELECT {what.replace('?', f'{quantile.q:f}')} FROM t").fetchone()
             assert expected is not None
-            if isinstance(own, float):
-                assert own == pytest.approx(expected[0], rel=1e-12)
+            if isinstance(stored, float):
+                assert stored == pytest.approx(expected[0], rel=1e-12)
             else:
                 # To the millisecond, which is the precision of the answer.
-                assert (own is None) == (expected[0] is None)
-                assert own is None or abs((own - expected[0]).total_seconds()) <= 0.001
+                assert (stored is None) == (expected[0] is None)
+                assert stored is None or abs((stored - expected[0]).total_seconds()) <= 0.001
     values = [row[0] for row in connection.execute(f'SELECT DISTINCT "{column}" FROM t').fetchall()]
-    held = [value for value in values if value is not None]
+    non_null = [value for value in values if value is not None]
     odd = {"id": 500_000, "group": "b!", "price": Decimal("123456.78"), "day": date(1999, 12, 31)}[column]
-    for value in [odd, *draw.sample(held, min(2, len(held)))]:
+    for value in [odd, *draw.sample(non_null, min(2, len(non_null)))]:
         assert table.rank(column, value, partition=partition).value == ask(f'count(*) FILTER ("{column}" < ?)', value)
         assert table.frequency(column, value, partition=partition).value == ask(
             f'count(*) FILTER ("{column}" = ?)', value

@@ -57,13 +57,13 @@ def test_fragments_are_grouped_into_bundles(
     fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
     alone = {entry.id for entry in fragments if draw.random() < 0.1}
     result = bundle_fragments(fragments, alone, columns, tasks)
-    assert Counter(own.id for bundle in result for own in bundle) == Counter(entry.id for entry in fragments)
+    assert Counter(each.id for bundle in result for each in bundle) == Counter(entry.id for entry in fragments)
     for bundle in result:
-        assert len({own.partition_key for own in bundle}) == 1
-        assert len(bundle) == 1 or not alone & {own.id for own in bundle}
+        assert len({fragment.partition_key for fragment in bundle}) == 1
+        assert len(bundle) == 1 or not alone & {fragment.id for fragment in bundle}
         assert len(bundle) == 1 or (read_cost(bundle) <= 32 << 20 and len(bundle) * columns <= 1 << 14)
     # Two successive bundles of a partition would be too large as one.
-    together = [own for own in result if own[0].id not in alone]
+    together = [group for group in result if group[0].id not in alone]
     for one, other in pairwise(together):
         if one[0].partition_key == other[0].partition_key:
             most = max(4 << 20, min(32 << 20, read_cost(fragments) / tasks))
@@ -118,11 +118,11 @@ def assert_consistent(versions: VersionStore) -> None:
             assert versions.objects.info(path) is not None, (number, path)
     version = versions.read(versions.newest())
     groups = [(entry.group, entry.files) for entry in (*version.fragments, *version.retired)]
-    groups += [(f"nodes of {own.group}", own.files) for own in version.nodes]
-    shared = [(group, own) for group, own in groups if own.sections > 1]
-    count = Counter(own.states for _, own in shared)
+    groups += [(f"nodes of {nodes.group}", nodes.files) for nodes in version.nodes]
+    shared = [(group, file) for group, file in groups if file.sections > 1]
+    count = Counter(file.states for _, file in shared)
     wasted = Counter[str]()
-    for group, path, written in {(group, own.states, own.sections) for group, own in shared}:
+    for group, path, written in {(group, file.states, file.sections) for group, file in shared}:
         sections = pq.read_table(Path(versions.objects.uri(path)), columns=["section"])["section"].unique()
         assert written == len(sections)
         wasted[group] += written - count[path] if written > 2 * count[path] else 0
@@ -176,7 +176,7 @@ def test_used_profiles_of_a_sparse_file_are_copied(tmp_path: Path) -> None:
     # The only partition used the value counts of the table: beside another one it needs its own.
     assert (result.fragments_profiled, result.partitions_changed) == (1, ("part=0", "part=1"))
     after = {entry.path: entry.files for entry in latest(config).fragments if entry.partition_key == "part=0"}
-    assert {path: own.name for path, own in after.items()} == {path: before[path].name for path in after}
+    assert {path: profile.name for path, profile in after.items()} == {path: before[path].name for path in after}
     assert {value.sections for value in after.values()} == {2}
     assert not {value.states for value in after.values()} & {value.states for value in before.values()}
     versions = store_of(config)
@@ -208,8 +208,12 @@ def test_sparse_files_of_a_group_are_compacted_together(drawn: list[tuple[str, i
     tasks = _sparse_files("nodes", entries, limits)
     expected = set[str]()
     for group in "ab":
-        shared = [(at, written, left) for at, (own, written, left) in enumerate(files) if own == group and written > 1]
-        sparse = [own for own in shared if own[2] < own[1] * share]
+        shared = [
+            (at, written, left)
+            for at, (file_group, written, left) in enumerate(files)
+            if file_group == group and written > 1
+        ]
+        sparse = [item for item in shared if item[2] < item[1] * share]
         if sum(written - left for _, written, left in sparse) > waste * sum(left for _, _, left in shared):
             expected |= {f"{at}-{section}" for at, _, left in sparse for section in range(left)}
     result = [path.section for task in tasks for path in task.files]
@@ -227,7 +231,7 @@ def wasteful(profiles: dict[tuple[str, int, int], bool]) -> dict[str, set[str]]:
     result = {}
     used = Counter(file for _, file, _ in profiles)
     for group in "abc":
-        in_use = [(file, section) for own, file, section in profiles if own == group]
+        in_use = [(file, section) for profile_group, file, section in profiles if profile_group == group]
         sparse = {file for file, _ in in_use if used[file] < DEFAULT_LIMITS.min_used_share * (file + 3)}
         if sum(file + 3 - used[file] for file in sparse) > DEFAULT_LIMITS.max_waste * len(in_use):
             result[group] = {f"{group}-{file}-{section}" for file, section in in_use if file in sparse}
@@ -330,11 +334,13 @@ def near_unique(lake: SmallFiles, files: int) -> None:
 
 def lists(config: MetastoreConfig) -> Counter[str]:
     """Return, by column, the number of fragments' profiles with value counts."""
-    found: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     for path in {entry.files.states for entry in latest(config).fragments}:
         table = pq.read_table(Path(config.root) / "t" / path, columns=["field_id", "enumerated_counts"])
-        found.update(name for name, own in zip(*(column.to_pylist() for column in table.columns), strict=True) if own)
-    return found
+        occurrences.update(
+            name for name, is_named in zip(*(column.to_pylist() for column in table.columns), strict=True) if is_named
+        )
+    return occurrences
 
 
 def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +363,9 @@ def test_value_counts_are_dropped_with_the_decision(tmp_path: Path, monkeypatch:
     assert lists(config) == {"few": 16, "part": 16}
     assert all(entry.not_enumerated == ("number", "text") for entry in latest(config).fragments)
     assert (result.fragments_profiled, result.fragments_unchanged) == (8, 8)
-    assert {id_: name for id_, name in names.items() if name in {own.name for own in named(latest(config))}} == names
+    assert {
+        id_: name for id_, name in names.items() if name in {profile.name for profile in named(latest(config))}
+    } == names
     # Files with value counts that are neither published nor saved for another attempt are removed at once.
     versions = store_of(config)
     paths = {path for number in versions.numbers() for path in versions.read(number).paths()}

@@ -32,8 +32,8 @@ def rewritten(lake: Lake, partition: int, table: pa.Table, parts: int = 1) -> No
         path.unlink()
     for at in range(parts):
         lake.written += 1
-        own = table.slice(at * len(table) // parts, (at + 1) * len(table) // parts - at * len(table) // parts)
-        pq.write_table(own, folder / f"{lake.written}.parquet")
+        part = table.slice(at * len(table) // parts, (at + 1) * len(table) // parts - at * len(table) // parts)
+        pq.write_table(part, folder / f"{lake.written}.parquet")
 
 
 def read_partition(lake: Lake, partition: int) -> pa.Table:

@@ -29,7 +29,10 @@ def wide_fragment(path: Path) -> int:
             distinct = [10**12 if number < 6 else 1000 for number in range(COLUMNS)]
             numbers = [draw.integers(0, count, ROWS // 5) for count in distinct]
             table = pa.table(
-                [pa.array(own.astype(kind.to_pandas_dtype())) for own, kind in zip(numbers, schema.types, strict=True)],
+                [
+                    pa.array(column.astype(kind.to_pandas_dtype()))
+                    for column, kind in zip(numbers, schema.types, strict=True)
+                ],
                 schema=schema,
             )
             total += table.nbytes

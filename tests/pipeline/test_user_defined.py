@@ -30,10 +30,10 @@ from tests.pipeline.file_lake import Lake, everything_on_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OWN = "tests.pipeline.user_statistics"
+STATISTICS_MODULE = "tests.pipeline.user_statistics"
 SHIPPED = "metastore_assets.statistics.user_defined.shipped"
 ALL = [f"{SHIPPED}:{name}" for name in ("Benford", "StringPatterns", "LongestCommonPrefix", "OutsideFences")] + [
-    f"{OWN}:{name}" for name in ("Parities", "Letters", "MostFrequent")
+    f"{STATISTICS_MODULE}:{name}" for name in ("Parities", "Letters", "MostFrequent")
 ]
 
 LONG = MAX_DERIVABLE_VALUES + 1000
@@ -71,12 +71,12 @@ def values_of(lake: Lake, location: str, column: str) -> list[Any]:
     return [value for table in tables for value in table[column].to_pylist() if value is not None]
 
 
-def close(own: Any, other: Any) -> bool:
-    if isinstance(own, float) and isinstance(other, float):
-        return math.isclose(own, other, rel_tol=1e-9, abs_tol=1e-12)
-    if isinstance(own, dict) and isinstance(other, dict):
-        return own.keys() == other.keys() and all(close(own[key], other[key]) for key in own)
-    return bool(own == other)
+def close(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
+    return bool(one == other)
 
 
 # The statistics, computed from all values at once.
@@ -92,7 +92,7 @@ def benford(values: Iterable[Any]) -> float | None:
     )
     total = sum(digits.values())
     law = {str(digit): math.log10((digit + 1) / digit) for digit in range(1, 10)}
-    return sum(abs(digits[own] / total - law[own]) for own in law) / 9 if total else None
+    return sum(abs(digits[first_digit] / total - law[first_digit]) for first_digit in law) / 9 if total else None
 
 
 def outside(values: Iterable[Any]) -> float | None:
@@ -101,13 +101,13 @@ def outside(values: Iterable[Any]) -> float | None:
         return None
     low, high = (numbers[math.ceil(len(numbers) * share / 4) - 1] for share in (1, 3))
     fences = low - (high - low) * 3 / 2, high + (high - low) * 3 / 2
-    return sum(not fences[0] <= own <= fences[1] for own in numbers) / len(numbers)
+    return sum(not fences[0] <= number <= fences[1] for number in numbers) / len(numbers)
 
 
 def patterns(values: list[str]) -> list[dict[str, Any]] | None:
     kinds = Counter("word" if value else "empty" for value in values)
     order = {"empty": 0, "word": 1}
-    result = sorted(kinds.items(), key=lambda own: (-own[1], order[own[0]]))
+    result = sorted(kinds.items(), key=lambda pair: (-pair[1], order[pair[0]]))
     return [{"pattern": name, "share": count / len(values)} for name, count in result] or None
 
 
@@ -133,19 +133,19 @@ def prefix(values: list[str]) -> str | None:
 
 def expected(lake: Lake, location: str, column: str, is_listed: bool) -> dict[str, Any]:
     values = values_of(lake, location, column)
-    found: dict[str, Any] = {}
+    by_statistic: dict[str, Any] = {}
     if column in ("id", "price", "ratio"):
-        found["benford_distance"] = benford(values)
-        found["share_outside_fences"] = outside(values) if is_listed else None
+        by_statistic["benford_distance"] = benford(values)
+        by_statistic["share_outside_fences"] = outside(values) if is_listed else None
     if column == "id":
-        found["parities"] = {"even": sum(v % 2 == 0 for v in values), "odd": sum(v % 2 for v in values)}
+        by_statistic["parities"] = {"even": sum(v % 2 == 0 for v in values), "odd": sum(v % 2 for v in values)}
     if column in ("group", "tags.element"):
         if column == "group":
-            found["string_patterns"] = patterns(values)
-        found["common_prefix"] = prefix(values)
-        found["letters"] = "".join(sorted(set("".join(values))))
-    found["most_frequent"] = frequent(values) if is_listed else None
-    return found
+            by_statistic["string_patterns"] = patterns(values)
+        by_statistic["common_prefix"] = prefix(values)
+        by_statistic["letters"] = "".join(sorted(set("".join(values))))
+    by_statistic["most_frequent"] = frequent(values) if is_listed else None
+    return by_statistic
 
 
 def not_enumerated(lake: Lake) -> list[str]:
@@ -158,9 +158,9 @@ def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
     """Assert that each statistic equals that of the rows."""
     for location, columns in results(lake).items():
         for column in ("id", "group", "price", "ratio", "day"):
-            own = {name: result["value"] for name, result in columns[column].items()}
+            values = {name: result["value"] for name, result in columns[column].items()}
             wanted = expected(lake, location, column, column not in without)
-            assert close(own, wanted), (location, column, own, wanted)
+            assert close(values, wanted), (location, column, values, wanted)
 
 
 @pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 60)))])
@@ -207,7 +207,13 @@ def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Pat
     for partition in (1, 2, 2):
         lake.append(partition, LONG)
     refreshed(lake)
-    lake.options = {"statistics": [f"{OWN}:Letters", f"{OWN}:MostFrequent", f"{OWN}:Parities"]}
+    lake.options = {
+        "statistics": [
+            f"{STATISTICS_MODULE}:Letters",
+            f"{STATISTICS_MODULE}:MostFrequent",
+            f"{STATISTICS_MODULE}:Parities",
+        ]
+    }
     assert refreshed(lake).fragments_profiled == 0
     assert results(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
     assert results(lake)["*"]["group"]["letters"]["value"] == "".join(
@@ -217,9 +223,9 @@ def test_another_statistic_reads_only_columns_without_value_counts(tmp_path: Pat
     off: dict[str, Any] = {"columns": {"id": {"frequencies": "off"}}}
     lake.options = off
     refreshed(lake, request=RefreshRequest(full=True))
-    lake.options = {"statistics": [f"{OWN}:Parities"], **off}
+    lake.options = {"statistics": [f"{STATISTICS_MODULE}:Parities"], **off}
     plan = plan_refresh(config_of(lake), lake.table)
-    assert plan.to_json()["read_again"] == {"id": {f"{OWN}:Parities@1": 3}}
+    assert plan.to_json()["read_again"] == {"id": {f"{STATISTICS_MODULE}:Parities@1": 3}}
     assert refreshed(lake).fragments_profiled == 3
     assert results(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
     lake.options = off
@@ -234,16 +240,16 @@ def test_a_failing_statistic_is_absent_with_a_reason(tmp_path: Path) -> None:
         lake.append(partition)
     columns = {"price": {"frequencies": "off"}}
     lake.options = {
-        "statistics": [f"{OWN}:{name}" for name in ("Raises", "WrongType", "MostFrequent")],
+        "statistics": [f"{STATISTICS_MODULE}:{name}" for name in ("Raises", "WrongType", "MostFrequent")],
         "columns": columns,
     }
     assert refreshed(lake).published
     for location, columns_ in results(lake).items():
-        own = columns_["id"]
+        statistics = columns_["id"]
         reason = "update() raised RuntimeError: an odd number"
-        assert own["raises"] == {"value": None, "guarantee": "absent", "reason": reason}, location
-        assert own["wrong_type"]["reason"] == "compute() returned 'many' (str), which is not of the type int64"
-        assert own["most_frequent"]["guarantee"] == "exact"
+        assert statistics["raises"] == {"value": None, "guarantee": "absent", "reason": reason}, location
+        assert statistics["wrong_type"]["reason"] == "compute() returned 'many' (str), which is not of the type int64"
+        assert statistics["most_frequent"]["guarantee"] == "exact"
         assert "frequencies: all" in columns_["price"]["most_frequent"]["reason"]
 
 
@@ -308,10 +314,10 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("reference", "problem"),
     [
-        (f"{OWN}:Nobody", "has nothing of that name"),
+        (f"{STATISTICS_MODULE}:Nobody", "has nothing of that name"),
         ("tests.pipeline.file_lake:Lake", "has something else"),
         ("no.such.module:Statistic", "cannot be imported"),
-        (f"{OWN}:Unnamed", "name = 'mean'"),
+        (f"{STATISTICS_MODULE}:Unnamed", "name = 'mean'"),
     ],
 )
 def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: str, problem: str) -> None:
@@ -358,11 +364,11 @@ def test_an_added_column_has_states_of_no_rows_in_older_fragments(tmp_path: Path
     pq.write_table(wider, path)
     assert refreshed(lake).fragments_profiled == 1
     refreshed(lake, "scratch")
-    own = results(lake)
-    assert own["part=1"]["extra"]["parities"]["value"] == {"even": 0, "odd": 0}
-    assert own["part=1"]["extra"]["benford_distance"] == {"value": None, "guarantee": "absent", "reason": None}
-    assert own["*"]["extra"]["parities"]["value"] == {"even": 25, "odd": 25}
-    assert close(own, results(lake, "scratch"))
+    values = results(lake)
+    assert values["part=1"]["extra"]["parities"]["value"] == {"even": 0, "odd": 0}
+    assert values["part=1"]["extra"]["benford_distance"] == {"value": None, "guarantee": "absent", "reason": None}
+    assert values["*"]["extra"]["parities"]["value"] == {"even": 25, "odd": 25}
+    assert close(values, results(lake, "scratch"))
 
 
 def test_hidden_columns_have_no_user_defined_statistics(tmp_path: Path) -> None:
@@ -371,6 +377,6 @@ def test_hidden_columns_have_no_user_defined_statistics(tmp_path: Path) -> None:
     lake.append(1)
     lake.options = {"statistics": ALL, "columns": {"group": {"values": "hidden"}, "id": {"statistics": []}}}
     refreshed(lake)
-    own = results(lake)["*"]
-    assert own["group"] == own["id"] == own["tags"] == {}
-    assert set(own["day"]) == {"most_frequent"}
+    values = results(lake)["*"]
+    assert values["group"] == values["id"] == values["tags"] == {}
+    assert set(values["day"]) == {"most_frequent"}

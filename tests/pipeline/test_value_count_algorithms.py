@@ -127,8 +127,8 @@ def test_long_value_counts_are_split_into_ranges_by_default(
     chosen = config_of(tmp_path, "chosen")
     refresh(chosen, chosen.tables[0], lambda: spark)
     _, built = content_of(chosen)
-    long = {name for name, own in built.items() if own.algorithm == "ranges"}
-    assert long == {name for name, own in built.items() if (own.distinct or 0) > 300}
+    long = {name for name, value_counts in built.items() if value_counts.algorithm == "ranges"}
+    assert long == {name for name, value_counts in built.items() if (value_counts.distinct or 0) > 300}
     assert "number" in long
     assert "one" not in long
     counts = config_of(tmp_path, "counts", algorithm="counts")
@@ -146,12 +146,12 @@ def test_long_value_counts_are_split_into_ranges_by_default(
 def test_split_frequencies_are_in_their_ranges(values: list[float], splitters: list[float]) -> None:
     ordered = sorted({value + 0.0 for value in values if value == value})
     ordered += [float("nan")] if any(value != value for value in values) else []
-    own = Frequencies(pa.array(ordered, pa.float64()), pa.array(range(1, len(ordered) + 1), pa.int64()))
+    frequencies = Frequencies(pa.array(ordered, pa.float64()), pa.array(range(1, len(ordered) + 1), pa.int64()))
     bounds = sorted({splitter + 0.0 for splitter in splitters})
-    pieces = split_frequencies(own, pa.array(bounds, pa.float64()))
+    pieces = split_frequencies(frequencies, pa.array(bounds, pa.float64()))
     assert len(pieces) == len(bounds) + 1
     assert repr([value for piece in pieces for value in piece.values.to_pylist()]) == repr(ordered)
-    assert [count for piece in pieces for count in piece.counts.to_pylist()] == own.counts.to_pylist()
+    assert [count for piece in pieces for count in piece.counts.to_pylist()] == frequencies.counts.to_pylist()
     for at, piece in enumerate(pieces):
         for value in piece.values.to_pylist():
             assert at == sum(not value <= bound for bound in bounds)

@@ -149,18 +149,18 @@ def test_a_small_commit_writes_few_of_many_values(plain: Plain) -> None:
     """Of 200,000 values a commit changes ten: it writes some kilobytes, and at most one run per stage."""
     plain.columns = {"x": {"frequencies": "all"}}
     draw = np.random.default_rng(3)
-    known = draw.choice(2**60, 200_000, replace=False)
-    values = draw.permutation(np.repeat(known, 2))
+    numbers = draw.choice(2**60, 200_000, replace=False)
+    values = draw.permutation(np.repeat(numbers, 2))
     for at in range(4):
         plain.put(f"{at}", pa.table({"x": values[at::4]}))
     plain.refresh()
     before = plain.written()
     complete = sum(path.stat().st_size for path in before)
-    plain.put("more", pa.table({"x": known[5:15]}))
+    plain.put("more", pa.table({"x": numbers[5:15]}))
     plain.refresh()
     new = plain.written() - before
     assert sum(path.stat().st_size for path in new if path.suffix == ".parquet") < complete / 20
-    assert plain.top("x") == Counter(np.concatenate([values, known[5:15]]).tolist())
+    assert plain.top("x") == Counter(np.concatenate([values, numbers[5:15]]).tolist())
     row = Metastore(plain.config.root).table("t").statistics(["x"])[0]
     assert (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee) == (200_000, 200_000, "exact")
 
@@ -204,8 +204,8 @@ def test_value_counts_of_a_partition_are_updated_or_summed_whichever_reads_less(
 
     monkeypatch.setattr(reduce, "sum_columns", answers)
     values = {"large": [*range(50_000), 3, 3], **{f"{at}": [at, at + 1, 60_000 + at] for at in range(12)}}
-    for name, own in values.items():
-        plain.put(f"p=1/{name}", pa.table({"x": own}))
+    for name, file_values in values.items():
+        plain.put(f"p=1/{name}", pa.table({"x": file_values}))
     plain.put("p=2/one", pa.table({"x": [1]}))
     plain.refresh()
     terms.clear()
@@ -213,16 +213,16 @@ def test_value_counts_of_a_partition_are_updated_or_summed_whichever_reads_less(
     plain.put("p=1/new", pa.table({"x": values["new"]}))
     plain.refresh()
     assert terms == [[1, 1]]
-    assert plain.top("x", "p=1") == Counter(value for own in values.values() for value in own)
+    assert plain.top("x", "p=1") == Counter(value for file_values in values.values() for value in file_values)
     del values["large"]
     (plain.folder / "lake/p=1/large.parquet").unlink()
     terms.clear()
     plain.refresh()
     assert terms == [[1] * 13]
-    assert plain.top("x", "p=1") == Counter(value for own in values.values() for value in own)
+    assert plain.top("x", "p=1") == Counter(value for file_values in values.values() for value in file_values)
     del values["new"]
     (plain.folder / "lake/p=1/new.parquet").unlink()
     terms.clear()
     plain.refresh()
     assert terms == [[1, -1]]
-    assert plain.top("x", "p=1") == Counter(value for own in values.values() for value in own)
+    assert plain.top("x", "p=1") == Counter(value for file_values in values.values() for value in file_values)

@@ -100,10 +100,10 @@ def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) ->
     for sent in (pickle.loads(pickle.dumps(facts)), pickle.loads(runner.pack(facts))):
         assert sent == facts
         assert [value.type for _, value in sent.percentiles] == [profile.frequencies.values.type] * len(sent.ranked)
-    held = Facts(values if name not in FINER else [None if v is None else v * FINER[name] for v in values])
+    oracle = Facts(values if name not in FINER else [None if v is None else v * FINER[name] for v in values])
     result = [plain(value) for _, value in facts.percentiles]
-    assert set(result) <= set(held.numbers)
-    assert result == held.percentiles
+    assert set(result) <= set(oracle.numbers)
+    assert result == oracle.percentiles
 
 
 @pytest.fixture(scope="module")

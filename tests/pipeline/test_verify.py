@@ -43,8 +43,8 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 def verified(spark: SparkSession, lake: Lake, **options: Any) -> Verification:
     before = sorted(Path(lake.config().root).rglob("*"))
     result = verify(lake.config(), lake.table, lambda: spark, VerificationScope(**options))
-    left = {path for path in Path(lake.config().root).rglob("*") if path.is_file()}
-    assert left == {path for path in before if path.is_file()}
+    remaining = {path for path in Path(lake.config().root).rglob("*") if path.is_file()}
+    assert remaining == {path for path in before if path.is_file()}
     assert list((Path(lake.config().root) / "t" / "verify").glob("*")) == []
     return result
 
@@ -138,11 +138,15 @@ def test_changed_value_counts_of_the_table_are_reported(spark: SparkSession, lak
     state = value_count_dataflow(store, classes).step(lists.flow, {"deltas.string": [Delta(one)]})
     wrong = write_value_counts(store, replace(lists, flow=state))
     VersionStore(ObjectStore(lake.config().root), "t").publish(replace(version, number=3, value_counts=wrong), version)
-    found, *is_derivable = verified(spark, lake).differences
-    assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "frequencies")
-    assert found.difference.stored.startswith("a: ")
-    assert {own.difference.column for own in is_derivable} == {"group"}
-    assert {own.difference.statistic for own in is_derivable} == {"order by frequency", "counts by frequency"}
+    difference, *is_derivable = verified(spark, lake).differences
+    assert (difference.level, difference.difference.column, difference.difference.statistic) == (
+        "table",
+        "group",
+        "frequencies",
+    )
+    assert difference.difference.stored.startswith("a: ")
+    assert {each.difference.column for each in is_derivable} == {"group"}
+    assert {each.difference.statistic for each in is_derivable} == {"order by frequency", "counts by frequency"}
 
 
 def test_a_missing_stored_file_is_reported(spark: SparkSession, lake: Lake) -> None:

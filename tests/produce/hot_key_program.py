@@ -60,9 +60,9 @@ def main(folder: str, rows: int, kind: str) -> None:
     for update in (all_rows(rows), [pairs(np.arange(7, rows, rows // 10), "update", 1)]):
         flow.advance({"pairs": update})
         for batches_ in (flow.version().update_batches("one"), flow.version().content_batches("one")):
-            _say(_held(batches_))
+            _say(_stored_rows(batches_))
     flow.compact(full=True)
-    _say(_held(flow.version().content_batches("one")))
+    _say(_stored_rows(flow.version().content_batches("one")))
     _say((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
@@ -70,7 +70,7 @@ def _say(said: object) -> None:
     sys.stdout.write(json.dumps(said) + "\n")
 
 
-def _held(batches: Iterator[pa.RecordBatch]) -> list[int]:
+def _stored_rows(batches: Iterator[pa.RecordBatch]) -> list[int]:
     rows = amounts = adds = 0
     ids: set[int] = set()
     for batch in batches:

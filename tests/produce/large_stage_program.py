@@ -55,13 +55,13 @@ def main(folder: str, rows: int, limit: str) -> None:
     stage = Stage("groups", (("pairs",),), _BY_GROUP, produce_batch=by_group)
     flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], runner=SparkRunner(lambda: spark))
     flow.advance({"pairs": all_rows(rows)})
-    _say(built=_held(flow))
+    _say(built=_stored_rows(flow))
     # More than the calling process does for all shards.
     keys = np.arange(0, rows, 150)
     flow.advance({"pairs": pa.Table.from_batches([pairs(keys, rows, 1)])})
-    _say(updated=_held(flow))
+    _say(updated=_stored_rows(flow))
     flow.compact(full=True)
-    _say(compacted=_held(flow))
+    _say(compacted=_stored_rows(flow))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     _say(driver=peak * 1024)
     spark.stop()
@@ -72,7 +72,7 @@ def _say(**said: Any) -> None:
     sys.stdout.flush()
 
 
-def _held(flow: Dataflow) -> list[int]:
+def _stored_rows(flow: Dataflow) -> list[int]:
     """Return rows, sum of groups and sum of amounts, read piece by piece."""
     totals = [0, 0, 0]
     for batch in flow.version().content_batches("groups"):

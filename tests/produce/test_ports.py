@@ -106,11 +106,11 @@ def test_the_sum_after_a_join_of_the_page_equals_duckdbs(store: ObjectStore, set
     """The values of items bought and sold at changing prices equal DuckDB's; balances may be zero or negative."""
     share, worth = columns(share="string"), Rows(columns(account="string"), columns(amount="int64"))
     trade = columns(account="string", share="string", pieces="int64")
-    held = columns(account="string", pieces="int64")
+    schema = columns(account="string", pieces="int64")
     nodes = [
         Root("trades", Rows(columns(number="int64"), trade)),
         Root("prices", Rows(share, columns(price="int64"))),
-        Stage("by_share", (("trades",),), Rows(share, held), produce=FUNCTIONS["by_share"]),
+        Stage("by_share", (("trades",),), Rows(share, schema), produce=FUNCTIONS["by_share"]),
         Stage("worth", (("by_share",), ("prices",)), worth, produce=FUNCTIONS["worth"]),
         SumStage("balances", ("worth",), ("account",), ("amount",), count="trades", signed=True),
     ]

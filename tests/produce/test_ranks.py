@@ -47,22 +47,22 @@ def test_ranks_in_many_runs_equal_those_of_sorted_rows(store: ObjectStore, seed:
     draw = Random(seed)
     descending: tuple[str, ...] = ("value",) if seed % 3 == 0 else ()
     flow = Dataflow(store, nodes(descending), settings=TINY)
-    state, held = FlowState(), Counter[tuple[str, int]]()
+    state, counts = FlowState(), Counter[tuple[str, int]]()
     for step in range(9):
         added = Counter(
             {(draw.choice("abc"), draw.randrange(60)): draw.randint(1, 9) for _ in range(draw.randint(0, 40))}
         )
-        removed_keys = draw.sample(sorted(held), min(len(held), draw.randint(0, 30))) if step else []
-        removed_counts = Counter({key: draw.randint(1, held[key]) for key in removed_keys})
+        removed_keys = draw.sample(sorted(counts), min(len(counts), draw.randint(0, 30))) if step else []
+        removed_counts = Counter({key: draw.randint(1, counts[key]) for key in removed_keys})
         state = flow.step(state, {"lists": [Delta(rows(added)), Delta(rows(removed_counts), removed=True)]})
-        held += added
-        held -= removed_counts
+        counts += added
+        counts -= removed_counts
         if step % 3 == 2:
             view = flow.view(state)
-            check(view.ranks("values", "frequency"), held, draw, -1 if descending else 1)
+            check(view.ranks("values", "frequency"), counts, draw, -1 if descending else 1)
             columns = draw.sample("abcd", 2)
             actual = view.rows_with_prefixes("values", pa.table({"column": columns})).to_pylist()
-            expected = {key: count for key, count in held.items() if key[0] in columns}
+            expected = {key: count for key, count in counts.items() if key[0] in columns}
             assert {(row["column"], row["value"]): row["frequency"] for row in actual} == expected
             assert len(actual) == len(expected)
     shards = state.stages["values"].content
@@ -71,10 +71,10 @@ def test_ranks_in_many_runs_equal_those_of_sorted_rows(store: ObjectStore, seed:
     assert shards.level0
 
 
-def check(ranks: Ranks, held: Counter[tuple[str, int]], draw: Random, sign: int) -> None:
+def check(ranks: Ranks, counts: Counter[tuple[str, int]], draw: Random, sign: int) -> None:
     for column in "abcd":
         prefix = pa.table({"column": [column]})
-        amounts = {sign * value: count for (column_number, value), count in held.items() if column_number == column}
+        amounts = {sign * value: count for (column_number, value), count in counts.items() if column_number == column}
         values_ = [value for value in sorted(amounts) for _ in range(amounts[value])]
         assert ranks.total(prefix) == len(values_)
         low, high = sorted(sign * draw.randrange(-1, 61) for _ in range(2))

@@ -85,8 +85,8 @@ def _load(lists: TableValueCounts, random: Random) -> None:
     runs = [run for part in (rows[:cut], rows[cut:]) for run in loader.write(table(lists.kind, part))]
     content: dict[str, object] = {"values": [loader.adopt(run.path) for run in runs]}
     if random.random() < 0.5:
-        held = lists.flow.view(lists.state).groups("frequencies")
-        content["frequencies"] = iter(held.to_batches(max_chunksize=2))
+        groups = lists.flow.view(lists.state).groups("frequencies")
+        content["frequencies"] = iter(groups.to_batches(max_chunksize=2))
     lists.state = lists.flow.load(lists.state, content)  # type: ignore[arg-type]
     view = lists.flow.view(lists.state)
     assert all(view.is_reset(name) for name in ("values", "frequencies", "facts"))

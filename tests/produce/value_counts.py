@@ -206,8 +206,8 @@ def random_change(kind: str, counts: Amounts, random: Random, columns: int = 3) 
     added: Amounts = Counter()
     for _ in range(random.randint(0, 8)):
         added[random.randrange(columns), random.randrange(len(ORDERED[kind]))] += random.randint(1, 3)
-    there = counts + added
+    total = counts + added
     taken: Amounts = Counter()
-    for key in random.sample(sorted(there), min(len(there), random.randint(0, 5))):
-        taken[key] = random.randint(1, there[key])
+    for key in random.sample(sorted(total), min(len(total), random.randint(0, 5))):
+        taken[key] = random.randint(1, total[key])
     return added, taken

@@ -106,16 +106,16 @@ def build(folder: Path, kind: str, files: Sequence[Sequence[Row]], deleted: str 
     """
     uri = folder / "lake"
     parts = [pa.Table.from_pylist(list(file), SCHEMA) for file in files]
-    known, added = parts[: len(parts) - late], parts[len(parts) - late :]
+    profiled, added = parts[: len(parts) - late], parts[len(parts) - late :]
     writer = {"delta": _Delta, "files": _Files, "bare files": _BareFiles, "iceberg": _Iceberg}[kind](uri)
-    for part in known:
+    for part in profiled:
         writer.append(part)
     config = MetastoreConfig(
         root=str(folder / "root"), tables=[TableConfig(name="t", uri=writer.location)], engine="auto"
     )
     refresh(config, config.tables[0], no_spark)
     lookup = open_table(config.root, "t", table_locations=[str(folder)])
-    live = pa.concat_tables(known) if known else SCHEMA.empty_table()
+    live = pa.concat_tables(profiled) if profiled else SCHEMA.empty_table()
     if deleted is not None:
         writer.delete(deleted)
         with duckdb.connect() as connection:

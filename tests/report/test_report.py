@@ -111,8 +111,8 @@ def test_the_report_equals_lookups(local_store: ObjectStore) -> None:
         "over 2 versions",
     ]
     wanted += ["100.0%", "a list has no values itself", "partitions: 2 same", "300"]
-    assert [own for own in wanted if own not in reported] == []
-    distances = {own.name: own.distances for own in table.diff(1).columns}
+    assert [name for name in wanted if name not in reported] == []
+    distances = {column.name: column.distances for column in table.diff(1).columns}
     assert distances["price"] is not None
     assert f"{distances['price'].stability_index:.3f}" in reported
     alone = report_page(table)
@@ -165,10 +165,10 @@ def test_the_page_works_in_a_browser(local_store: ObjectStore, tmp_path: Path, b
     file = tmp_path / "report.html"
     file.write_text(report_page(table, table.at(1), is_current=True), encoding="utf-8")
     shots = Path(os.environ.get("METASTORE_SCREENSHOTS", tmp_path))
-    page, complaints, asked = browser_page, [], []
+    page, complaints, requests = browser_page, [], []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requests.append(request.url))
     page.goto(file.as_uri())
     columns = page.locator("details.column")
     assert columns.count() == len(table.statistics())
@@ -202,4 +202,4 @@ def test_the_page_works_in_a_browser(local_store: ObjectStore, tmp_path: Path, b
             backgrounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(backgrounds) == 2
     assert page.evaluate("window.broken") is None
-    assert (complaints, asked) == ([], [file.as_uri()])
+    assert (complaints, requests) == ([], [file.as_uri()])

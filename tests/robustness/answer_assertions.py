@@ -309,13 +309,13 @@ def assert_ordered(lookup: Table, row: ColumnStatistics, leaf: Leaf, draw: rando
     assert [one.value.as_py() for one in actual] == wanted, row.column
     assert {one.guarantee for one in actual} == {"exact"}, row.column
     value = wanted[1]
-    ((before, held),) = leaf.connection.execute(
+    ((before, stored),) = leaf.connection.execute(
         f"SELECT count(*) FILTER (x < $1), count(*) FILTER (x = $1) {rows}", [value]
     ).fetchall()
     rank = lookup.rank(row.column, value)
     assert (rank.value, rank.guarantee) == (before, "exact"), row.column
-    assert lookup.frequency(row.column, value).value == held == leaf.counts[value], row.column
-    assert lookup.frequency_between(row.column, wanted[0], value).value == before + held, row.column
+    assert lookup.frequency(row.column, value).value == stored == leaf.counts[value], row.column
+    assert lookup.frequency_between(row.column, wanted[0], value).value == before + stored, row.column
     conditions = {entry.key: _of_partition(entry.key) for entry in lookup.partitions()}
     expected = {key: leaf.of(condition).counts[value] for key, condition in conditions.items()}
     assert dict(lookup.locate(row.column, value)) == {key: n for key, n in expected.items() if n}, row.column

@@ -55,8 +55,8 @@ class Policies(History):
 
     def config(self) -> MetastoreConfig:
         columns = getattr(self, "columns", {})
-        there = {column: policy for column, policy in columns.items() if column in (*self._named(), "p")}
-        table = TableConfig.model_validate({"name": "t", "uri": str(self.uri), "columns": there})
+        present = {column: policy for column, policy in columns.items() if column in (*self._named(), "p")}
+        table = TableConfig.model_validate({"name": "t", "uri": str(self.uri), "columns": present})
         return MetastoreConfig(root=str(self.folder / "root"), engine="auto", keep_versions=3, tables=[table])
 
     def _named(self) -> list[str]:

@@ -122,8 +122,8 @@ def questions(snapshot: Snapshot, most: int = 3) -> Iterator[Question]:
             with fragment.source.open() as reader:
                 for chunk in reader.read(field):
                     chunk_values = plain_array(chunk)
-                    held = zip(keys(chunk_values), canonical(chunk_values, classes[0]), strict=True)
-                    values |= {key: value for key, value in held if key is not None and key == key}
+                    pairs = zip(keys(chunk_values), canonical(chunk_values, classes[0]), strict=True)
+                    values |= {key: value for key, value in pairs if key is not None and key == key}
         result = sorted(values, key=order)
         for key in result[:: max(1, len(result) // most)][:most]:
             literal = _literal(values[key], classes[0].name)

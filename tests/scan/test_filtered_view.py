@@ -42,10 +42,10 @@ def key(value: Any) -> Any:
 
 def values_of(rows: list[dict[str, Any]], name: str) -> list[Any]:
     outer, _, inner = name.partition(".")
-    held = [row[outer] for row in rows]
+    column_values = [row[outer] for row in rows]
     if inner:
-        held = [None if value is None else value[inner] for value in held]
-    return sorted(key(value) for value in held if value is not None)
+        column_values = [None if value is None else value[inner] for value in column_values]
+    return sorted(key(value) for value in column_values if value is not None)
 
 
 def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
@@ -80,7 +80,7 @@ def check_scope(scope: FilteredView, rows: list[dict[str, Any]]) -> None:
 def check_listed(scope: FilteredView, name: str, values: list[Any], counts: Counter[Any]) -> None:
     most = scope.top(name, 10**6)
     result = [(key(value), count) for value, count in most]
-    wanted = sorted(counts.items(), key=lambda own: (-own[1], own[0]))
+    wanted = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     assert result == wanted[: len(result)], name
     assert len(result) in (len(wanted), 1), name  # 1 if the policy shows only the most frequent value
     numbers = [key_ for key_ in values if key_[0] == 0]
@@ -115,22 +115,22 @@ def check_repeated(scope: FilteredView, name: str, counts: Counter[Any]) -> None
 
 
 def check_bins(scope: FilteredView, name: str, finite: list[Any]) -> None:
-    held = [key_[1] for key_ in finite]
+    numbers = [key_[1] for key_ in finite]
     if name.endswith("day"):
-        held = [(day - date(1970, 1, 1)).days for day in held]
-    elif not held or not isinstance(held[0], int | float | Decimal) or isinstance(held[0], bool):
+        numbers = [(day - date(1970, 1, 1)).days for day in numbers]
+    elif not numbers or not isinstance(numbers[0], int | float | Decimal) or isinstance(numbers[0], bool):
         return
-    held = [number for number in held if math.isfinite(number)]
+    numbers = [number for number in numbers if math.isfinite(number)]
     try:
         bins = scope.histogram(name)
     except NotStoredError:
         return
-    assert sum(bin_.frequency for bin_ in bins) == len(held), name
+    assert sum(bin_.frequency for bin_ in bins) == len(numbers), name
     for bin_ in bins:
         # A bin may end after the year 9999, which Python's dates cannot represent.
         low, high = (one.value if name.endswith("day") else one.as_py() for one in (bin_.minimum, bin_.maximum))
         is_last = bin_ is bins[-1]
-        assert bin_.frequency == sum(low <= value < high or (is_last and value == high) for value in held), name
+        assert bin_.frequency == sum(low <= value < high or (is_last and value == high) for value in numbers), name
 
 
 def check(folder: Path, number: int, pairs: int) -> Counter[str]:

@@ -25,12 +25,15 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
         at = schema.get_field_index(row.column)
         if at < 0 or schema.names.count(row.column) > 1:
             continue  # a nested leaf, or a duplicate name
-        held = [row[at] for row in wanted]
+        column_values = [row[at] for row in wanted]
         what = (*answer, row.column)
-        assert (row.null_count, row.value_count) == (held.count(None), len(held) - held.count(None)), what
+        assert (row.null_count, row.value_count) == (
+            column_values.count(None),
+            len(column_values) - column_values.count(None),
+        ), what
         if row.frequencies != "enumerated" or pa.types.is_time(schema.field(at).type):
             continue  # times of day are enumerated in one unit, which may differ from the table's
-        counts = Counter(order(value) for value in held if value is not None)
+        counts = Counter(order(value) for value in column_values if value is not None)
         top = scope.top(row.column, 10**6)
         assert {order(keys(pa.repeat(value, 1))[0]): count for value, count in top} == counts, what
 

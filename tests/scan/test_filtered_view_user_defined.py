@@ -19,7 +19,7 @@ from metastore_assets.metastore import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.statistics.user_defined import loading
 from tests.pipeline.file_lake import Lake
-from tests.pipeline.test_user_defined import ALL, LONG, OWN, close, no_spark, refreshed
+from tests.pipeline.test_user_defined import ALL, LONG, STATISTICS_MODULE, close, no_spark, refreshed
 
 POLICIES: list[dict[str, Any]] = [
     {},
@@ -110,12 +110,13 @@ def test_a_class_that_the_caller_does_not_name_is_not_imported(tmp_path: Path, m
     refreshed(lake)
     loading.load_statistic.cache_clear()
     loading._load_all.cache_clear()
-    monkeypatch.delitem(sys.modules, OWN)
+    monkeypatch.delitem(sys.modules, STATISTICS_MODULE)
     scope = filtered(lake, "part in ('1', '2')", named=False)
     result = user_results(scope)
-    assert OWN not in sys.modules
+    assert STATISTICS_MODULE not in sys.modules
     reason = (
-        f"'{OWN}:MostFrequent' or '{OWN}:Parities' computes it, and is not imported because you have not named it: "
+        f"'{STATISTICS_MODULE}:MostFrequent' or '{STATISTICS_MODULE}:Parities' computes it, "
+        "and is not imported because you have not named it: "
         "name them, with"
     )
     assert result["id"]["parities"]["guarantee"] == "absent"

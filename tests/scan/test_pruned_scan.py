@@ -66,8 +66,8 @@ def check(folder: Path, number: int, pairs: int) -> int:
         wanted = Counter(row["n"] for row in every if holds(node, row) is True)
         plan = plan_scan(lookup, table_config, where, "version")
         result: Counter[int] = Counter()
-        for filter_, held in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
-            for fragment in held:
+        for filter_, planned in ((None, plan.full_fragments), (plan.filter, plan.partial_fragments)):
+            for fragment in planned:
                 for batch in matching_rows(filter_, plan.snapshot.schema, [location], fragment):
                     result.update(batch.column(0).to_pylist())
         assert result == wanted, where

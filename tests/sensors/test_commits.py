@@ -117,7 +117,7 @@ def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyP
     """An instance may have thousands of waiting runs: a tick reads those of its table."""
     for _ in range(20):
         create_run_for_test(lab.instance, job_name="another", status=DagsterRunStatus.STARTED)
-    own = run_of(lab.instance, DagsterRunStatus.STARTED)
+    started = run_of(lab.instance, DagsterRunStatus.STARTED)
     read: list[str] = []
     get_runs = lab.instance.get_runs
 
@@ -128,7 +128,7 @@ def test_runs_of_other_tables_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(lab.instance, "get_runs", counted)
     assert lab.tick("sales").run_requests == []
-    assert set(read) == {own}
+    assert set(read) == {started}
 
 
 def test_a_run_without_events_for_an_hour_is_reported_as_failed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

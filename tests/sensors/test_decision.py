@@ -85,10 +85,10 @@ def test_another_target_does_not_wait() -> None:
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
-def test_an_attempt_never_repeats(remembered: int, known: int) -> None:
+def test_an_attempt_never_repeats(remembered: int, completed: int) -> None:
     """Neither a reset cursor nor deleted runs lead to a run key that Dagster has seen and would drop."""
-    decision = decide_run(Cursor("t2", remembered), replace(COMMIT, attempts=known), 30, 0)
-    assert decision.attempt == max(remembered, known) + 1
+    decision = decide_run(Cursor("t2", remembered), replace(COMMIT, attempts=completed), 30, 0)
+    assert decision.attempt == max(remembered, completed) + 1
 
 
 @given(st.text(), st.integers(0))

@@ -32,14 +32,14 @@ def test_the_same_reload_is_requested_again_after_a_while() -> None:
 
 @given(_NAMES, _NAMES, _NAMES, st.floats(0, 5000), st.floats(0, 5000))
 def test_a_reload_is_requested_only_if_tables_changed(
-    remembered: frozenset[str], loaded: frozenset[str], there: frozenset[str], at: float, now: float
+    remembered: frozenset[str], loaded: frozenset[str], present: frozenset[str], at: float, now: float
 ) -> None:
     """The stored cursor equals the original."""
-    decision = decide_reload(ReloadRequest(tuple(sorted(remembered)), at), loaded, there, now)
-    assert not (decision.reloads and loaded == there)
+    decision = decide_reload(ReloadRequest(tuple(sorted(remembered)), at), loaded, present, now)
+    assert not (decision.reloads and loaded == present)
     if decision.reloads:
-        assert ReloadRequest.from_json(decision.request.to_json()) == ReloadRequest(tuple(sorted(there)), now)
-        assert not decide_reload(decision.request, loaded, there, now).reloads
+        assert ReloadRequest.from_json(decision.request.to_json()) == ReloadRequest(tuple(sorted(present)), now)
+        assert not decide_reload(decision.request, loaded, present, now).reloads
 
 
 def test_an_invalid_cursor_is_treated_as_empty() -> None:

@@ -104,9 +104,9 @@ class WatchedTable:
 
     @property
     def latest(self) -> Version:
-        found = versions_of(load_config(self.file), "t").latest()
-        assert found is not None
-        return found
+        version = versions_of(load_config(self.file), "t").latest()
+        assert version is not None
+        return version
 
     @property
     def number(self) -> int:

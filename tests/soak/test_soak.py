@@ -63,15 +63,15 @@ class Changing:
         """One commit, as far as the format has such; says what it was."""
         kind = self.draw.choice(["append", "append", "append", "delete", "compact"])
         day = self.draw.choice(DAYS)
-        there = [batch for batch in self.batches if set(batch) & set(self.table.rows)]
-        if kind == "append" or len(there) < 4:
+        present = [batch for batch in self.batches if set(batch) & set(self.table.rows)]
+        if kind == "append" or len(present) < 4:
             kind, count = "append", self.draw.randrange(1, 60)
             first = self.table.next_id
             rows = [(first + at, self.draw.choice(["", "x", "é", f"{at}"]), day) for at in range(count)]
             self.table.append(rows)
             self.batches.append([row[0] for row in rows])
         elif kind == "delete":
-            batch = [key for key in self.draw.choice(there) if key in self.table.rows]
+            batch = [key for key in self.draw.choice(present) if key in self.table.rows]
             self.table.delete(batch[: self.draw.randrange(1, len(batch) + 1)])
         else:
             self.table.compact(day)

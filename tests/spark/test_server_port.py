@@ -34,13 +34,13 @@ def discovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 class Taken:
     """Takes the port of the first servers to start, before they do."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, held: ExitStack, times: int, *, listens: bool) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sockets: ExitStack, times: int, *, listens: bool) -> None:
         self.ports: list[int] = []
         run_script = ServerLauncher._run_script
 
         def first_taken(launcher: Any, port: int, *given: Any) -> None:
             if len(self.ports) < times:
-                other = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+                other = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
                 other.bind(("127.0.0.1", port))
                 if listens:
                     other.listen()
@@ -55,8 +55,8 @@ def test_a_server_that_loses_its_port_starts_on_another(
     discovery: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
     """The other process may accept connections, like the server itself, or not."""
-    with ExitStack() as held:
-        taken = Taken(monkeypatch, held, 1, listens=listens)
+    with ExitStack() as sockets:
+        taken = Taken(monkeypatch, sockets, 1, listens=listens)
         result = server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
         assert len(taken.ports) == 1
         assert result.port not in taken.ports
@@ -68,8 +68,8 @@ def test_a_server_that_loses_its_port_starts_on_another(
 
 @pytest.mark.long
 def test_a_server_that_never_gets_a_port_is_not_announced(discovery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ExitStack() as held:
-        taken = Taken(monkeypatch, held, 99, listens=True)
+    with ExitStack() as sockets:
+        taken = Taken(monkeypatch, sockets, 99, listens=True)
         with pytest.raises(MetastoreError, match=r"\b3 times"):
             server.start_local_server("local[1]", {"spark.driver.memory": "512m"})
         assert len(set(taken.ports)) == 3

@@ -17,7 +17,7 @@ from metastore_assets.lookup.json import scalar_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.sql import VIEWS, query, read_view, spark_views
 from metastore_assets.store.objects import ObjectStore
-from tests.cli.run_command import answer, error_of, execute, run
+from tests.cli.run_command import error_of, execute, run, run_json
 from tests.lookup.publishing import publish
 
 if TYPE_CHECKING:
@@ -152,9 +152,9 @@ def test_an_empty_root_has_empty_views(tmp_path: Path) -> None:
 
 def test_the_command_prints_rows(published: Path) -> None:
     text = "select column_name, null_count from orders.statistics where null_count > 0"
-    assert answer("sql", text, config=published) == [{"column_name": "state", "null_count": 40}]
+    assert run_json("sql", text, config=published) == [{"column_name": "state", "null_count": 40}]
     odd = "select 1 a, 2 a, 'x\ny' b, 1e400::double c, date '2024-01-31' d, null e, 12345678901234567890 f"
-    assert answer("sql", odd, config=published) == [
+    assert run_json("sql", odd, config=published) == [
         {"a": 1, "a_1": 2, "b": "x\ny", "c": "Infinity", "d": "2024-01-31", "e": None, "f": "12345678901234567890"}
     ]
     output = run("sql", odd, config=published)

@@ -34,14 +34,14 @@ class Facts:
     """Statistics of a list of values of one type, computed from their definitions. Nulls are None."""
 
     def __init__(self, values: list[Any]) -> None:
-        held = [value for value in values if value is not None]
-        self.value_count = len(held)
-        self.null_count = len(values) - len(held)
-        self.nan_count = sum(map(is_nan, held))
-        self.counts = Counter(NAN if is_nan(value) else value for value in held)
+        non_null = [value for value in values if value is not None]
+        self.value_count = len(non_null)
+        self.null_count = len(values) - len(non_null)
+        self.nan_count = sum(map(is_nan, non_null))
+        self.counts = Counter(NAN if is_nan(value) else value for value in non_null)
         self.distinct_count = len(self.counts)
         self.duplicate_count = sum(count > 1 for count in self.counts.values())
-        numbers = sorted((value for value in held if not is_nan(value)), key=_order)
+        numbers = sorted((value for value in non_null if not is_nan(value)), key=_order)
         self.numbers = numbers
         self.minimum = numbers[0] if numbers else None
         self.maximum = numbers[-1] if numbers else None

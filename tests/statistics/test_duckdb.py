@@ -85,9 +85,9 @@ def merged(column: str) -> tuple[ColumnStatistics, Frequencies]:
 def as_text(scalars: list[pa.Scalar | None], column: str) -> str:
     """Convert scalars to the text that DuckDB uses for values of the column's type."""
     type = query_one_row(f"select any_value(typeof({column})) from t")[0]
-    held = [scalar for scalar in scalars if scalar is not None]
-    assert len(held) == len(scalars)
-    connection().register("ours", pa.table({"i": range(len(held)), "v": pa.array(held, held[0].type)}))
+    non_null = [scalar for scalar in scalars if scalar is not None]
+    assert len(non_null) == len(scalars)
+    connection().register("ours", pa.table({"i": range(len(non_null)), "v": pa.array(non_null, non_null[0].type)}))
     return str(query_one_row(f"select list(v::{type} order by i)::varchar from ours")[0])
 
 

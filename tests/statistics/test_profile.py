@@ -65,14 +65,14 @@ def widened(name: str, value: Any) -> Any:
 
 
 def check_lengths(row: ColumnStatistics, kind: Kind, values: list[Any]) -> None:
-    held = [value for value in values if value is not None]
-    assert row.true_count == (sum(held) if kind.type_class == "boolean" else None)
+    non_null = [value for value in values if value is not None]
+    assert row.true_count == (sum(non_null) if kind.type_class == "boolean" else None)
     if kind.type_class not in ("string", "binary"):
-        assert row.total_bytes == len(held) * (kind.width or 0)
+        assert row.total_bytes == len(non_null) * (kind.width or 0)
         assert (row.minimum_length, row.maximum_length, row.mean_length, row.total_length) == (None,) * 4
         return
-    lengths = [len(value) for value in held]
-    assert row.total_bytes == sum(len(value.encode() if isinstance(value, str) else value) for value in held)
+    lengths = [len(value) for value in non_null]
+    assert row.total_bytes == sum(len(value.encode() if isinstance(value, str) else value) for value in non_null)
     assert (row.minimum_length, row.maximum_length) == (min(lengths, default=None), max(lengths, default=None))
     assert row.total_length == sum(lengths)
     assert row.mean_length == (sum(lengths) / len(lengths) if lengths else None)

@@ -53,14 +53,20 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
         requests.objects_written.clear()
         with nullcontext() if engine == "auto" else everything_on_spark():
             result = refresh(config, table, spark)
-        read, written = ([own[side] for own in _reported_counts(result).values()] for side in ("read", "written"))
-        assert sum(own["bytes"] for own in read) == sum(requests.objects_read.values())
-        assert sum(own["bytes"] for own in written) == sum(requests.objects_written.values())
+        read, written = ([counts[side] for counts in _reported_counts(result).values()] for side in ("read", "written"))
+        assert sum(counts["bytes"] for counts in read) == sum(requests.objects_read.values())
+        assert sum(counts["bytes"] for counts in written) == sum(requests.objects_written.values())
         # A file that two steps read counts in both.
-        assert max(own["files"] for own in read) <= len(requests.objects_read) <= sum(own["files"] for own in read)
+        assert (
+            max(counts["files"] for counts in read)
+            <= len(requests.objects_read)
+            <= sum(counts["files"] for counts in read)
+        )
         # Hints are overwritten by several steps; everything else is written once.
         assert (
-            len(requests.objects_written) <= sum(own["files"] for own in written) <= len(requests.objects_written) + 1
+            len(requests.objects_written)
+            <= sum(counts["files"] for counts in written)
+            <= len(requests.objects_written) + 1
         )
         return result
 
@@ -89,7 +95,7 @@ def test_the_counts_of_steps_equal_the_requests_of_the_server(
         assert reported["publish"]["written"]["bytes"] > 0
     idle = _reported_counts(refreshed())
     assert idle["plan"]["read"]["bytes"] > 0
-    assert all(own["written"] == {"files": 0, "bytes": 0} for own in idle.values())
+    assert all(counts["written"] == {"files": 0, "bytes": 0} for counts in idle.values())
 
 
 def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
@@ -99,9 +105,9 @@ def test_remaining_files_on_local_disk_were_counted(tmp_path: Path) -> None:
         lake.append(partition)
     config = lake.config().model_copy(update={"engine": "auto"})
     reported = _reported_counts(refresh(config, lake.table, no_spark))
-    left = [path.stat().st_size for path in (tmp_path / "root").rglob("*") if path.is_file()]
-    assert sum(left) <= sum(own["written"]["bytes"] for own in reported.values()) <= 2 * sum(left)
-    assert len(left) <= sum(own["written"]["files"] for own in reported.values())
+    remaining = [path.stat().st_size for path in (tmp_path / "root").rglob("*") if path.is_file()]
+    assert sum(remaining) <= sum(counts["written"]["bytes"] for counts in reported.values()) <= 2 * sum(remaining)
+    assert len(remaining) <= sum(counts["written"]["files"] for counts in reported.values())
     data = {path: path.stat().st_size for path in lake.files()}
     assert reported["profile"]["read"]["files"] == len(data)
     assert sum(data.values()) / 2 <= reported["profile"]["read"]["bytes"] <= 2 * sum(data.values())

@@ -132,10 +132,10 @@ def read_all_versions(versions: VersionStore) -> list[int]:
     """Read all data of every version, and return the version numbers. Fails on incomplete data."""
     numbers = versions.numbers()
     for number in numbers:
-        found = versions.read(number)
-        expected = version(number, found.content_id.removeprefix(str(number)))
-        assert found == expected, (found, expected)
-        entries = {path for entries in stored_entries(found) for path in entries.files.paths()}
+        stored = versions.read(number)
+        expected = version(number, stored.content_id.removeprefix(str(number)))
+        assert stored == expected, (stored, expected)
+        entries = {path for entries in stored_entries(stored) for path in entries.files.paths()}
         assert entries <= {info.path for info in versions.objects.list("entries")}
     return numbers
 
@@ -164,16 +164,16 @@ def kill(store: ObjectStore) -> list[dict[str, Any]]:
             versions.drop_outdated(number, 1, timedelta(days=-1))
             dropped = read_all_versions(versions)
             versions.expire(keep=1, grace=timedelta(days=-1))
-            left = [info.path for info in versions.objects.list()]
+            paths = [info.path for info in versions.objects.list()]
             latest = versions.latest()
             assert latest is not None
-            left = [path for path in left if path != "versions/oldest"]
+            paths = [path for path in paths if path != "versions/oldest"]
             hidden = [path for path in _tree(versions) if os.path.basename(path).startswith(".")]
             return {
                 "before": before,
                 "after": after,
                 "dropped": dropped,
-                "stray": sorted(set(left) - set(files_of(latest))) + hidden,
+                "stray": sorted(set(paths) - set(files_of(latest))) + hidden,
             }
 
         outcome = run(publish)
@@ -298,8 +298,8 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
         named = set(files_of(latest))
         return {"numbers": versions.numbers(), "exactly": {info.path for info in versions.objects.list()} == named}
 
-    found = {"published": published, "reads": reads, "removed": removed, "finally": run(finish)}
-    return {**found, "in_time": slowest < patience}
+    report = {"published": published, "reads": reads, "removed": removed, "finally": run(finish)}
+    return {**report, "in_time": slowest < patience}
 
 
 if __name__ == "__main__":

@@ -154,11 +154,11 @@ def test_wrong_progress_deletes_nothing_else(table: Published, state: bytes) -> 
     assert table.paths() == table.referenced_files() | {"versions/oldest"}
 
 
-@pytest.mark.parametrize("gone", [1, 2, 3])
-def test_versions_removed_by_hand_do_not_stop_deletions(table: Published, gone: int) -> None:
+@pytest.mark.parametrize("removed", [1, 2, 3])
+def test_versions_removed_by_hand_do_not_stop_deletions(table: Published, removed: int) -> None:
     for _ in range(6):
         table.commit("always", keep=99)
-    table.versions.objects.delete([f"versions/{gone}.json"])
+    table.versions.objects.delete([f"versions/{removed}.json"])
     for _ in range(5):
         table.versions.drop_outdated(6, 2, AT_ONCE)
     assert table.versions.numbers() == [5, 6]

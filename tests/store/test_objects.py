@@ -179,13 +179,13 @@ def test_columns_are_selected_by_path_as_in_arrow(tmp_path_factory: pytest.TempP
     if not file.exists():
         folder.mkdir()
         pq.write_table(NESTED, file)
-    with ObjectStore(str(folder)).open_parquet("nested.parquet") as own, pq.ParquetFile(file) as arrows:
-        assert own.schema_arrow == NESTED.schema
+    with ObjectStore(str(folder)).open_parquet("nested.parquet") as reader, pq.ParquetFile(file) as arrows:
+        assert reader.schema_arrow == NESTED.schema
         if not columns:
-            assert own.read() == arrows.read()
+            assert reader.read() == arrows.read()
         expected = arrows.read_row_group(0, columns)
-        assert own.read_row_group(0, columns) == own.read(columns) == expected
-        assert pa.Table.from_batches(own.iter_batches(10, [0], columns), expected.schema) == expected
+        assert reader.read_row_group(0, columns) == reader.read(columns) == expected
+        assert pa.Table.from_batches(reader.iter_batches(10, [0], columns), expected.schema) == expected
 
 
 def test_parquet_without_rows_is_read_as_written(store: ObjectStore) -> None:

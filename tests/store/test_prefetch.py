@@ -17,7 +17,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.prefetch import FetchedRanges, merge_neighbors
 
 _BYTES = np.random.default_rng(7).bytes(100_000)
-_RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(lambda own: (own[0], sum(own))))
+_RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(lambda pair: (pair[0], sum(pair))))
 
 
 @given(_RANGES, _RANGES)
@@ -41,7 +41,9 @@ def test_fetched_ranges_contain_their_parts(wanted: list[tuple[int, int]], other
         assert fetched.find(start, end) == _BYTES[start:end]
     for start, end in others:
         assert fetched.find(start, end) in (None, _BYTES[start:end])
-        assert (fetched.find(start, end) is None) == (not any(own[0] <= start and end <= own[1] for own in requested))
+        assert (fetched.find(start, end) is None) == (
+            not any(range_[0] <= start and end <= range_[1] for range_ in requested)
+        )
 
 
 def test_large_ranges_are_not_merged() -> None:

@@ -129,9 +129,9 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
                 differing = {
                     key for key in state.keys() | state_before.keys() if state.get(key) != state_before.get(key)
                 }
-                found = base.differing_keys(other)
-                assert found is not None
-                assert found >= differing
+                reported = base.differing_keys(other)
+                assert reported is not None
+                assert reported >= differing
             versions.append((base, dict(state)))
         referenced = {path for stored, _ in versions for path in stored.files.paths()}
         assert {info.path for info in objects.list()} == referenced

@@ -152,9 +152,9 @@ def shared_files(published: Version) -> list[SharedFileEntry]:
         groups.setdefault(path, Counter())[group] += 1
         sections[path] = count
     return [
-        SharedFileEntry(path, sections[path], tuple(sorted(own)), tuple(own[group] for group in sorted(own)))
-        for path, own in sorted(groups.items())
-        if own.total() > 1 or sections[path] > 1
+        SharedFileEntry(path, sections[path], tuple(sorted(files)), tuple(files[group] for group in sorted(files)))
+        for path, files in sorted(groups.items())
+        if files.total() > 1 or sections[path] > 1
     ]
 
 

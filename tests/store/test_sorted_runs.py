@@ -53,9 +53,9 @@ def test_a_difference_has_the_rows_that_are_not_removed(
             rows.add(table)
         for part in removed:
             keys.add_keys(pa.array(part, pa.string()))
-        left = [key for table in subtract(rows, keys) for key in table["key"].to_pylist()]
+        remaining = [key for table in subtract(rows, keys) for key in table["key"].to_pylist()]
     expected = {key for part in parts for key in part} - {key for part in removed for key in part}
-    assert left == sorted(expected, key=str.encode)
+    assert remaining == sorted(expected, key=str.encode)
 
 
 def test_memory_depends_on_the_size_of_a_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,13 +72,13 @@ def test_memory_depends_on_the_size_of_a_run_only(monkeypatch: pytest.MonkeyPatc
                 rows.add(pa.table([[f"key {number:08}" for number in numbers], numbers], schema=ROWS))
                 removed.add_keys(pa.array([f"key {number:08}" for number in numbers if number % 10]))
                 most = max(most, pa.total_allocated_bytes() - before)
-            left = 0
+            remaining = 0
             for table in subtract(rows, removed):
-                left += len(table)
+                remaining += len(table)
                 most = max(most, pa.total_allocated_bytes() - before)
         python = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert left == count // 10
+        assert remaining == count // 10
         return most, python
 
     small, large = peak(3000), peak(30_000)

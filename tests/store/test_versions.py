@@ -89,12 +89,12 @@ def test_only_the_next_number_can_be_published(versions: VersionStore, number: i
 def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other publisher's version appears after this one has determined the newest."""
     versions.publish(version(1, "winner"))
-    there = [info.path for info in versions.objects.list()]
+    paths = [info.path for info in versions.objects.list()]
     monkeypatch.setattr(VersionStore, "newest", lambda self: 0)
     with pytest.raises(VersionConflictError):
         versions.publish(version(1, "loser"))
     assert versions.read(1) == version(1, "winner")
-    assert [info.path for info in versions.objects.list()] == there
+    assert [info.path for info in versions.objects.list()] == paths
 
 
 def test_a_retried_put_that_finds_its_object_has_succeeded(
@@ -170,7 +170,7 @@ def test_cached_metadata_are_stored_by_each_version(versions: VersionStore) -> N
     assert second.metadata_cache == cached
     versions.publish(replace(version(3), metadata_cache=second.metadata_cache), second)
     paths = [cache_files(versions.read(number)) for number in (1, 2, 3)]
-    assert [len(own) for own in paths] == [1, 2, 2]
+    assert [len(paths_of_version) for paths_of_version in paths] == [1, 2, 2]
     assert paths[1] == paths[2]
     assert pickle.loads(pickle.dumps(versions.read(3).metadata_cache)) == cached
     assert versions.metadata_cache() == cached
@@ -222,7 +222,7 @@ def test_a_damaged_metadata_cache_is_empty(versions: VersionStore) -> None:
 
 
 def cache_files(published: Version) -> tuple[str, ...]:
-    return next(own.files.paths() for own in stored_entries(published) if own.kind.name == "metadata_cache")
+    return next(entries.files.paths() for entries in stored_entries(published) if entries.kind.name == "metadata_cache")
 
 
 def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None:

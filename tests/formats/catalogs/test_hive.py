@@ -23,7 +23,7 @@ from tests.formats.oracle import read_columns
 pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 _ROWS = "(1, 'a', date'2024-01-01'), (2, '', date'2024-01-02'), (3, null, date'2024-01-02'), (null, 'b,\"c', null)"
-_MADE = {
+_CREATE_STATEMENTS = {
     "spark_parquet": "create table {} (id bigint, name string, day date) using parquet partitioned by (day)",
     "spark_orc": "create table {} (id bigint, name string, day date) using orc",
     "spark_csv": "create table {} (id bigint, name string, day date) using csv options (header true, sep '|')",
@@ -33,7 +33,7 @@ _MADE = {
     "hive_text": "create table {} (id bigint, name string, day date) row format delimited fields terminated by '|'",
     "hive_control_a": "create table {} (id bigint, name string, day date) stored as textfile",
 }
-_TABLES = {f"sales.{name}": statement for name, statement in _MADE.items()}
+_TABLES = {f"sales.{name}": statement for name, statement in _CREATE_STATEMENTS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_tables_of_other_formats_are_read(metastore: tuple[str, Path, dict[str, 
     assert _rows(uri, "sales.del") == [("7",), ("8",)]
     formats = {one.name: one.format for one in list_tables(_catalog(uri), "sales")}
     assert formats == {
-        **dict.fromkeys(_MADE, "files"),
+        **dict.fromkeys(_CREATE_STATEMENTS, "files"),
         "within": "files",
         "out": "files",
         "some": None,

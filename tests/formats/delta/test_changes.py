@@ -252,7 +252,7 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
         commit(folder, protocol("deletionVectors"), _schema("a"))
         config, model = _config(folder), _Model(folder)
         before, cached = plan(config, {})
-        known = model.fragments()
+        listed = model.fragments()
         for step in [*steps, steps[-1] | {"after": "plan"}]:
             model.commit(step)
             if step["after"] == "compact":
@@ -272,8 +272,8 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
                 added = {(one.partition_key, one.path): (one.bytes, one.row_count) for one in diff.added}
                 for path in diff.removed | diff.possibly_removed:
                     assert path not in added
-                    known.pop(path, None)
-                assert known | added == model.fragments()
+                    listed.pop(path, None)
+                assert listed | added == model.fragments()
                 assert now.schema == before.schema
                 assert diff.current.reference == now.reference
                 if not any((folder / "_delta_log").glob("*.compacted.json")):
@@ -286,7 +286,7 @@ def test_differences_of_random_logs_equal_comparisons(steps: list[dict[str, Any]
                 lost = not set(range(int(before.id), int(now.id) + 1)) <= {int(p.stem) for p in log_files(folder)}
                 assert now.schema != before.schema or without or lost
                 cached = scratch
-            before, known = now, model.fragments()
+            before, listed = now, model.fragments()
             model.named.clear()
 
 

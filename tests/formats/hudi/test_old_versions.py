@@ -19,7 +19,7 @@ from tests.formats.hudi.random_histories import History
 from tests.formats.hudi.writer import FIELDS, META, HudiWriter, Slice, block
 from tests.formats.oracle import read_columns, read_rows
 
-_OWN = [FIELDS[0], FIELDS[3]]
+_DATA_FIELDS = [FIELDS[0], FIELDS[3]]
 _UNRECORDED = {"hoodie.table.partition.fields": "", "hoodie.table.version": "0"}
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -29,7 +29,7 @@ def _snapshot(folder: Path, **more: Any) -> Snapshot:
 
 
 def _table(
-    folder: Path, partitions: Mapping[str, str], fields: list[dict[str, Any]] = _OWN, **properties: str
+    folder: Path, partitions: Mapping[str, str], fields: list[dict[str, Any]] = _DATA_FIELDS, **properties: str
 ) -> HudiWriter:
     """Write one row per partition, with its key. Names of properties have underscores instead of dots."""
     writer = HudiWriter(folder, 6, fields=fields, partition_field="")
@@ -133,7 +133,7 @@ def test_partition_columns_stored_in_files_have_the_values_of_the_files(tmp_path
     year = {"name": "year", "type": ["null", "long"], "default": None}
     for struct_field, name in enumerate(("year", "YEAR")):
         folder = tmp_path / str(struct_field)
-        snapshot = _snapshot(_table(folder, {"a": f"{name}=2015/d=1"}, [*_OWN, year]).folder)
+        snapshot = _snapshot(_table(folder, {"a": f"{name}=2015/d=1"}, [*_DATA_FIELDS, year]).folder)
         assert snapshot.partition_columns == (name, "d")
         assert [one.partition_key for one in snapshot.fragments] == [f"{name}=2015/d=1"]
         assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, "year": 7, "d": "1"}}
@@ -154,7 +154,7 @@ def test_a_partition_column_inside_of_a_struct_is_not_added(tmp_path: Path) -> N
     writer = _table(tmp_path / "t", {"a": "x"}, **{"hoodie.table.partition.fields": "place.part"})
     (commit,) = writer.timeline.glob("*.commit")
     document = json.loads(commit.read_text())
-    document["extraMetadata"]["schema"] = json.dumps(writer.schema | {"fields": [*_OWN, struct_field]})
+    document["extraMetadata"]["schema"] = json.dumps(writer.schema | {"fields": [*_DATA_FIELDS, struct_field]})
     commit.write_text(json.dumps(document))
     assert _snapshot(writer.folder).schema.names == ["key", "value", "place"]
 
@@ -193,7 +193,7 @@ def test_commits_of_early_versions_are_read(tmp_path: Path) -> None:
     (commit,) = writer.timeline.glob("*.commit")
     document = json.loads(commit.read_text())
     document["extraMetadataMap"] = document.pop("extraMetadata")
-    document["extraMetadataMap"]["schema"] = json.dumps(writer.schema | {"fields": [_OWN[1], _OWN[0]]})
+    document["extraMetadataMap"]["schema"] = json.dumps(writer.schema | {"fields": [_DATA_FIELDS[1], _DATA_FIELDS[0]]})
     commit.write_text(json.dumps(document))
     assert _snapshot(writer.folder).schema.names == ["value", "key", "d"]
 

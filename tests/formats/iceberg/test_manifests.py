@@ -113,8 +113,16 @@ def _without(path: Path, name: str) -> None:
         fastavro.writer(file, fastavro.parse_schema(schema), records)
 
 
-_KEPT = {"status", "data_file", "file_path", "file_format", "record_count", "file_size_in_bytes", "partition"}
-_KEPT |= {"content", "sequence_number", "manifest_path", "partition_spec_id", "p1000", "equality_ids"}
+_REQUIRED_FIELDS = {
+    "status",
+    "data_file",
+    "file_path",
+    "file_format",
+    "record_count",
+    "file_size_in_bytes",
+    "partition",
+}
+_REQUIRED_FIELDS |= {"content", "sequence_number", "manifest_path", "partition_spec_id", "p1000", "equality_ids"}
 """Fields that tables of version 2 cannot do without."""
 _UNKNOWN: list[tuple[Any, Any]] = [
     ("string", "é"),
@@ -152,7 +160,7 @@ class _Other:
     def _record(self, schema: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         fields = []
         for field in schema["fields"]:
-            optional = isinstance(field["type"], list) and field["name"] not in _KEPT
+            optional = isinstance(field["type"], list) and field["name"] not in _REQUIRED_FIELDS
             if optional and self._random.random() < 0.2 and field["name"] not in ("key", "value"):
                 continue
             type_, change = self._type(field["type"])

@@ -33,7 +33,7 @@ def _day(year: int, month: int, day: int) -> int:
 
 
 # The stored day, and the day that Spark reads.
-_KNOWN = {
+_JULIAN_DAYS = {
     _day(1001, 1, 7): date(1001, 1, 1),
     _day(1000, 3, 6): date(1000, 3, 1),  # 29 February 1000, which the Gregorian calendar lacks
     _day(1000, 3, 7): date(1000, 3, 1),
@@ -96,13 +96,13 @@ def test_every_day_of_the_julian_calendar() -> None:
 )
 def test_dates_by_the_calendar_that_the_footer_declares(entries: dict[str, str], is_julian: bool) -> None:
     """Dates are converted at any depth, independently of a time zone."""
-    days = [*_KNOWN, None]
+    days = [*_JULIAN_DAYS, None]
     flat = _stored(days)
     nested = pa.array(
         [{"x": [(1, day)]} for day in flat.to_pylist()], pa.struct([("x", pa.map_(pa.int8(), flat.type))])
     )
     data = _parquet(pa.table({"a": flat, "s": nested}), entries, row_group_size=3)
-    expected = [*_KNOWN.values(), None] if is_julian else flat.to_pylist()
+    expected = [*_JULIAN_DAYS.values(), None] if is_julian else flat.to_pylist()
     assert _read(data) == [expected, [{"x": [(1, day)]} for day in expected]]
 
 
@@ -187,7 +187,7 @@ def _avro(days: list[int], entries: dict[str, str]) -> bytes:
 @pytest.mark.parametrize("entries", [_LEGACY, {"org.apache.spark.version": "2.4.8"}])
 def test_avro_files(entries: dict[str, str]) -> None:
     """Avro headers have the same metadata entries."""
-    assert _read(_avro([*_KNOWN], entries), "avro") == [[*_KNOWN.values()]]
+    assert _read(_avro([*_JULIAN_DAYS], entries), "avro") == [[*_JULIAN_DAYS.values()]]
     assert _read(_avro([_day(1001, 1, 7)], {}), "avro") == [[date(1001, 1, 7)]]
 
 
