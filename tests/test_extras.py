@@ -162,6 +162,19 @@ except MetastoreError as error:
     assert "pip install 'metastore-assets[spark]'" in _run(program, tmp_path)
 
 
+def test_a_data_frame_of_pandas_needs_no_extra(tmp_path: Path) -> None:
+    program = """
+from metastore_assets import MissingPackageError
+from metastore_assets.lookup.results import ResultSet
+import pyarrow as pa
+try:
+    ResultSet([], None, pa.schema([])).to_pandas()
+except MissingPackageError as error:
+    print(error)
+"""
+    assert "needs the package pandas, which is not installed: pip install pandas" in _run(program, tmp_path)
+
+
 def test_extras_are_declared() -> None:
     """Each package that may be missing is in the extra that the message names."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]

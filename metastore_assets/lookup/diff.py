@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MEASURES = ("stability_index", "kolmogorov_smirnov", "jensen_shannon")
 _COLUMNS_SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("name", "change", "type_before", "type_after")),
+        *((name, pa.string()) for name in ("column", "change", "type_before", "type_after")),
         *((f"{name}_{side}", pa.int64()) for name in ("null_count", "distinct_count") for side in ("before", "after")),
         (
             "distances",
@@ -39,8 +39,8 @@ Change: TypeAlias = Literal["added", "removed", "changed", "same"]
 class ColumnDiff:
     """The statistics of one column in two versions, and their differences."""
 
-    name: str
-    """The current name of the column, or the last name of a removed one."""
+    column: str
+    """The current path of the column, or the last path of a removed one."""
     before: ColumnStatistics | None = field(repr=False)
     """The earlier statistics; None if the column was added."""
     after: ColumnStatistics | None = field(repr=False)
@@ -122,7 +122,7 @@ def _columns_table(columns: Sequence[ColumnDiff]) -> pa.Table:
     """Return a table with the columns `_COLUMNS_SCHEMA` and a row per `ColumnDiff`."""
     records = [
         {
-            "name": column.name,
+            "column": column.column,
             "change": column.change,
             **{
                 f"{name}_{side}": None if row is None else getattr(row, name)
@@ -158,10 +158,12 @@ def diff_json(diff: TableDiff) -> Json:
         "row_count": [integer_json(count) for count in diff.row_count],
         "bytes": [integer_json(count) for count in diff.bytes],
         "schema": {
-            "added": [column.name for column in diff.columns if column.change == "added"],
-            "removed": [column.name for column in diff.columns if column.change == "removed"],
+            "added": [column.column for column in diff.columns if column.change == "added"],
+            "removed": [column.column for column in diff.columns if column.change == "removed"],
             "renamed": [_from_to(column, "column") for column in paired if column.is_renamed],
-            "retyped": [{"column": column.name, **_from_to(column, "type")} for column in paired if column.is_retyped],
+            "retyped": [
+                {"column": column.column, **_from_to(column, "type")} for column in paired if column.is_retyped
+            ],
         },
         "partitions": diff.partitions and vars(diff.partitions),
         "columns": [_column_diff_json(column) for column in diff.columns],
@@ -194,7 +196,7 @@ def _from_to(column: ColumnDiff, name: str) -> Json:
 def _column_diff_json(column: ColumnDiff) -> Json:
     distances = column.distances
     return {
-        "column": column.name,
+        "column": column.column,
         "change": column.change,
         **{name: None if distances is None else float_json(getattr(distances, name)) for name in _MEASURES},
         "over": None if distances is None else distances.over,

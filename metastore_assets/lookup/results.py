@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 import pyarrow as pa
 
 from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.errors import MissingPackageError
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.store.manifest import Version
 
@@ -249,10 +250,13 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a data frame of pandas. Raises MissingPackageError if pandas is not installed."""
-        from metastore_assets.extras import extra
-
-        with extra("spark", "`to_pandas`"):
+        try:
             import pandas  # noqa: F401
+        except ModuleNotFoundError as error:
+            # No extra: those with pandas limit its version for PySpark.
+            raise MissingPackageError(
+                "`to_pandas` needs the package pandas, which is not installed: pip install pandas"
+            ) from error
         return self._table.to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -527,8 +527,8 @@ class Table(Relation):
         """Return a pyarrow dataset of the table's data files. Its fragments have the bounds of columns as guarantees.
 
         Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
-        the files. Therefore only Delta tables and plain Parquet files on local disk are supported, without deleted
-        rows or renamed columns.
+        the files, by the names of columns. Therefore only tables of Parquet files are supported, without deleted rows
+        and without columns that a file has under another name. `read` and `lazy` support all tables.
 
         Args:
             where: A predicate, as SQL text or a pyarrow expression. Files without matching rows are excluded. The rows

@@ -259,7 +259,7 @@ def repeated(table: Table) -> Any:
 
 def test_a_diff_equals_that_of_numpy(local_store: ObjectStore) -> None:
     before, after = published(local_store, 1, 0), published(local_store, 2, 0.8)
-    result = {column.name: column for column in after.diff(1).columns}
+    result = {column.column: column for column in after.diff(1).columns}
     x, word, same = (result[name].distances for name in ("x", "word", "same"))
     assert x is not None
     assert word is not None
@@ -325,7 +325,7 @@ def test_tables_without_values_and_unknown_versions_in_a_diff(local_store: Objec
         table = publish(local_store, rows, columns=off)
     reasons = [column.reason for column in table.diff(1).columns]
     assert reasons == ["there are no values before"] * 3
-    result = {column.name: column for column in table.diff(3).columns}
+    result = {column.column: column for column in table.diff(3).columns}
     assert result["x"].distances is not None
     assert (result["x"].distances.over, result["x"].distances.kolmogorov_smirnov) == ("1 value", 0)
     assert (result["x"].change, result["w"].change) == ("changed", "changed")

@@ -222,8 +222,8 @@ def test_the_columns_of_a_diff_are_a_table(tmp_path: Path) -> None:
         0, DATA.schema.field("n"), pa.array([1, None, None, 9], pa.int32())
     )
     columns = publish(store, changed).diff(1).columns
-    records = {record["name"]: record for record in columns.to_arrow().to_pylist()}
-    assert {name: record["change"] for name, record in records.items()} == {row.name: row.change for row in columns}
+    records = {record["column"]: record for record in columns.to_arrow().to_pylist()}
+    assert {name: record["change"] for name, record in records.items()} == {row.column: row.change for row in columns}
     assert (records["n"]["null_count_before"], records["n"]["null_count_after"]) == (1, 2)
     assert (records["money"]["type_before"], records["money"]["type_after"]) == ("decimal128(12, 2)", None)
     assert records["text"]["distances"]["jensen_shannon"] == 0

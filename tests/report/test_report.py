@@ -112,7 +112,7 @@ def test_the_report_equals_lookups(local_store: ObjectStore) -> None:
     ]
     wanted += ["100.0%", "a list has no values itself", "partitions: 2 same", "300"]
     assert [name for name in wanted if name not in reported] == []
-    distances = {column.name: column.distances for column in table.diff(1).columns}
+    distances = {column.column: column.distances for column in table.diff(1).columns}
     assert distances["price"] is not None
     assert f"{distances['price'].stability_index:.3f}" in reported
     alone = report_page(table)

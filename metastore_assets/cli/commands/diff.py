@@ -108,7 +108,7 @@ def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
 
 def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
     """Draw lines that say that a column was added, removed or renamed, or has another type; nothing otherwise."""
-    name = text.make_printable(column.name)
+    name = text.make_printable(column.column)
     statistics = column.after or column.before
     assert statistics is not None
     if column.change in ("added", "removed"):
@@ -129,7 +129,7 @@ def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
     If there are no distances, the last cell has the reason.
     """
     distances = column.distances
-    name = Styled(text.make_printable(column.name), f"bold {_STYLES[column.change]}".strip())
+    name = Styled(text.make_printable(column.column), f"bold {_STYLES[column.change]}".strip())
     counts = [
         _format_sides(column, _null_share),
         _format_sides(column, _distinct_count),

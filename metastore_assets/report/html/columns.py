@@ -246,7 +246,7 @@ def change_rows(columns: Sequence[ColumnDiff]) -> list[list[Part]]:
 def _change_row(column: ColumnDiff) -> list[Part]:
     distances = column.distances
     kind = [tag("small", f" {column.change}")] if column.change != "changed" else []
-    name = joined([tag("b", column.name), *kind])
+    name = joined([tag("b", column.column), *kind])
     sides = [column.before, column.after]
     nulls = [text.format_share(row.null_count, row.null_count + row.value_count) if row else "" for row in sides]
     distinct = [distinct_text(row) if row else "" for row in sides]

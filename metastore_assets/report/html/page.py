@@ -52,7 +52,7 @@ def report_page(
     by_column: dict[str, list[Mapping[str, Any]]] = {}
     for record in history:
         by_column.setdefault(record["field_id"], []).append(record)
-    changes = {column.name: column for column in diff.columns if column.after is not None} if diff else {}
+    changes = {column.column: column for column in diff.columns if column.after is not None} if diff else {}
     rows = lookup.statistics()
     columns = []
     for number, row in enumerate(rows):
