@@ -40,8 +40,7 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     write_deltalake(folder / "lake" / "sales", rows, partition_by=["day"])
     (configuration,) = (code for language, code, _ in code_blocks(REPOSITORY / "README.md") if language == "yaml")
-    # Tables of a hundred rows: without Spark except where the pages request it.
-    (folder / "metastore.yaml").write_text(f"{configuration}\nengine: auto\n", encoding="utf-8")
+    (folder / "metastore.yaml").write_text(configuration, encoding="utf-8")
     run_shell("metastore refresh sales", folder)
     return folder
 

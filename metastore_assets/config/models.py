@@ -59,6 +59,7 @@ class CatalogConfig(ConfigModel):
     references: ClassVar[frozenset[str]] = frozenset({"name"})
 
     type: Literal["sql", "rest", "glue", "hive"]
+    """The kind of catalog: pyiceberg's SQL catalog, an Iceberg REST catalog, AWS Glue, or a Hive metastore."""
     name: str = ""
     """The catalog's key under `catalogs`. SQL catalogs store their tables under this name."""
 
@@ -94,12 +95,14 @@ class SharedTableConfig(ConfigModel):
     statistics: ClassReferences = ()
     """User-defined statistics of all columns of a supported type. The key `statistics` of a column replaces them."""
     checks: tuple[Any, ...] = ()
-    """Checks of the table as written; `metastore_assets.checks` validates them. Checks of columns are in `columns`."""
+    """Checks of the table, such as `row_count: 1`. Checks of columns are in `columns`."""
     exports: dict[str, Any] | tuple[str, ...] = Field(default_factory=dict)
     """Where each published version is written for the planners of engines: settings by name of the target, or a list of
-    names. `metastore_assets.exports` validates them."""
+    names, such as `[iceberg]`."""
     sensor: SensorConfig = SensorConfig()
+    """The Dagster sensor that watches the table, or the database."""
     dagster: DagsterConfig = DagsterConfig()
+    """The partitions of the table in Dagster."""
     outputs: Literal["kinds", "table"] = "kinds"
     """The assets in Dagster, in addition to the table's source. `kinds`: one asset for the partitions and one for each
     kind of file. `table`: a single asset with the metadata of all of these."""
@@ -221,13 +224,15 @@ class TableConfig(SharedTableConfig):
     }
 
     name: str
-    """Default for a table in a catalog: its name there, with `_` for dots."""
+    """Name of the table: a letter, then letters, digits, `_` or `-`. A table in a catalog needs none: by default it has
+    its name there, with `_` for dots."""
     uri: str = Field(min_length=1)
-    """`catalog://<catalog>/<table>` for a table in a catalog."""
+    """Location of the table: a path, relative to the file, or a URI such as `s3://lake/sales`. A table in a catalog has
+    none (in Python: `catalog://<catalog>/<table>`)."""
     catalog: str | CatalogConfig | None = None
-    """A key of `catalogs`, or `default`. `MetastoreConfig.locate` replaces it by the settings of that catalog."""
+    """Key under `catalogs` of the catalog that names the table, or `default`."""
     identifier: str | None = Field(default=None, alias="table")
-    """Database and table name in the catalog, separated by dots: `db.sales`."""
+    """Database and table name in the catalog, separated by dots: `db.sales`. Only with `catalog`."""
     format: str | None = None
     """`delta`, `files`, `hudi`, `iceberg`, `lance`, or a format that an installed package registers. Default: as the
     catalog lists it, or as detected from the files at `uri`."""
@@ -390,8 +395,9 @@ class DatabaseConfig(SharedTableConfig):
     references: ClassVar[frozenset[str]] = SharedTableConfig.references | {"catalog", "database"}
 
     catalog: str | CatalogConfig
-    """A key of `catalogs`, or `default`. `MetastoreConfig.locate` replaces it by the settings of that catalog."""
+    """Key under `catalogs` of the catalog that has the database, or `default`."""
     database: str = Field(min_length=1)
+    """Name of the database (the namespace, in Iceberg's catalogs)."""
     only: tuple[str, ...] = ()
     """Patterns (`fact_*`) for names of tables. Default: all tables."""
     exclude: tuple[str, ...] = Field(default=(), alias="except")
@@ -474,9 +480,11 @@ class MetastoreConfig(ConfigModel):
     )
 
     root: str = Field(min_length=1)
+    """Where the statistics are stored: a path, relative to the file, or a URI such as `s3://bucket/metastore`."""
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
     spark: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """Settings of the Spark session, such as `spark.master`."""
     engine: Literal["spark", "auto", "emr-serverless"] = "spark"
     """Where a refresh reads the files of tables. `spark`: always on Spark. `auto`: a few small files without Spark, all
     others on Spark. `emr-serverless`: each refresh by Dagster is a job of EMR Serverless."""
@@ -488,16 +496,17 @@ class MetastoreConfig(ConfigModel):
     catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)
     """Catalogs by name. Without an entry, the catalog `default` is the SQLite file `catalog.db` in a local `root`."""
     path_mapping: dict[str, str] = Field(default_factory=dict)
-    """As `TableConfig.path_mapping`, for all tables. The entries of a table take precedence."""
+    """The key `path_mapping` of all tables. The entries of a table take precedence."""
     allow: tuple[str, ...] = ()
-    """As `TableConfig.allow`, for all tables. The prefixes of a table are added."""
+    """The key `allow` of all tables. The prefixes of a table are added."""
     statistics: ClassReferences = ()
-    """As `TableConfig.statistics`, for all tables. The statistics of a table are added."""
+    """The key `statistics` of all tables. The statistics of a table are added."""
     sensors: SensorStatus = "running"
-    """Default of `SensorConfig.status` for all tables and databases."""
+    """Whether the sensors of all tables and databases run at first: the default of their `sensor.status`."""
     hidden_key: SecretStr | None = None
     """Key for hashes of hidden values. `$METASTORE_HIDDEN_KEY` takes precedence. Default: a key stored in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
+    """The tables, by location or by name in a catalog."""
     databases: list[DatabaseConfig] = Field(default_factory=list)
     """Databases whose tables are all included. In YAML, entries with a key `database` may also be under `tables`."""
     _folder: Path | None = PrivateAttr(None)

@@ -65,6 +65,8 @@ class ResolvedPolicy(ConfigModel):
     """`on`: the frequencies of every value in each partition are stored. They need all values, so `frequencies: auto`
     then means `all`."""
     quantiles: Literal["sketch", "off"] = "sketch"
+    """`sketch`: a sketch of each column of numbers, dates or times is stored. It gives estimates of quantiles and ranks
+    if the value counts are not stored."""
     value_filter: Literal["on", "off"] = "off"
     """`on`: a compact set of the values is stored for each fragment, so that lookups with `=` and `in` prune the
     fragments without these values."""
@@ -154,7 +156,7 @@ class ColumnPolicy(ResolvedPolicy):
     """An entry under `columns`: the configured policy of a column or, under `default`, of all other columns."""
 
     checks: tuple[Any, ...] = ()
-    """Checks of the column's values, as written. They are validated by `metastore_assets.checks`."""
+    """Checks of the column, such as `not_null`."""
 
     @model_validator(mode="before")
     @classmethod

@@ -36,7 +36,7 @@ def render_models() -> str:
         lines += [f"## {_TITLES.get(model.__name__, model.__name__)}", "", _summary(model), ""]
         lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
         documents = _field_documents(model)
-        for name, field in model.model_fields.items():
+        for name, field in _inherited_last(model).items():
             key = field.alias or name
             cells = (f"`{key}`", _type_text(field.annotation), _default_text(field), documents.get(name, ""))
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -65,6 +65,12 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def _summary(model: type[BaseModel]) -> str:
     return " ".join(inspect.cleandoc(model.__doc__ or "").split("\n\n", 1)[0].split())
+
+
+def _inherited_last(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a model, those of its base classes last, so that `name` and `uri` precede `allow`."""
+    inherited = {name for base in model.__bases__ if issubclass(base, BaseModel) for name in base.model_fields}
+    return dict(sorted(model.model_fields.items(), key=lambda item: item[0] in inherited))
 
 
 def _field_documents(model: type[BaseModel]) -> dict[str, str]:
@@ -105,7 +111,7 @@ def _default_text(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True) if field.default_factory is None else None
-    if value is None or value in ((), {}, [], ""):
+    if value is None or value in ((), {}, [], "") or isinstance(value, BaseModel):
         return ""
     return f"`{_yaml(value)}`"
 
