@@ -33,7 +33,8 @@ def read_mapping(path: Path) -> dict[Any, Any]:
         raw = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
     except FileNotFoundError:
         raise ConfigError(
-            f"no configuration at {path}; write one, pass --config FILE, or set {CONFIG_VARIABLE}"
+            f"no configuration at {path}: write one with `metastore init URI...`, pass --config FILE, or set "
+            f"{CONFIG_VARIABLE}"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error

@@ -83,6 +83,17 @@ def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
     assert str(tmp_path / "t" / "bad.csv") in error_of(run("profile", str(tmp_path / "t" / "bad.csv")))
 
 
+def test_a_path_that_does_not_exist(tmp_path: Path) -> None:
+    """The message differs from that about a folder without data files."""
+    message = error_of(run("profile", str(tmp_path / "salse")))
+    assert message.endswith(f"{tmp_path}/salse holds no table: there is no such file or folder")
+
+
+def test_a_missing_configuration_can_be_written(tmp_path: Path) -> None:
+    message = error_of(run("tables", config=tmp_path / "none.yaml"))
+    assert message.startswith(f"no configuration at {tmp_path}/none.yaml: write one with `metastore init URI...`")
+
+
 def test_a_folder_without_files(lake: Path) -> None:
     for path in (lake / "t").rglob("*.parquet"):
         path.unlink()

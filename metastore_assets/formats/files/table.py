@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -331,6 +332,8 @@ class FilesFormat(TableFormat):
                 ids.add(id_)
         kinds = files.kinds
         if not kinds:
+            if location.is_local and not os.path.exists(location.uri):
+                raise TableNotFoundError(f"{location.uri} holds no table: there is no such file or folder")
             selection = " in the selected partitions" if self._filter.excludes_partitions else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{selection}")
         if self._kind is not None and (other_kinds := kinds.keys() - {self._kind}):
