@@ -68,7 +68,7 @@ def open_table_format(
 
     Args:
         table: the configuration of the table. Without `format`, the format is detected.
-        cache: values that earlier plans read from the table's files; new values are added. By default it is empty.
+        cache: cached values of the table's files; new values are added. By default it is empty.
         runner: runs the tasks that read whole data files; by default a child process.
 
     Raises:

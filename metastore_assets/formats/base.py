@@ -38,24 +38,19 @@ class FragmentReader(Protocol):
 
     @property
     def row_count(self) -> int:
-        """Number of live rows, which are the rows that are not deleted."""
+        """Number of rows that are not deleted."""
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities (see `FIELD_ID`) of the top-level columns whose values the fragment stores.
-
-        They include partition columns, and columns that the table's current schema no longer has.
-        """
+        """Identities (see `FIELD_ID`) of the fragment's top-level columns, including partition and dropped columns."""
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
-        """Return the live rows of one top-level column, as chunks of bounded size.
+        """Return the values of one top-level column in the live rows, as chunks of bounded size.
 
         Args:
             field: a field of the table's schema. If the fragment lacks it, all values are the field's default, or
                 null.
-            encoded: whether chunks of text or bytes may be dictionary arrays. A chunk is a dictionary array only if
-                the file stores a dictionary with fewer than half as many entries as the chunk has rows. Entries may
-                be repeated or unused.
+            encoded: whether chunks of text or bytes may be dictionary arrays, with repeated or unused entries.
 
         Returns:
             Arrays of `field.type`, or with `encoded` also dictionary arrays of these values. Their lengths sum to
@@ -106,7 +101,7 @@ class ArrowReadable(FragmentSource, Protocol):
     """The source of a fragment whose rows Arrow may be able to read without the format's reader."""
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the data file, or the reason why Arrow alone cannot read its rows, as a text for messages."""
+        """Return the data file. If Arrow alone cannot read its rows, return the reason as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +122,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class SnapshotReference:
-    """The id and the commit time of a snapshot, which together identify it: see `Snapshot`.
+    """The id and the commit time of a snapshot, which together identify it.
 
     The id alone is ambiguous: a Delta table that is dropped and recreated starts again with version 0.
     """
@@ -158,11 +153,9 @@ def history_change_by_time(previous: SnapshotReference, current: SnapshotReferen
 def history_change_by_number(
     numbers: tuple[int, int], previous: SnapshotReference, current: SnapshotReference
 ) -> HistoryChange:
-    """Return "recreated" or "rolled back" from the version numbers of two snapshots; None if the number increased.
+    """Return "recreated", "rolled back" or None, judged by version numbers and commit times.
 
-    Commits increase the number; a recreated table starts again. If the number did not increase, the result is
-    "recreated" if the current snapshot was committed after the previous one, else "rolled back". If a commit time is
-    missing, the result is "rolled back" for a lower number, and None for an equal number.
+    None means that the number increased, or that the snapshots may be the same.
 
     Args:
         numbers: the version numbers of both snapshots.
@@ -261,10 +254,9 @@ class Snapshot(SnapshotMetadata):
 
 
 class UnstreamableError(TableFormatError):
-    """An error while fragments are streamed: the format must read all of them together.
+    """Raised while fragments are streamed, if all of them must be read together.
 
-    For example, a data file may be listed several times. In this case, call `TableFormat.snapshot`. It returns the
-    snapshot, or raises an error with the reason.
+    Call `TableFormat.snapshot` instead.
     """
 
 
@@ -321,8 +313,8 @@ FragmentPath: TypeAlias = tuple[str, str]
 class SnapshotDiff:
     """The difference between two snapshots of one table, in fragments.
 
-    A fragment is immutable. If its rows, deletes or partition change, the old fragment is removed and the new one is
-    added. Both snapshots have the same schema, the same partition columns, and the same selection of partitions.
+    If the data file, deletes or partition of a fragment change, another fragment replaces it. Both snapshots have the
+    same schema, partition columns and selection of partitions.
     """
 
     since: SnapshotReference
@@ -335,8 +327,8 @@ class SnapshotDiff:
     The older snapshot has some of them, too, if a commit added them again.
     """
     removed: frozenset[FragmentPath]
-    """Fragments that only the older snapshot has. A fragment of the older snapshot with the partition key and path of
-    an added fragment is removed, too, whether it is listed here or not."""
+    """Fragments that only the older snapshot has. An added fragment also replaces an older one with the same partition
+    key and path, whether it is listed here or not."""
     possibly_removed: frozenset[FragmentPath] = frozenset()
     """Fragments that the commits in between both added and removed. The newer snapshot does not have them. The older
     one has them only if a commit added them again."""
@@ -359,14 +351,13 @@ class NoDiff:
 
 
 class NoDiffError(Exception):
-    """An error if the difference of two snapshots cannot be determined. The message is the reason of a `NoDiff`."""
+    """Raised if the difference of two snapshots cannot be determined. The message becomes `NoDiff.reason`."""
 
 
 class TableFormat(Protocol):
     """A table of one format.
 
-    The configuration's `at` selects the state of the table; without `at`, it is the newest state. Formats inherit
-    from this class and its default methods.
+    The configuration's `at` selects the state of the table; without `at`, it is the newest state.
     """
 
     @abstractmethod
@@ -378,7 +369,10 @@ class TableFormat(Protocol):
 
     @abstractmethod
     def current(self) -> SnapshotReference:
-        """Return the reference of the snapshot that `snapshot()` would return now. Little is read."""
+        """Return the id and commit time of the snapshot that `snapshot()` would return now.
+
+        Little is read, because sensors call this method often.
+        """
 
     @abstractmethod
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
@@ -395,7 +389,7 @@ class TableFormat(Protocol):
     def snapshot(self) -> Snapshot:
         """Return the table's snapshot, with the partitions that the configuration selects.
 
-        Only metadata are read.
+        Only metadata are read. CSV and JSON files, which have none, may be read completely.
 
         Raises:
             TableNotFoundError: there is no table.
@@ -404,20 +398,16 @@ class TableFormat(Protocol):
         """
 
     def stream(self) -> SnapshotStream:
-        """Return the table's snapshot as a stream of fragments.
-
-        By default, `snapshot()` first reads all fragments into memory. Formats whose metadata can be read piece by
-        piece have few fragments in memory at a time.
+        """Return the table's snapshot as a stream of fragments. By default, all fragments are read into memory first.
 
         Raises the errors of `snapshot`.
         """
         return SnapshotStream.of(self.snapshot())
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the changes from an earlier snapshot to the one that `snapshot()` would return now.
+        """Return the difference between an earlier snapshot and the one that `snapshot()` would return now.
 
-        A format returns a difference only if the metadata of the commits in between are complete. The work depends on
-        the size of these commits, not of the table. By default, the result is a `NoDiff`.
+        The work depends on the commits in between, not on the size of the table. By default, the result is a `NoDiff`.
 
         Args:
             since: a snapshot that was current before.
@@ -455,10 +445,9 @@ class TableFormat(Protocol):
 
 
 def parse_state_time(at: str) -> datetime | None:
-    """Parse the option `at` of a table's configuration as a time.
+    """Parse the option `at` of a table's configuration as an ISO 8601 date or time; None if it is no time.
 
-    Return None if `at` names a version, snapshot or branch instead. A time is an ISO 8601 date or time with dashes, in
-    UTC unless it has an offset. Digits alone are never a time.
+    A time without an offset is in UTC. Digits alone are a version or a snapshot, never a time.
     """
     if "-" not in at[1:]:
         return None

@@ -67,9 +67,9 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
 
 
 def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:
-    """Return the bounds of a column that has the same value in all rows of a file.
+    """Return the exact bounds of a column that has the same value in all rows of a file.
 
-    They are exact. If the value is null or NaN, the minimum and the maximum are absent.
+    If the value is null or NaN, the minimum and the maximum are absent.
 
     Args:
         value: the value of the column.
@@ -92,9 +92,8 @@ def bounds_table(snapshot: Snapshot, column: str, bounds: Iterable[FragmentBound
         bounds: the column's bounds in each fragment, in the order of the snapshot.
 
     Returns:
-        The columns `fragment_id`, `null_count`, `minimum` and `maximum`, and a text column with the guarantee of each
-            of the last three: `null_count_guarantee`, `minimum_guarantee`, `maximum_guarantee`. A guarantee is `exact`,
-            `bound` or `absent`. An absent value is null.
+        The columns `fragment_id`, `null_count`, `minimum`, `maximum`, `null_count_guarantee`, `minimum_guarantee` and
+            `maximum_guarantee`. A guarantee is `exact`, `bound` or `absent`. An absent value is null.
 
     Raises:
         KeyError: the snapshot has no such leaf column.

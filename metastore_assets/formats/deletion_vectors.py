@@ -45,7 +45,7 @@ class DeletionVector:
 
     @property
     def id(self) -> str:
-        """Id that is unique within the table, built by the rule of Delta's protocol."""
+        """Id of the vector as Delta's protocol defines it, unique within the table."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
     def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:
@@ -95,7 +95,7 @@ class DeletionVector:
     def _stored(self, location: Location, path: str) -> bytes:
         """Read the bytes of the vector from its file.
 
-        Raises ValueError if their length or checksum is wrong.
+        Raises ValueError if the length or the checksum is wrong.
         """
         stored = read_part(location, path, self.offset, max(0, self.size) + 8)
         (size,) = struct.unpack_from(">i", stored)
@@ -142,9 +142,6 @@ def _check_last(position: int, row_count: int) -> None:
 def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) -> Positions:
     """Return the ascending positions that a serialized vector contains.
 
-    A long run of positions takes few bytes, so the cardinality is checked against a limit before the positions are
-    expanded.
-
     Args:
         data: the serialized vector.
         cardinality: the number of deleted rows according to the table's metadata.
@@ -154,6 +151,7 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
     Raises:
         ValueError: the vector is corrupt, contradicts the cardinality or the row count, or deletes too many rows.
     """
+    # A long run of positions takes few bytes: check the number before the positions are expanded.
     check_limit(DELETED_ROWS, cardinality, "deleted rows of one data file")
     bitmap = decode_bitmap_array(data)
     if len(bitmap) != cardinality:

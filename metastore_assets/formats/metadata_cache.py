@@ -1,9 +1,7 @@
-"""A cache of values from immutable files of a table, so that later plans do not read these files again.
+"""A cache of values from immutable files of a table, so that these files need not be read again.
 
 A key is a digest of everything that the cached value depends on: the file's location, size and version (ETag, or
-modification time in nanoseconds), and the settings with which it is read. A value is bytes. If a value cannot be
-decoded, the file is read again. A plan (the listing of a snapshot's fragments) is therefore the same with and without
-the cache.
+modification time in nanoseconds), and the settings with which it is read.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ def cache_key(kind: str, *identity: object) -> bytes:
 class MetadataCache:
     """The cached values of one table.
 
-    A value comes from the table's last version, is shared between the tables of this process, or is new.
+    They come from the table's last version, from other tables of this process, or from `put`.
     """
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, ignore_process: bool = False) -> None:
@@ -49,8 +47,7 @@ class MetadataCache:
         Args:
             load: returns the values that the table's last version stores. It is called at most once, for the first key
                 that is not cached in this process.
-            ignore_process: whether to use only values of the table's last version, and not to share values with the
-                tables of this process.
+            ignore_process: whether to share no values with other tables of this process.
         """
         self._load = load
         self._loaded: Mapping[bytes, bytes] | None = None
@@ -104,10 +101,7 @@ class MetadataCache:
 
     @property
     def entries(self) -> Mapping[bytes, bytes]:
-        """The values that `get` returned or `put` cached. The table's next version stores only these.
-
-        Other values are dropped, because their files are no longer used.
-        """
+        """The values that `get` returned or `put` cached. The table's next version stores only these."""
         return self._entries
 
     @property

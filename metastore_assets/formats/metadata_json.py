@@ -82,7 +82,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object_of_distinct_keys)
 
 
 def as_object(value: Any, what: str) -> Mapping[str, Any]:
-    """Return the value if it is a JSON object. Otherwise raises ValueError. `what` names the value in the message."""
+    """Return the value if it is a JSON object. Otherwise raise ValueError. `what` names the value in the message."""
     if not isinstance(value, Mapping):
         raise _type_error(what, value, "an object")
     return value
@@ -91,13 +91,13 @@ def as_object(value: Any, what: str) -> Mapping[str, Any]:
 def as_objects(value: Any, what: str) -> list[Mapping[str, Any]]:
     """Return the value if it is a list of JSON objects.
 
-    Otherwise raises ValueError. `what` names the value in the message.
+    Otherwise raise ValueError. `what` names the value in the message.
     """
     return [as_object(item, what) for item in as_list(value, what)]
 
 
 def as_list(value: Any, what: str) -> list[Any]:
-    """Return the value if it is a list. Otherwise raises ValueError. `what` names the value in the message."""
+    """Return the value if it is a list. Otherwise raise ValueError. `what` names the value in the message."""
     if not isinstance(value, list):
         raise _type_error(what, value, "a list")
     return value
@@ -125,7 +125,7 @@ def as_integer(value: Any, what: str, minimum: int = _MIN_INT64, *, unsigned: bo
 def as_text(value: Any, what: str) -> str:
     """Return the value if it is a non-empty text without NUL characters or lone surrogates.
 
-    Otherwise raises ValueError. `what` names the value in the message.
+    Otherwise raise ValueError. `what` names the value in the message.
     """
     if not isinstance(value, str) or not value or "\0" in value:
         raise _type_error(what, value, "a text")
@@ -137,7 +137,7 @@ def as_text(value: Any, what: str) -> str:
 
 
 def check_distinct(values: Iterable[Any], what: str) -> None:
-    """Raise ValueError if two of the values are equal. `what` is what the message calls such a value."""
+    """Raise ValueError if two of the values are equal. `what` names the values in the message."""
     distinct = set()
     for value in values:
         if value in distinct:

@@ -1,9 +1,7 @@
 """Ranges of partitions, such as `--from 9 --to 10`.
 
-Partitions are ordered by their values, not by their texts. `hour=10` is later than `hour=9`, although its text sorts
-before. The values of a column have the type that the table's schema gives it. Values of columns without a type (folders
-of plain files, some transforms of Iceberg) are compared as integers if all are integers, else as texts. The texts of
-dates and periods sort as their values do.
+Partitions are ordered by their values, not by their texts: `hour=9` comes before `hour=10`. Values without a type, as
+in folders of plain files, are compared as integers if all of the column are integers, else as texts.
 """
 
 from __future__ import annotations
@@ -64,8 +62,8 @@ class PartitionRanges:
     def between(self, first: str | None, last: str | None) -> tuple[str, ...]:
         """Return the keys between two bounds, both inclusive, in ascending order.
 
-        A bound names columns, as in `day=2024-01-01/hour=9`, which are compared in this order. If the table has one
-        partition column, its value alone is a bound, too. No range contains null.
+        A bound is `day=2024-01-01/hour=9`, for example. If there is one partition column, its value suffices.
+        Null is outside of every bound.
 
         Args:
             first: the lower bound; None for no lower bound.
@@ -76,7 +74,7 @@ class PartitionRanges:
             PartitionNotFoundError: the table is not partitioned, or no partition is in the range.
         """
         lower, upper = self._bound(first, "--from"), self._bound(last, "--to")
-        if first is not None and last is not None and lower.keys() == upper.keys() and _after(lower, upper):
+        if first is not None and last is not None and lower.keys() == upper.keys() and _is_after(lower, upper):
             raise LiteralError(
                 f"table {self._table!r}: --from {first!r} is after --to {last!r}: give the lesser value first"
             )
@@ -90,7 +88,7 @@ class PartitionRanges:
         return keys
 
     def _order(self, snapshot: SnapshotMetadata, name: str) -> _Order:
-        """Return the order of a partition column's values: by its type, else as integers, else as texts."""
+        """Return the order of a column's values: by the column's type, else as integers, else as texts."""
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         index = snapshot.schema.get_field_index(name)
         type_ = snapshot.schema.field(index).type if index >= 0 else None
@@ -105,7 +103,7 @@ class PartitionRanges:
         return [(1, 0) if text is None else (0, self._orders[name].parse(text)) for name, text in values]
 
     def _is_within(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
-        """Return True if a key is not less than a bound (`sign` 1), or not greater than it (`sign` -1)."""
+        """Return True if a partition is within a lower bound (`sign` 1) or an upper bound (`sign` -1), inclusive."""
         items = self._items[key]
         for name, limit in bound.items():
             text = items.get(name)
@@ -117,7 +115,7 @@ class PartitionRanges:
         return True
 
     def _bound(self, text: str | None, option: str) -> dict[str, Any]:
-        """Parse a bound. Return its values by column; empty for no bound."""
+        """Return the values of a bound by column; empty if `text` is None."""
         if text is None:
             return {}
         if not self._columns:
@@ -158,7 +156,7 @@ class PartitionRanges:
 def value_order(type_: pa.DataType) -> _Order:
     """Return the rules to parse and order the partition values of a type.
 
-    The rules parse the texts that `values.value_text` returns. The parsed values sort as the partition values do.
+    They parse the texts that `values.value_text` returns.
     """
     if t.is_integer(type_):
         return _Order("a whole number", _integer)
@@ -188,11 +186,7 @@ def _can_parse(order: _Order, texts: Iterable[str | None]) -> bool:
     return True
 
 
-def _after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
-    """Return True if the lower bound is greater than the upper bound.
-
-    The bounds are compared by the first column whose values differ.
-    """
+def _is_after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
     pairs: Sequence[tuple[Any, Any]] = [(lower[name], upper[name]) for name in lower]
     return next((bool(first > last) for first, last in pairs if first != last), False)
 

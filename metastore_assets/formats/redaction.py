@@ -1,7 +1,4 @@
-"""Wrappers for tables with hidden columns, and for their fragments.
-
-Errors of the wrappers quote no values of rows.
-"""
+"""Wrappers of table formats for tables with hidden columns. Their errors quote no values of rows."""
 
 from __future__ import annotations
 
@@ -91,7 +88,7 @@ class RedactedFormat(TableFormat):
 
 @dataclass(frozen=True)
 class RedactedSource:
-    """The source of a fragment. The reader that it opens raises errors that quote no values of rows."""
+    """The source of a fragment. Its errors and those of its reader quote no values of rows."""
 
     source: FragmentSource
     path: str
@@ -143,7 +140,7 @@ def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
     TableFormatError.
 
     Args:
-        target: the table or file that is read, for messages that replace those of other packages.
+        target: the table or file that is read, for messages.
         path: the data file, if one is read.
     """
     try:
@@ -160,11 +157,7 @@ def redact_errors(target: str, path: str | None = None) -> Iterator[None]:
 
 
 def redacted_error(error: MetastoreError) -> MetastoreError:
-    """Return an error whose message quotes no values of rows, and which has no cause.
-
-    If the message of `error` quotes no values, `error` is returned without its cause and traceback. Otherwise the
-    result is a new error of the same class.
-    """
+    """Return an error of the same class whose message quotes no values of rows, and which has no cause."""
     if error.without_values is None:
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)

@@ -85,7 +85,7 @@ class FormatRegistration:
 def load_format(name: str) -> FormatRegistration:
     """Return the registration of a format.
 
-    Raises ConfigError if no installed package registers the name, or if it registers something else under the name.
+    Raises ConfigError if no installed package registers the name, or if its entry point is no FormatRegistration.
     """
     if name not in TABLE_FORMATS:
         raise ConfigError(f"no installed package has the table format {name!r}; there are: {format_list()}")

@@ -48,9 +48,9 @@ def set_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
 
 
 def withhold_default_values(field: pa.Field) -> pa.Field:
-    """Return the field with markers that replace its default and the defaults of nested fields.
+    """Replace the defaults of a field and of its nested fields by markers.
 
-    A stored schema with markers reveals no default of a column whose values are hidden.
+    The stored schema of a hidden column must not reveal its values.
     """
     metadata = field.metadata or {}
     if INITIAL_DEFAULT in metadata:
@@ -67,10 +67,9 @@ def withhold_default_values(field: pa.Field) -> pa.Field:
 
 
 def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    """Replace the markers that `withhold_default_values` set by the defaults of the field and its nested fields.
+    """Restore the defaults that `withhold_default_values` removed from a field, as the table's schema has them.
 
-    The defaults come from the table's schema. A field is returned unchanged if this schema does not have it with the
-    same type.
+    If the schema has no such field of the same type, the field is returned unchanged.
     """
     for candidate in schema:
         if identity(candidate) == identity(field) and candidate.type == field.type:
@@ -79,7 +78,7 @@ def restore_default_values(field: pa.Field, schema: pa.Schema) -> pa.Field:
 
 
 def field_default(field: pa.Field) -> Constant:
-    """Return the value that a field has in files without the field: its default; without one, null.
+    """Return the default of a field, which is its value in files that lack the field; null if it has none.
 
     Raises ArrowInvalid if a marker of `withhold_default_values` replaces the default.
     """
@@ -114,9 +113,8 @@ class FieldMatcher:
         Args:
             by_id: match fields by Parquet field id instead of name. A field of the table that has no FIELD_ID still
                 matches by name.
-            ignore_case: if no name is equal, match a name that is equal except for case, if there is exactly one.
-            longs_are_times: `cast_to_schema` takes 64-bit integers in files as microseconds since midnight if the
-                table's type is a time.
+            ignore_case: match without regard to case if no name is equal and the match is unique.
+            longs_are_times: cast 64-bit integers to times as microseconds since midnight.
             convert: casts arrays of leaf types; by default `cast_leaf`.
         """
         self.convert = convert or cast_leaf
@@ -125,9 +123,9 @@ class FieldMatcher:
         self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
-        """Return the identity of a field of a data file: its name, or with `by_id` its Parquet field id.
+        """Return the identity of a field of a data file: its name, or with `by_id` its Parquet field id or None.
 
-        With `by_id`, the result is None if the field has no id. For fields of the table see the function `identity`.
+        For fields of the table see the function `identity`.
         """
         if not self._by_id:
             return stored.name
@@ -135,17 +133,15 @@ class FieldMatcher:
         return None if value is None else value.decode()
 
     def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        """Return a function that finds the field of a data file that matches a field of the table.
+        """Return a function that maps a field of the table to the index of its match in `stored`, or to None.
 
-        The function takes the table's field, and returns an index into `stored`, or None if no field matches. It raises
-        ArrowInvalid if several fields match.
+        The function raises ArrowInvalid if several fields match.
         """
         by_name = _indices(field.name for field in stored)
         by_id = _indices(self.identity(field) for field in stored) if self._by_id else {}
         by_folded = _indices(field.name.lower() for field in stored) if self._ignore_case else {}
 
         def find_index(field: pa.Field) -> int | None:
-            """Return the index of the matching field in the file: by id, by name, or by the name in lower case."""
             key = identity(field)
             # The fields inside a variant have no ids, even if the column has one: they match by name.
             has_id = self._by_id and FIELD_ID in (field.metadata or {})
@@ -169,7 +165,7 @@ def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
 def canonical_type(type_: pa.DataType) -> pa.DataType:
     """Return the type in which readers return a column: dictionaries, views and large types become plain types.
 
-    The extension type UUID is retained. Other extension types become their storage types, and bool8 becomes boolean.
+    Extension types other than UUID become plain types, too.
     """
     if type_ == pa.bool8():
         return pa.bool_()
@@ -283,7 +279,7 @@ def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> p
 
 
 def _time_of_day(microseconds: pa.Array) -> pa.Array:
-    """Return microseconds since midnight as times.
+    """Convert microseconds since midnight to times.
 
     Raises ArrowInvalid for a number that is no time of a day.
     """

@@ -64,8 +64,7 @@ def is_nan(value: Constant) -> bool:
 def value_text(value: Constant) -> str | None:
     """Return the text of a constant in a partition key; None for null.
 
-    Distinct values of one type have distinct texts. Dates and times are ISO 8601, with a `Z` for timestamps of a type
-    with a time zone. Decimals have no exponent, and binary values are hexadecimal.
+    Distinct values of one type have distinct texts. Dates and times are ISO 8601; binary values are hexadecimal.
     """
     if value.null_count:
         return None
@@ -85,10 +84,7 @@ def value_text(value: Constant) -> str | None:
 
 
 def dates_as_text(array: pa.Array) -> pa.Array:
-    """Convert the dates and timestamps of an array to texts, including those in fields of structs.
-
-    Callers convert the result to Python values, and Python has no dates after the year 9999.
-    """
+    """Convert dates and timestamps to texts, also in structs, because Python has no dates after the year 9999."""
     if pa.types.is_struct(array.type):
         children = [dates_as_text(array.field(index)) for index in range(array.type.num_fields)]
         names = [field.name for field in array.type]

@@ -89,10 +89,9 @@ def open_catalog(config: CatalogConfig, action: str) -> Iterator[Catalog]:
 
 @contextmanager
 def open_pyiceberg_table(table: TableConfig) -> Iterator[Table]:
-    """Yield pyiceberg's object of an Iceberg table in a catalog. With it, the caller can write files and metadata.
+    """Yield pyiceberg's object of an Iceberg table in a catalog, to write files and metadata.
 
-    The object opens files where the catalog and the metadata record them, without path mappings of the configuration.
-    Errors in the `with` block become errors that name the catalog.
+    Path mappings of the configuration do not apply. Errors in the `with` block become errors that name the catalog.
 
     Raises:
         ConfigError: the configuration has no such catalog.

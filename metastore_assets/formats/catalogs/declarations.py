@@ -86,8 +86,8 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
     Args:
         table: the declaration.
-        load_partitions: requests the declared partitions. It is called only for a table of plain files whose rows are
-            in the declared partitions alone.
+        load_partitions: requests the declared partitions. It is called only if a table of plain files consists of its
+            declared partitions.
     """
     if "view" in table.kind.lower():
         raise TableFormatError(f"{table.name!r} is a view: name the tables that it reads")
@@ -203,19 +203,15 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return True if a Spark table is not partitioned, or if only its registered partitions belong to it.
-
-    False means that all partition folders at its location belong to it, registered or not.
-    """
+    """Return whether a Spark table consists of its registered partitions only. True for a table without partitions."""
     count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
 
 
 def _spark_columns(table: DeclaredTable) -> Columns:
-    """Return the columns of a Spark table, without partition columns, as (name, type).
+    """Return (name, type) of each column of a Spark table, without partition columns. A nested type is an empty text.
 
-    They come from the schema that Spark stores in parameters; without one, from the declaration. The type of a nested
-    column is an empty text. Raises ValueError if the schema is invalid.
+    Raises ValueError if the schema is invalid.
     """
     parts = int(table.parameters.get("spark.sql.sources.schema.numParts", "0") or 0)
     texts = [table.parameters.get(f"spark.sql.sources.schema.part.{part}", "") for part in range(parts)]

@@ -82,7 +82,7 @@ class CatalogTable(TableFormat):
     def _located(self) -> Iterator[TableFormat]:
         """Yield the table, opened at the location in its current catalog entry.
 
-        Messages of errors in the `with` block then begin with the table's URI in the configuration.
+        Messages of errors in the `with` block begin with the configured URI.
         """
         entry = load_catalog_entry(self._table)
         with self._errors_with_uri():
@@ -96,7 +96,7 @@ class CatalogTable(TableFormat):
 
     @contextmanager
     def _errors_with_uri(self) -> Iterator[None]:
-        """Begin the messages of errors in the `with` block with the table's URI in the configuration."""
+        """Put the table's configured URI before the messages of errors in the `with` block."""
         uri = self._table.uri
         try:
             yield

@@ -1,8 +1,7 @@
 """Translation of the settings of text files in Glue and Hive metastores to options of the format `files`.
 
-Each function takes the settings in a declaration, and the declared columns without the partition columns. It returns
-reader settings: options of the format `files`, and Hive types by column. An unknown setting of the declaration is
-refused if it may decide where a value ends, or which values are null.
+Each function takes the settings and the columns of a declaration, without partition columns. It returns options of the
+format `files`, and Hive types by column. An unknown setting that may affect values is refused.
 """
 
 from __future__ import annotations
@@ -163,7 +162,7 @@ def _column_types(columns: Columns) -> dict[str, str]:
 
 
 def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) -> dict[str, str]:
-    """Return the settings, which are options of Spark, by name in lower case.
+    """Return options of Spark by name in lower case.
 
     Raises ValueError for a name that is neither in `allowed` nor in _IGNORED_OPTIONS.
     """
@@ -175,10 +174,9 @@ def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) ->
 
 
 def _single_character(character: str, key: str) -> str:
-    r"""Return the value of a setting that is one character or a code for it, such as `\u0001`, as the character.
+    r"""Return the character that a setting names, such as `,` or `\u0001`; empty for no character.
 
-    The result is empty if the value is empty or the NUL character, which means that there is no such character. Raises
-    ValueError for any other text. `key` is the name of the setting, for the message.
+    Raises ValueError for any other text. `key` is the name of the setting, for the message.
     """
     if character.startswith("\\u") and len(character) == 6:
         character = chr(int(character[2:], 16))

@@ -143,7 +143,7 @@ class Replay:
                         yield _added_file(action, self._with_statistics)
 
     def _add(self, name: str, actions: Iterator[Action]) -> None:
-        """Add the actions of one file of the log. Newer actions of the same logical files take precedence."""
+        """Apply the actions of one file of the log, except where newer files override them."""
         file_keys = self._file_keys
         added_paths: set[str] = set()
         with metadata_errors(self._location.full_path(f"{LOG}/{name}")):
@@ -186,9 +186,9 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
 
 
 def _prefetch(location: Location, names: Sequence[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield each name with a function that reads this file of the log. The function may raise OSError.
+    """Yield each name with a function that reads this file of the log.
 
-    The next files are read in the background if the log is in an object store.
+    If the log is in an object store, the next files are read in the background.
     """
     if location.is_local or len(names) < 2:
         yield from ((name, partial(location.read, f"{LOG}/{name}")) for name in names)
@@ -249,7 +249,7 @@ def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -
 
 
 def _file_columns(with_statistics: bool) -> list[str]:
-    """Return the checkpoint columns that describe data files, with all parsed statistics or only the row count."""
+    """Return the checkpoint columns that describe data files."""
     parsed = "stats_parsed" if with_statistics else _PARSED_COUNT
     return ["sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
 
@@ -287,14 +287,13 @@ def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iter
                     rows.validate(full=True)
                     if len(rows):
                         rows = dates_as_text(rows)
-                        yield kind, _without_texts(rows) if f"add.{_PARSED_COUNT}" in columns else rows
+                        yield kind, _compact_statistics(rows) if f"add.{_PARSED_COUNT}" in columns else rows
 
 
-def _without_texts(rows: pa.StructArray) -> pa.StructArray:
-    """Replace each statistics text that begins with the row count by the count alone.
+def _compact_statistics(rows: pa.StructArray) -> pa.StructArray:
+    """Replace statistics texts that begin with the row count by this count, in `stats_parsed.numRecords`.
 
-    The text becomes null, and the count is put in `stats_parsed.numRecords`. The child process that reads checkpoints
-    then sends less data to its parent.
+    The child process that reads checkpoints then sends less data to its parent.
     """
     columns = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     if "stats" not in columns or not pa.types.is_string(columns["stats"].type):
@@ -338,11 +337,7 @@ def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
 
 
 def _statistics_text(stats: Any) -> str | None:
-    """Return the statistics text if it seems to be a JSON object; None for other JSON values or invalid JSON.
-
-    A text that begins with the row count is returned without parsing, so it may be invalid. Raises LimitError if any
-    other text has too many values.
-    """
+    """Return the statistics text if it is, or seems to be, a JSON object; otherwise None."""
     if not isinstance(stats, str) or not stats:
         return None
     # Statistics of wide tables are long. Nearly all writers put the row count first, so that few texts are parsed.

@@ -55,7 +55,7 @@ def read_changes(location: Location, names: Sequence[str]) -> LogChanges:
 
 @dataclass(slots=True)
 class _FileHistory:
-    """The actions on one data file, from the newest to the oldest that was read."""
+    """A summary of the actions on one data file in the commits that were read."""
 
     path: str
     oldest: str = ""
@@ -90,13 +90,10 @@ class _ChangesReplay(Replay):
         return LogChanges(self.protocol, self.metadata, list(self._live.values()), removed)
 
     def _add(self, name: str, actions: Iterator[Action]) -> None:
-        super()._add(name, self._recorded(name, actions))
+        super()._add(name, self._record_histories(name, actions))
 
-    def _recorded(self, name: str, actions: Iterator[Action]) -> Iterator[Action]:
-        """Yield the actions of one file of the log.
-
-        Actions on data files are also added to the histories of these files.
-        """
+    def _record_histories(self, name: str, actions: Iterator[Action]) -> Iterator[Action]:
+        """Yield the actions of one file of the log, and add those on data files to `_histories`."""
         for kind, action in actions:
             if kind in ("add", "remove"):
                 history = self._histories.setdefault(action_key(action)[0], _FileHistory(action["path"]))

@@ -48,8 +48,8 @@ class CommitTimes:
 
         Args:
             version: the version.
-            newest_identity: identity of the commit file (see `Location.identity`) if this is the newest version. The
-                time then comes from the metadata cache, or is read and cached.
+            newest_identity: identity of the commit file (see `Location.identity`). Given only for the newest version,
+                whose time is then cached.
         """
         if version in self._times:
             return self._times[version].recorded
@@ -69,8 +69,7 @@ class CommitTimes:
     def log(self) -> Log | None:
         """List the log, beginning at the newest version whose commit time is cached.
 
-        The result is None if no commit time is cached. It is also None if the commit file of that version was replaced
-        or removed, because the table may have been recreated.
+        None if no time is cached, or if the commit file of that version was replaced or removed.
         """
         cached = self._cache.get(self._newest_key, _decode_newest)
         if cached is None:
@@ -80,12 +79,7 @@ class CommitTimes:
         return log if log.identity(version) == identity else None
 
     def version_at(self, log: Log, moment: datetime) -> int | None:
-        """Return the newest version that was committed up to a moment, inclusive; None if all are later.
-
-        The time of a commit is its in-commit timestamp, else the `timestamp` of its `commitInfo`, else the
-        modification time of its file. Because writers' clocks differ, Delta's rule applies: a time that is not later
-        than that of the previous commit counts as one millisecond after it. This does not change in-commit timestamps.
-        """
+        """Return the newest version that was committed up to a moment, inclusive; None if all are later."""
         versions = [version for version in log.versions if version in log.commits]
         self._read(versions)
         newest = previous = None
@@ -93,6 +87,7 @@ class CommitTimes:
             commit_time = self._times[version]
             time = commit_time.recorded or commit_time.modified
             assert time is not None
+            # Writers' clocks differ. Delta's rule: such a time counts as one millisecond after the previous commit.
             if not commit_time.is_certain and previous is not None and time <= previous:
                 time = previous + _TICK
             previous = time
@@ -101,13 +96,10 @@ class CommitTimes:
         return newest
 
     def _read(self, versions: list[int]) -> None:
-        """Read the commit times of the versions that are not cached.
-
-        Cached times are used only if the commit file of the newest cached version is unchanged. Otherwise, they may
-        belong to a dropped table at the same location.
-        """
+        """Set the commit times of versions, and read those that are not cached."""
         cached = self._cache.get(self._key, _decode)
         times: dict[int, CommitTime] = {}
+        # If the newest cached commit file was replaced, the times may belong to a dropped table.
         if cached is not None and cached[0] in versions and self._identity(cached[0]) == cached[1]:
             times = {version: cached[2][version] for version in versions if version in cached[2]}
         new = [version for version in versions if version not in times]
@@ -129,12 +121,9 @@ class CommitTimes:
 
 
 def _recorded_time(location: Location, version: int) -> tuple[datetime | None, bool]:
-    """Return the time in a commit file, and whether it is an in-commit timestamp.
-
-    The result is (None, False) if the file has no time. Writers record it in the first or the last line. Only the
-    beginning and the end of a long file are read.
-    """
+    """Return the time in a commit file, and whether it is an in-commit timestamp; (None, False) without a time."""
     with location.open(commit_path(version)) as file:
+        # Writers record the time in the first or the last line.
         size = file.size()
         text = file.read(_END)
         file.seek(max(len(text), size - _END))

@@ -1,6 +1,6 @@
-"""The files of a Delta log, and the selection of the files that make up a version.
+"""The files of a Delta log: commits, compacted files (several commits in one file) and checkpoints.
 
-They are commits, compacted files (several commits in one file) and checkpoints.
+`Log` selects the files that make up a version.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ NUMBERED = ("0", ":")
 
 @dataclass(frozen=True)
 class Log:
-    """The files in a log folder: commits, compacted files (several commits in one file) and checkpoints.
-
-    If the listing began at a version, the files of earlier versions are missing.
-    """
+    """The listed files of a log folder. A listing may omit the oldest versions."""
 
     commits: frozenset[int]
     compactions: tuple[tuple[int, int], ...]
@@ -77,13 +74,13 @@ class Log:
         return tuple(sorted(complete))
 
     def identity(self, version: int) -> Sequence[str] | None:
-        """Return the identity of a version's commit file; None if the log lacks the file, or lists no identities."""
+        """Return the identity of a version's commit file; None if it is missing or was listed without identities."""
         return self.identities.get(commit_name(version))
 
     def commits_between(self, since: int, version: int) -> list[str] | None:
         """Return the names of the commit files from version `since` + 1 to `version`, newest first.
 
-        Compacted files stand in for missing commits. The result is None if a commit is in neither kind of file.
+        Compacted files replace missing commits. The result is None if a commit cannot be replaced.
 
         Args:
             since: the older version, exclusive.
@@ -95,8 +92,7 @@ class Log:
     def files(self, table: str, version: int) -> tuple[list[str], tuple[str, ...]]:
         """Return the names of the files that make up a version, as (JSON files, parts of a checkpoint).
 
-        The JSON files are the commits after the checkpoint, newest first, and compacted files where commits are
-        missing. Without a checkpoint they go back to version 0, and there are no parts.
+        The JSON files are the commits after the checkpoint, newest first, or compacted files in their place.
 
         Args:
             table: URI of the table, for messages.
@@ -111,10 +107,9 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files to replay for a version, newest first, and the older version to which they are applied.
+        """Return the JSON files to replay for a version, newest first, and the version before them.
 
-        The older version is `since` or one of `checkpoints`. If commits are missing, it is the newest version that is
-        in no JSON file.
+        If this version is neither `since` nor one of `checkpoints`, its commit is missing.
         """
         names = []
         number = version

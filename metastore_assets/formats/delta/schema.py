@@ -65,9 +65,7 @@ def arrow_schema(table: str, schema: dict[str, Any], mode: MappingMode) -> pa.Sc
 def derived_columns(
     fields: Sequence[Mapping[str, Any]], schema: pa.Schema
 ) -> Iterator[tuple[pa.Field, list[pa.Field]]]:
-    """Yield each generated column with the other top-level columns that its expression may refer to.
-
-    These are the columns whose names occur in the text of the expression, even if the expression does not use them.
+    """Yield each generated column with the other top-level columns whose names occur in its expression.
 
     Args:
         fields: the top-level fields of the schema in Delta's JSON.
@@ -115,8 +113,7 @@ def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
 
     Args:
         fields: The fields of the schema or of a struct, as in JSON.
-        field_count: A list with one number: how many types of the schema have been checked, nested ones included. This
-            function adds to it, and raises the error if the number exceeds a limit.
+        field_count: The number of types that were checked, as the only item of a list. It is increased.
         depth: The number of structs, lists and maps around the fields.
     """
     named_fields = as_objects(fields, "the fields of the schema")
@@ -132,7 +129,7 @@ def _check_fields(fields: Any, field_count: list[int], depth: int) -> None:
 
 
 def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
-    """Raise ValueError if a type, or a type in it, is invalid. `field_count` is increased as by `_check_fields`."""
+    """Raise ValueError if a type, or a type in it, is invalid."""
     field_count[0] += 1
     check_limit(FIELDS, field_count[0], "fields in a schema")
     check_limit(NESTING, depth, "types inside of each other in a schema")
@@ -146,7 +143,7 @@ def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
 
 
 def _field(table: str, field: dict[str, Any], mode: MappingMode) -> pa.Field:
-    """Return a field in Arrow, with the FIELD_ID that the column mapping mode needs; see `arrow_schema`."""
+    """Convert a field from Delta's JSON to Arrow."""
     result = pa.field(field["name"], _type(table, field["name"], field["type"], mode))
     if mode == "none":
         return result
@@ -158,7 +155,7 @@ def _field(table: str, field: dict[str, Any], mode: MappingMode) -> pa.Field:
 
 
 def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType:
-    """Return a type of Delta's JSON in Arrow. Raises TableFormatError if it is not supported."""
+    """Convert a type from Delta's JSON to Arrow. Raises TableFormatError if it is not supported."""
     if isinstance(type_, str):
         return _primitive(table, column, type_)
     if type_["type"] == "struct":
@@ -172,7 +169,7 @@ def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType
 
 
 def _primitive(table: str, column: str, name: str) -> pa.DataType:
-    """Return a primitive type in Arrow by its name. Raises TableFormatError if it is not supported."""
+    """Convert the name of a primitive type to Arrow. Raises TableFormatError if it is not supported."""
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
     decimal = _DECIMAL.fullmatch(name)
@@ -198,9 +195,9 @@ def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
 
 
 def _parse_text(text: str, type_: pa.DataType) -> Any:
-    """Return a text as a Python value for `values.constant`. A timestamp becomes an integer in the type's unit.
+    """Parse a text to a value that `constant` accepts for the type.
 
-    An invalid text raises ValueError or ArithmeticError, or is returned unchanged, so that `constant` raises an error.
+    An invalid text raises ValueError or ArithmeticError, or is returned for `constant` to reject.
     """
     if pa.types.is_string(type_):
         return text

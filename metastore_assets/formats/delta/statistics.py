@@ -108,7 +108,7 @@ def _nested_value(values: Any, path: tuple[str, ...]) -> Any:
 def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
     """Return the null count of the live rows of a file, with its guarantee.
 
-    It is absent if deleted rows may have contributed to it.
+    The recorded count may include deleted rows.
     """
     if not isinstance(count, int) or add.row_count is None or not 0 <= count <= add.row_count:
         return _UNKNOWN
@@ -134,8 +134,7 @@ def _bound(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: boo
 def _decode_bound(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
     """Return a recorded minimum or maximum as a Python value, and whether a row has exactly this value.
 
-    The value is None if it cannot be used: its type is wrong or not supported, or writers are known to record wrong
-    bounds of this type.
+    The value is None if it is unusable.
     """
     type_ = column.type
     if pa.types.is_boolean(type_):
@@ -166,10 +165,9 @@ def _float(value: Any, column: StatisticsColumn) -> float | None:
 
 
 def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
-    """Return a recorded bound of a decimal column, and whether it is exact.
+    """Return (bound, whether it is exact) of a decimal column; (None, False) without a usable bound.
 
-    A bound that the writer may have rounded is widened. The bound is None if the value is no number. It is also None
-    for the least and the greatest 64-bit integer, because a writer records them in place of numbers beyond them.
+    A bound that the writer may have rounded is widened.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None, False

@@ -194,9 +194,7 @@ class DeltaFormat(TableFormat):
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """Return the bounds of a leaf column from the statistics in the log.
 
-        Variants, and columns below lists and maps, have no bounds. Binary columns have null counts only. Partition
-        values are exact. Other minima and maxima are exact for integers, dates, booleans, and decimals of up to 15
-        digits, in files that have tight statistics and no deletion vector. Otherwise they are bounds. Raises
+        They are exact only where writers neither truncate nor round values, and where no rows are deleted. Raises
         TableFormatError if the log no longer has the version.
         """
         path = column_path(snapshot.schema, column)
@@ -222,8 +220,7 @@ class DeltaFormat(TableFormat):
             version: the current version.
 
         Raises:
-            NoDiffError: the head is not cached, other partitions or locations were configured when it was cached, the
-                table was recreated or rolled back, or the log no longer has the older version.
+            NoDiffError: the head is not cached, or differences from it cannot be computed.
         """
         older = int(since.id)
         if version < older:
@@ -245,8 +242,7 @@ class DeltaFormat(TableFormat):
         Args:
             table: the protocol and metadata of the version.
             version: the version.
-            identity: the listed identity of its commit file; None if there is no such file. Without it, nothing is
-                cached.
+            identity: the identity of its commit file. Without it, nothing is cached.
         """
         committed_at = self._times.recorded_time(version, identity if self._at is None else None)
         if identity is not None:
@@ -262,9 +258,9 @@ class DeltaFormat(TableFormat):
         )
 
     def _current_version(self) -> tuple[int, Sequence[str] | None]:
-        """Return the number of the requested version, by default the newest, and the identity of its commit file.
+        """Return the requested or newest version, and the identity of its commit file.
 
-        The identity is None for a requested version, and if no listing contained the commit file.
+        The identity is None for a requested version, or if there is no commit file.
         """
         if self._at is None and (log := self._times.log()) is not None and log.newest is not None:
             return log.newest, log.identity(log.newest)
@@ -379,10 +375,7 @@ class _Table:
         return tuple(result)
 
     def check_same_layout(self, before: _Table, version: int) -> None:
-        """Raise NoDiffError if partition columns, column mapping or schema changed since an older version.
-
-        Then the fragments of the older version may have to be read again.
-        """
+        """Raise NoDiffError if partition columns, column mapping or schema changed since an older version."""
         physical, physical_before = ([name for _, name in table._partition_fields] for table in (self, before))
         if self.partition_columns != before.partition_columns:
             changed = "the partition columns"
@@ -432,7 +425,6 @@ class _Table:
 
     @cached_property
     def _partition_fields(self) -> list[tuple[pa.Field, str]]:
-        """Each partition column with its physical name."""
         by_name = {field["name"]: field for field in self.fields}
         return [(self.schema.field(name), physical_name(by_name[name])) for name in self.partition_columns]
 

@@ -52,7 +52,7 @@ class HeadCache:
         return self._cache.get(key, _decode)
 
     def put(self, head: VersionHead) -> None:
-        """Cache the head of a version, and discard the other heads that were requested or cached with this object."""
+        """Cache the head of a version, and discard all other heads that this object has returned or cached."""
         key = self._key(head.version)
         self._cache.discard(self._used_keys - {key})
         self._cache.put(key, _encode(head))
@@ -75,10 +75,7 @@ def _decode(data: bytes) -> VersionHead:
 
 
 def _without_values(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata without column defaults and constraints, which may contain values of rows.
-
-    Metadata with an invalid schema are returned unchanged, because such a table is refused anyway.
-    """
+    """Return the metadata without column defaults and constraints, which may contain values of rows."""
     settings = metadata.get("configuration") or {}
     settings = {key: value for key, value in settings.items() if not key.startswith("delta.constraints.")}
     try:

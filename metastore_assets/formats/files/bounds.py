@@ -101,8 +101,7 @@ def check_integers(
 ) -> None:
     """Raise TableFormatError if a column that is float in the table has integers beyond 2^53 in some files.
 
-    Floats would round such integers. Only the footers of files that store 64-bit integers in such a column are read,
-    once per file. If a footer has no statistics, a later read of the column raises the error.
+    Floats would round such integers.
 
     Args:
         location: the folder of the table.
@@ -124,7 +123,7 @@ def check_integers(
         if name in schema.names and schema.field(name).type in _WIDE
     )
     while batch := list(islice(integer_columns, _FILES_AT_ONCE)):
-        for (file, field), is_beyond in zip(batch, _are_beyond(location, batch, cache), strict=True):
+        for (file, field), is_beyond in zip(batch, _have_large_integers(location, batch, cache), strict=True):
             if is_beyond:
                 raise TableFormatError(
                     f"{location.uri}: column {field.name!r} has integers beyond 2^53 in "
@@ -133,7 +132,7 @@ def check_integers(
                 )
 
 
-def _are_beyond(
+def _have_large_integers(
     location: Location, columns: Sequence[tuple[DataFile, pa.Field]], cache: MetadataCache
 ) -> list[bool | None]:
     """Return for each (file, column) whether the column has integers beyond 2^53; None for an unreadable file."""
@@ -196,7 +195,7 @@ def _read_parquet_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Fi
 
 
 def _parquet_extremes(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
-    """Return the minimum and maximum of a row group, as stored numbers or bytes; None if their order is uncertain."""
+    """Return the stored minimum and maximum of a row group; (None, None) if their order is uncertain."""
     pair = statistics.min_raw, statistics.max_raw
     kind = statistics.physical_type
     if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):
@@ -254,10 +253,9 @@ def _merge_bounds(
     stored: pa.DataType,
     table_type: pa.DataType,
 ) -> _FileBounds:
-    """Return the least minimum and the greatest maximum, cast to the table's type.
+    """Return the least minimum and the greatest maximum of the parts of a file, cast to the table's type.
 
-    The result is unknown if the bounds of any part of the file are unknown, if only one of `stored` and `table_type` is
-    text, or if the bounds do not fit the table's type.
+    The result is unknown if a part has no bounds, or if the bounds cannot be cast.
 
     Args:
         nulls: the null count of the file with its guarantee. It becomes part of the result unchanged.
@@ -302,9 +300,9 @@ def _leaf_position(
     *,
     below: int = 0,
 ) -> tuple[int, pa.DataType] | None:
-    """Return the column number and the type that a leaf (a column without children) has in a file.
+    """Return the column number and the type of a leaf (a column without children) in a file; None if it is missing.
 
-    Parquet numbers the leaves of a file. ORC numbers all columns, a nested one before its children.
+    Parquet numbers the leaves of a file. ORC numbers all columns, parents before their children.
 
     Args:
         fields: the fields of the file, or of a struct in it.
@@ -312,9 +310,6 @@ def _leaf_position(
         count: returns how many column numbers a type takes.
         first: the number of the first field.
         below: how many column numbers a struct itself takes: 0 in Parquet, 1 in ORC.
-
-    Returns:
-        None if the file has no leaf at this path.
     """
     position, match = first, None
     for field in fields:

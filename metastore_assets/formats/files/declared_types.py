@@ -88,8 +88,7 @@ def apply_declared_types(name: str, type_: pa.DataType, declared: DeclaredTypes)
 def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast the values of a column without children to another type. No value may change.
 
-    A value is unchanged if a cast back to the original type gives the same value. Texts are parsed, not cast. A
-    timestamp without a zone is taken as UTC.
+    Texts are parsed. A timestamp without a zone is taken as UTC.
 
     Raises:
         ArrowInvalid: the types have no values in common, or a value would change. The message has the first such
@@ -157,10 +156,7 @@ def _decimals(integers: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _require_unchanged(array: pa.Array, result: pa.Array) -> pa.Array:
-    """Return the result of a cast if a cast back gives the original values.
-
-    Raises ArrowInvalid if not, because Arrow rounds silently.
-    """
+    """Return the result of a cast. Raises ArrowInvalid if a cast back does not give the original values."""
     before, after = _naive(array), _naive(result)
     is_decimal = pa.types.is_integer(after.type) and pa.types.is_decimal(before.type)
     back = _decimals(after, before.type) if is_decimal else pc.cast(after, before.type, safe=False)

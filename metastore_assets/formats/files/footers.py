@@ -1,8 +1,7 @@
 """The footers of Parquet, ORC and Avro files: row counts and schemas, cached for blocks of files.
 
-Files are ordered by path, and consecutive files form a block. A file begins a block if its fragment id starts with
-`00`, as one id in 256 does. The metadata cache has one value per block. So a table with a million files has few cached
-values, and a commit replaces those of the blocks that it changes.
+A block is a run of about 256 files in the order of their paths. It is one value in the metadata cache. A commit
+replaces only the values of the blocks that it changes.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class FooterReader:
     def _store(self, outcome: tuple[int | None, bytes] | Exception) -> Footer | FragmentError:
         """Return the footer that a task has read, and cache its schema.
 
-        A FragmentError of the task is returned. Any other exception of the task is raised.
+        A FragmentError is returned; any other exception is raised.
         """
         if isinstance(outcome, FragmentError):
             return outcome

@@ -20,7 +20,7 @@ _DATA = pa.schema([*_LISTED, ("kind", pa.string()), ("suffix", pa.string()), ("i
 class ListedFiles:
     """The files of a listing. Iteration yields them ordered by path.
 
-    The paths of folders are in memory, and those of many files in a temporary file.
+    Many files are in a temporary file. The paths of their folders are in memory.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class ListedFiles:
         self._files.add(file)
 
     def first_paths(self, is_data: Callable[[str], bool]) -> list[str]:
-        """Return the first data file, by path, of each folder that directly contains data files, in ascending order.
+        """Return the path of the first data file in each folder, in ascending order.
 
         Args:
             is_data: returns whether the empty file at a path is a data file. A file with content always is.

@@ -132,7 +132,7 @@ class TableFolder:
     ) -> ListedFiles:
         """Return the listed files that the log of Spark's structured streaming has committed.
 
-        Raises TableFormatError if a committed file is missing, unless the listing would ignore this file.
+        Raises TableFormatError if a committed file is missing.
         """
         present = {file.path: file for file in files}
         committed_files = ListedFiles()
@@ -158,8 +158,7 @@ class TableFolder:
 
         Args:
             files: the files of `list_files`.
-            bind: creates the filter of partitions from the names of the partition columns, which the listed paths show.
-                Not called without files.
+            bind: returns the partition filter for the names of the partition columns.
 
         Raises:
             TableFormatError: a file is of an unsupported kind, or its folders do not fit the partitioning.
@@ -212,8 +211,7 @@ class TableFolder:
     def _partition(self, path: str, folders: Sequence[str], *, is_file: bool = False) -> Items:
         """Return the partition values in the folders of a path.
 
-        `is_file` says whether the path is that of a file. Raises TableFormatError if the folders do not fit the
-        partitioning, or if a file may not be in the last folder.
+        Raises TableFormatError if the folders do not fit the partitioning.
         """
         try:
             items = self.partitioning.items(folders)
@@ -236,10 +234,7 @@ class TableFolder:
 
 
 def partition_columns(partitioning: Partitioning, partitions: Iterable[Items]) -> tuple[str, ...]:
-    """Return the names of all partition columns.
-
-    Columns that the partitioning declares come first, then those of the deepest path, outermost folder first, and last
-    those that only other paths have.
+    """Return the names of all partition columns: those that the partitioning declares, then those of the folders.
 
     Args:
         partitioning: the partitioning of the table.

@@ -86,8 +86,7 @@ class OverlappingTables:
         """Raise TableFormatError if the location overlaps a table of another format.
 
         Args:
-            refresh_cache: whether to search the folders above a remote location again, even if this process has
-                searched them before. Local folders are always searched.
+            refresh_cache: whether to search the folders above a remote location again.
 
         Raises:
             TableFormatError: there is an overlapping table. The message names it.
@@ -173,11 +172,7 @@ class OverlappingTables:
 def _table_above(location: Location, formats: tuple[tuple[str, FormatDetector], ...]) -> tuple[str, Location] | None:
     """Return format and location of the nearest table above a location; None without one.
 
-    The folders above the target of a symbolic link are searched too. A folder that may not be read, or that does not
-    exist, counts as no table.
-
-    Raises:
-        OSError: a folder cannot be read for another reason.
+    The folders above the target of a symbolic link are searched too. Raises OSError.
     """
     return _nearest_table(list(dict.fromkeys([*_parents(location), *_parents(location.resolved)])), formats)
 

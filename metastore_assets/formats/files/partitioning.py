@@ -52,10 +52,9 @@ class Partitioning(Protocol):
         """Types of the partition columns that are known before files are listed. Other columns are text."""
 
     def items(self, folders: Sequence[str]) -> Items:
-        """Return the partition values of a path.
+        """Return the partition values of a path; fewer if the path ends above the files.
 
-        A path that ends above the files has only some of the values, or none. Raises ValueError if a folder does not
-        fit.
+        Raises ValueError if a folder does not fit.
         """
 
     def check(self, folders: Sequence[str]) -> None:
@@ -106,8 +105,7 @@ class HivePartitioning:
 class TemplatePartitioning:
     """Partitions in folders that follow a template, such as `{year:int}/{month}/{day}` or `dt={day:date}`.
 
-    A value is an integer, a date, or the text itself. The text that Hive writes for null becomes null. Files lie only
-    in folders as deep as the template.
+    A value is an integer, a date, or the text itself. The text that Hive writes for null becomes null.
     """
 
     text: str

@@ -40,7 +40,7 @@ FileContent = Any
 
 @dataclass(frozen=True, slots=True)
 class FileDescription:
-    """The facts that planning knows about one data file, besides its path, size and partition."""
+    """The row count, reader and column types of one data file."""
 
     is_readable: bool
     row_count: int | None = None
@@ -142,7 +142,7 @@ class TextSchemaReader:
     def read(
         self, tasks: Sequence[TextTask], partition_types: Mapping[str, pa.DataType]
     ) -> tuple[TableSchema, list[FileDescription], int]:
-        """Return the schema of the table, the description of each file, and the bytes of the files that were read.
+        """Return the schema of the table, the description of each file, and the bytes of all files that were read.
 
         Args:
             tasks: all data files of the table, at least one, with their readers.
@@ -186,7 +186,7 @@ class TextSchemaReader:
         return descriptions, fields, reasons
 
     def _read_files(self, tasks: Sequence[TextTask]) -> tuple[list[FileContent], int]:
-        """Return the content of each file, and the size in bytes of the files that were not cached."""
+        """Return the summary or the error of each file, and the total bytes of the files that were not cached."""
         keys = [cache_key("text", *file_identity(self.location, file), repr(reader)) for file, reader in tasks]
         contents = [self._cached(key, reader) for key, (_, reader) in zip(keys, tasks, strict=True)]
         missing = [index for index, content in enumerate(contents) if content is None]
@@ -207,9 +207,9 @@ class TextSchemaReader:
         return contents, int(sum(sizes))
 
     def _cached(self, key: bytes, reader: TextReader) -> FileContent | None:
-        """Return the cached content of a file without hidden values; None if it is not cached.
+        """Return the cached summary of a file without hidden values; None if it is not cached.
 
-        Values of columns that were hidden after the file was cached are also removed from the cache.
+        The hidden values are removed from the cache, too.
         """
         cached = self.cache.get(key, partial(_decode_summary, reader, self.is_hidden))
         if cached is None:
@@ -247,9 +247,7 @@ def _decode_summary(reader: TextReader, is_hidden: Callable[[str], bool], data: 
     """Parse a cached summary, and remove values of hidden columns.
 
     Returns:
-        The summary without values of hidden columns; and whether the cached bytes contain such values. They do if the
-        column was hidden after the file was cached. They also do if another table of this process caches the same file
-        and does not hide the column.
+        The summary, and whether the cached bytes contain values of hidden columns.
     """
     summary = reader.decode(data)
     redacted = reader.without_values(summary, is_hidden)

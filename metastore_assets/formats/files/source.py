@@ -23,7 +23,7 @@ from metastore_assets.storage.location import Location, StoredFile
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """How data files are read. Most files of a partition share one such object."""
+    """The settings with which data files are read. Most files of a partition share one such object."""
 
     location: Location
     """The folder of the table, or its only file."""
@@ -54,7 +54,7 @@ class FilesFragmentSource:
         return DataFile(self.stored, self.reading.kind, self.reading.suffix, self.reading.partition)
 
     def arrow_file(self) -> ArrowFile | str:
-        """Return the data file, or the reason why Arrow alone cannot read its rows."""
+        """Return the data file. If Arrow alone cannot read its rows, return the reason as text."""
         if self.reading.kind != "parquet" or not self.reading.is_readable:
             return f"it is no readable Parquet file, but {self.reading.kind}"
         constants = tuple((name, typed_constant(value)) for name, value in self.reading.partition)
@@ -64,8 +64,7 @@ class FilesFragmentSource:
         """Return a reader of the file's rows in the table's types.
 
         Raises:
-            FragmentError: the file cannot be read. `missing=True` means that the snapshot is out of date: the file was
-                removed or overwritten, or could not be read when the snapshot was planned.
+            FragmentError: the file cannot be read. `missing=True` means that the snapshot is out of date.
         """
         reading = self.reading
         path = reading.location.full_path(self.stored.path)

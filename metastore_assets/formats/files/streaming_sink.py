@@ -19,7 +19,7 @@ _VERSION = "v1"
 
 
 def holds_sink(location: Location) -> bool:
-    """Return whether Spark's streaming wrote the files of a folder: the folder has a log with at least one batch."""
+    """Return whether a folder has a log of Spark's streaming with at least one batch."""
     return any(_BATCH.fullmatch(name) for name in location.names(LOG, "0", ":"))
 
 
@@ -66,7 +66,7 @@ def committed_paths(location: Location, location_policy: LocationPolicy) -> list
 
 
 def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
-    """Yield the URI of each file in a batch of the log, and True if the batch adds the file, False if it deletes it."""
+    """Yield the URI of each file that a batch of the log adds (True) or deletes (False)."""
     with metadata_errors(location.full_path(path)):
         version, *lines = location.read(path).decode().splitlines()
         if version.strip() != _VERSION:

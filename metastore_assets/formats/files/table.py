@@ -126,21 +126,16 @@ class FilesFormat(TableFormat):
         return None
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the files in a listing.
+        """Return the snapshot of a new listing, or of the listing that `snapshot_id()` has just made.
 
-        If `snapshot_id()` or `current()` was called since the last snapshot, the listing of that call is used.
-        Otherwise the files are listed again.
-
-        The method reads the footers of new files, and all bytes of new CSV and JSON files. A file that cannot be read
-        becomes a fragment too. If no file can be read, TableFormatError is raised.
+        A file that cannot be read becomes a fragment too. Raises TableFormatError if no file can be read.
         """
         return self._stream(self._take_listing()).read_all()
 
     def stream(self) -> SnapshotStream:
         """Return the snapshot of the files in a listing as a stream; see `snapshot`.
 
-        Many files are sorted in temporary files. All CSV and JSON files are in memory, because the types of their
-        columns depend on the values of all files.
+        Fragments of CSV and JSON files are all in memory, because the types of columns depend on all values.
         """
         return self._stream(self._take_listing())
 

@@ -21,7 +21,7 @@ class TextReader(Protocol):
     def __hash__(self) -> int: ...
 
     def summarize(self, open_stream: OpenStream) -> Any:
-        """Read a whole file, and return a summary: which types its values fit. Raises ArrowInvalid."""
+        """Read a whole file, and return a summary of it: which types its values fit. Raises ArrowInvalid."""
 
     @staticmethod
     def encode(summary: Any, /) -> bytes:

@@ -24,8 +24,8 @@ def union_fields(
         schemas: path and fields of each file.
 
     Returns:
-        The nullable columns of all files, in the order of first occurrence; and a reason for each type
-        that a column has in one file and that cannot hold the column's values in all files.
+        The nullable columns of all files, in the order of first occurrence; and a reason for each type that does not
+            hold all values of its column.
 
     Raises:
         TableFormatError: no type holds the values of two files without loss. The message has both files and types.
@@ -47,9 +47,9 @@ def union_fields(
 
 
 def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
-    """Return the type that holds the values of all types of a column.
+    """Return the type that holds the values of a column in all files.
 
-    `origins` has one file for each type, for messages.
+    `origins` has one file for each type of the column, for messages.
     """
     # Floats come first. Otherwise signed and unsigned integers could merge to a decimal first, whose values floats do
     # not hold.
@@ -69,13 +69,12 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
 def _wider_column(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the type of a top-level column with values of two types; None if no type holds both.
 
-    Unlike `wider_type`, this function returns a float for integers of any size combined with floats, because pandas
-    writes integers as floats if there are nulls. `bounds.check_integers` raises an error for integers beyond 2^53,
-    which floats would round.
+    Integers and floats become floats, because pandas writes integers as floats if there are nulls.
     """
     if {pa.types.is_integer(first), pa.types.is_integer(second)} == {True, False}:
         other = second if pa.types.is_integer(first) else first
         if pa.types.is_floating(other):
+            # `bounds.check_integers` refuses integers that the float would round.
             return wider_type(first, second) or pa.float64()
     return wider_type(first, second)
 

@@ -89,11 +89,7 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return three flags that tell which unsupported formats the folders of a path belong to.
-
-    The flags mean, in this order: a folder is a Paimon bucket; a folder certainly belongs to a transactional Hive
-    table; a folder may belong to such a table.
-    """
+    """Return flags for the folders of a path: (Paimon, certainly transactional Hive, possibly transactional Hive)."""
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)
     bucket, padded, numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)
@@ -101,7 +97,7 @@ def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
 
 
 def kind_of_file(name: str) -> tuple[str, str] | None:
-    """Recognise a file that cannot be read as a plain file by its suffix.
+    """Recognise by its suffix a file that cannot be read as a plain file.
 
     Args:
         name: name or path of the file.

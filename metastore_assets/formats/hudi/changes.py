@@ -87,8 +87,6 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
 def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween) -> Sequence[Instant]:
     """Return the instants on the timeline whose metadata are needed to plan the changes, besides those in `writes`.
 
-    The result has all completed writes, only those that replaced file groups (`replacecommit`), or none.
-
     Args:
         timeline: the timeline of the table.
         state: the newer state.
@@ -102,7 +100,7 @@ def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween
 
 
 class TouchedGroups:
-    """The file groups that the writes between two states touched, with the files that they have or had."""
+    """The file groups that the writes between two states touched, with their files, also removed ones."""
 
     def __init__(
         self,
@@ -139,7 +137,7 @@ class TouchedGroups:
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
-        """Add the metadata of further writes. Of their files, only those in the touched file groups are added."""
+        """Add the metadata of further writes to the touched file groups."""
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
             replaced = tuple(group for group in commit.replaced if group in self._groups)
@@ -184,7 +182,7 @@ class TouchedGroups:
         return slices
 
     def _read_unread_commits(self, state: HudiState, files: Sequence[GroupFile]) -> None:
-        """Read the commits that are needed to decide which files are the newest base files of a state."""
+        """Read the commits that decide which base file of each group is the newest in a state."""
         bases: dict[Group, dict[str, set[str]]] = {}
         for group, parsed, stored in files:
             if isinstance(parsed, BaseName) and state.includes(parsed.instant):
@@ -194,9 +192,7 @@ class TouchedGroups:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
-        """Return the instant of a commit that must be read to find a group's newest base file.
-
-        The result is None if the newest base file is certain. Base files of failed attempts make it uncertain.
+        """Return the instant of a commit that must be read to find a group's newest base file; None without one.
 
         Args:
             group: the file group.

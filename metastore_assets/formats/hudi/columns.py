@@ -22,7 +22,7 @@ from metastore_assets.storage.location import Location
 class HudiColumns:
     """The columns of a file. Columns that Hudi adds are omitted unless they are requested.
 
-    `numbers` has the name and type of each number column that some files store as text. These texts are parsed.
+    `numbers` has the name and type of each column whose texts are parsed as numbers.
     """
 
     def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:
@@ -61,8 +61,7 @@ class PartitionConstants:
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
         """Prepare the values.
 
-        Raises TableFormatError if values are needed and paths cannot be split into values. This is so if there are
-        several partition columns, and one is a date in an unknown number of folders.
+        Raises TableFormatError if values are needed, but paths cannot be split into values.
 
         Args:
             location: the table's folder.

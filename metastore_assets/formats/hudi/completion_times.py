@@ -39,9 +39,8 @@ class CompletionTimes:
 
 
 def _read_archive(timeline: Timeline) -> dict[str, str]:
-    """Read the completion times of archived instants, and return them by requested time.
+    """Return the completion times of archived instants by requested time; empty if none are recorded.
 
-    The result is empty if the table has no archive, or the first timeline layout, which records no completion times.
     Raises OSError, or TableFormatError naming the corrupt file.
     """
     location, properties = timeline.location, timeline.properties
@@ -73,7 +72,7 @@ def _read_archive(timeline: Timeline) -> dict[str, str]:
 
 
 def _read_archive_file(location: Location, path: str) -> dict[str, str]:
-    """Return the completion times in one file of the archive by requested time. Runs in a child process."""
+    """Return completion times by requested time, from one file of the archive. Runs in a child process."""
     with location.open(path) as source:
         file = pq.ParquetFile(source, pre_buffer=False)
         table = file.read(["instantTime", "completionTime"], use_threads=False)

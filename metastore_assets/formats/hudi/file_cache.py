@@ -1,7 +1,4 @@
-"""A cache of the content of a Hudi table's commit metadata and log files, which are immutable.
-
-It also caches the records of planned states (`StateRecord`).
-"""
+"""A cache of the commit metadata, log block headers and recorded states (`StateRecord`) of a Hudi table."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from metastore_assets.storage.location import StoredFile
 
 
 class HudiFileCache:
-    """The cached contents of one table's files.
+    """The cached metadata of one table.
 
     A file is identified by its path, size and version in a listing.
     """
@@ -65,10 +62,7 @@ class HudiFileCache:
         self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
 
     def get_state(self, reference: SnapshotReference) -> StateRecord | None:
-        """Return the record of a snapshot's state; None if it is not cached.
-
-        The table's next version does not store this record, because it stores the record of its own snapshot.
-        """
+        """Return the record of a snapshot's state, and discard it; None if it is not cached."""
         key = self._state_key(reference)
         record = self._cache.get(key, self._decode_state)
         self._cache.discard([key])

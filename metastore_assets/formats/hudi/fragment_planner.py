@@ -77,8 +77,7 @@ class HudiFragmentPlanner:
         """Return the fragments of file slices by file group.
 
         Args:
-            slices: the file slices. A slice without a base file has a fragment only if one of its log files has changes
-                that belong to the state.
+            slices: the file slices. A slice without files that apply to the state has no fragment.
             meta_columns: whether the columns that Hudi adds are requested.
         """
         fragments = {}
@@ -108,7 +107,7 @@ class HudiFragmentPlanner:
     def fragment_paths(self, slices: Collection[FileSlice]) -> dict[Group, FragmentPath]:
         """Return partition key and path of the fragments of file slices, by file group.
 
-        Log files of a slice with a base file may no longer exist.
+        Log files of a slice with a base file are not read.
         """
         planned_slices = self._plan(
             [replace(file_slice, logs=()) if file_slice.base else file_slice for file_slice in slices]
@@ -116,7 +115,7 @@ class HudiFragmentPlanner:
         return {planned.file_slice.group: self._fragment_path(planned.file_slice) for planned in planned_slices}
 
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
-        """Return the plans of the slices in selected partitions, in order, except slices that have no fragment."""
+        """Return the plans of the slices in selected partitions, without empty slices."""
         selected = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
         with IoCountingThreadPool(_THREADS) as pool:
             return [planned for planned in pool.map(self._planner.plan_slice, selected) if planned.file_slice.files]

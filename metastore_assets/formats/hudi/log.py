@@ -111,7 +111,7 @@ def _check_content_version(block: LogBlock) -> None:
 
 
 def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the instants that belong to a state and have blocks, in the order of these blocks.
+    """Return the instants of the blocks that belong to a state, in the order of the blocks.
 
     An instant is omitted if a later block rolls it back.
 
@@ -131,7 +131,7 @@ def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]
 def applied_blocks(blocks: Iterable[LogBlock], instants: Collection[str]) -> list[LogBlock]:
     """Return the blocks that determine the rows of the given instants.
 
-    These are the blocks of the instants, and the commands that roll back an earlier attempt of one of the instants.
+    They include commands that roll back an earlier attempt of one of the instants.
 
     Args:
         blocks: the blocks of a log file.

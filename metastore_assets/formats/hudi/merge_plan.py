@@ -54,8 +54,8 @@ class MergePlanner:
     def plan_slice(self, file_slice: FileSlice) -> PlannedSlice:
         """Return a slice with the log files that apply to it, and the plan by which hudi-rs merges it.
 
-        hudi-rs is used if log files apply, or if the base file is in Lance, which only hudi-rs reads. Raises
-        TableFormatError for a slice that cannot be read, or the errors of `log_blocks`.
+        hudi-rs is used if log files apply, or if the base file is in Lance. Raises TableFormatError for a slice that
+        cannot be read, or the errors of `log_blocks`.
         """
         uri = self._timeline.location.uri
         if file_slice.kind == "hfile":
@@ -85,9 +85,9 @@ class MergePlanner:
         return PlannedSlice(file_slice, HudiMergePlan(rules, self.schema.avro, instants), log_ranges)
 
     def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
-        """Return a slice reduced to the log files that apply.
+        """Return a slice with only the log files that apply, the instants of their writes, and the log ranges.
 
-        The second result has the instants of their writes, and the third one is `PlannedSlice.log_ranges`.
+        The log ranges are those of `PlannedSlice`.
         """
         if self._timeline.layout == 1:
             blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}
@@ -100,7 +100,7 @@ class MergePlanner:
         return file_slice, tuple(dict.fromkeys(name.instant for name in names if name)), ()
 
     def _read_blocks(self, stored: StoredFile) -> list[LogBlock]:
-        """Return the block headers of a log file, from the cache or, if they are not cached, from the file."""
+        """Return the block headers of a log file, from the cache if possible."""
         blocks = self._cache.get_blocks(stored)
         if blocks is None:
             blocks = log_blocks(self._timeline.location, (stored,))

@@ -59,9 +59,7 @@ class PartitionPaths:
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
         """Return the layout with the columns that partition folders name, if the table records no columns.
 
-        `year=2020/month=01` names two columns. `ts=2020/01/31` names one: a folder without a column name belongs to the
-        column before it. Values are then percent-encoded unless the table records otherwise. The layout is returned
-        unchanged if partitions name different columns, or if the table records that folders name no columns.
+        For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one.
         """
         if self.columns or self.hive_style is False:
             return self
@@ -142,10 +140,9 @@ def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.Data
 def partition_types(
     paths: PartitionPaths, columns: Sequence[str], partitions: Collection[str], schema: pa.Schema
 ) -> dict[str, pa.DataType]:
-    """Return the type of each partition column's values, as the partition paths spell them.
+    """Return the type of each partition column: text unless all values in paths can be parsed as the schema's type.
 
-    Some key generators write values in another form than the column's type, such as a date as a number of days. A
-    column is therefore text unless all its values can be parsed as its type.
+    Some key generators write a date as a number of days, for example.
 
     Args:
         paths: the layout of partition paths.
@@ -165,7 +162,7 @@ def partition_types(
 
 
 def unparsed_columns(paths: PartitionPaths, types: Mapping[str, pa.DataType], schema: pa.Schema) -> tuple[str, ...]:
-    """Return the partition columns that have the type text, because some value cannot be parsed as the schema's type.
+    """Return the partition columns that are text because some value cannot be parsed as the schema's type.
 
     Args:
         paths: the layout of partition paths.

@@ -55,8 +55,7 @@ class HudiSchema:
     def missing_names(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names that no column has, without regard to case.
 
-        A dotted name is a field of the column before its first dot. The name is missing only if this column is
-        missing.
+        For a dotted name, a column with the name before the first dot suffices.
         """
         column_names = {field.name.lower() for field in self.columns}
         return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & column_names)
@@ -101,18 +100,16 @@ def table_schema(
 def schema_commit(commits: Iterable[Commit]) -> Commit | None:
     """Return the commit that defines the schema of a state; None if no commit records a schema.
 
-    Of the commits that record a schema, it is the newest one that added or changed rows. If all of them only rewrote
-    rows, it is the newest one.
+    It is the newest commit with a schema that added or changed rows; without one, the newest with a schema.
     """
     with_schema = [commit for commit in commits if commit.schema]
     return max(with_schema, key=lambda commit: (not commit.is_rewrite, commit.instant.requested), default=None)
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Return the schema with integer types for the columns that were created as integers, but are text now.
+    """Return the schema with integer types for columns in `dated` that are text, but were created as integers.
 
-    This happens to partition columns in `dated`, whose folder names are dates: Spark reads such a column as text, and
-    stores it as text when it updates rows. These columns become the `numbers` of the result.
+    Spark reads such a column as text, and stores it as text when it updates rows.
     """
     numbers = tuple(
         (field.name, created.field(field.name).type)
@@ -170,7 +167,7 @@ def schema_of_columns(stored: pa.Schema) -> HudiSchema:
 def _check_no_column_renamed(location: Location) -> None:
     """Raise TableFormatError if a column was renamed, or dropped and added again.
 
-    Files keep the old names, and only the history of schemas shows that two names are of one field.
+    Files keep the old names.
     """
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
@@ -195,10 +192,7 @@ def _check_no_column_renamed(location: Location) -> None:
 
 
 def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """Return (ids, name) for every field, also nested ones, such as ((3, 7), "3.street").
-
-    The ids are those of the parents and of the field. The parents' ids precede the name.
-    """
+    """Return for each field its ids from the top-level field down, and its name: ((3, 7), "3.street")."""
     named_fields = []
     for field in fields:
         key = (*above, int(field["id"]))

@@ -158,7 +158,7 @@ class SlicePlanner:
         """File groups that started after the state."""
 
     def plan(self, commits: Sequence[Commit], files: Iterable[GroupFile]) -> dict[Group, FileSlice]:
-        """Return the file slice of each group of files in the state; see `plan_group_slices`."""
+        """Return the file slice of each file group in the state; see `plan_group_slices`."""
         self._groups, self._row_counts, self._later_groups = {}, {}, set()
         state_commits, later_commits = self._split(commits)
         self._add_files(files, state_commits)
@@ -206,10 +206,9 @@ class SlicePlanner:
                     self._row_counts[write.name] = write.rows
 
     def _add(self, group: Group, name: str, stored: StoredFile | None) -> None:
-        """Add a file to its group if it belongs to the state.
+        """Add a file to its group if it belongs to the state. `stored` is None for a file that only a commit records.
 
-        `stored` is None for a file that only a commit records. Raises ValueError for a data file that Hudi did not
-        name.
+        Raises ValueError for a data file with an invalid name.
         """
         parsed = parse_data_file_name(name)
         if isinstance(parsed, BaseName) and self._state.includes(parsed.instant):
@@ -227,8 +226,7 @@ class SlicePlanner:
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
         """Return the newest base file of a group with the log files that apply to it.
 
-        Raises the errors of `plan_group_slices` if a file is missing, and TableFormatError if there are two newest
-        base files.
+        Raises TableFormatError if there are two newest base files, or the errors of `plan_group_slices`.
         """
         instant = max(group_files.bases, default="")
         bases = group_files.bases[instant] if group_files.bases else {"": ("", None)}
@@ -264,11 +262,9 @@ class SlicePlanner:
         )
 
     def _check_complete(self, later_commits: Sequence[Commit], slices: Mapping[Group, FileSlice | None]) -> None:
-        """Raise an error if the cleaner may have removed files of the state.
-
-        The commits that wrote these files may be archived. A file group that a later commit continues or replaces was
-        part of the state, so its files must exist.
-        """
+        """Raise an error if the cleaner may have removed files of the state."""
+        # A file group that a later commit continues or replaces was part of the state, so its files must exist. The
+        # commits that wrote them may be archived.
         for commit in later_commits:
             needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]
             for write in commit.writes:
@@ -287,10 +283,7 @@ class SlicePlanner:
                     raise self._incomplete_error(f"the cleaner removed files of the file group {group[1]}")
 
     def _incomplete_error(self, reason: str) -> TableFormatError | SnapshotNotFoundError:
-        """Return the error for a missing file.
-
-        It is SnapshotNotFoundError if a newer state exists, else TableFormatError.
-        """
+        """Return the error for a missing file: SnapshotNotFoundError if a newer state exists, else TableFormatError."""
         uri, completed = self._timeline.location.uri, self._timeline.completed
         if self._state.until < (completed[-1].requested if completed else ""):
             return SnapshotNotFoundError(
@@ -300,7 +293,7 @@ class SlicePlanner:
 
 
 def foreign_file_error(location: Location, path: str, error: ValueError) -> TableFormatError:
-    """Return the error for a data file that Hudi has not named."""
+    """Return the error for a data file that is not named as Hudi names data files."""
     return TableFormatError(
         f"{location.full_path(path)} is a data file that was bootstrapped, or that another tool added to the table, "
         f"which has no reader: {error}"

@@ -1,4 +1,4 @@
-"""A record of the plan of a Hudi table's state. A later plan computes from it what has changed."""
+"""A record of a Hudi table's state, from which later changes are computed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from metastore_assets.storage.location import StoredFile
 
 @dataclass(frozen=True)
 class StateRecord:
-    """The instants of a planned state, and properties of the table that depend on all its partitions or commits.
+    """The instants of a state, with its schema, partition columns and settings.
 
-    The id of a state is not enough, because in the first timeline layout a completed compaction does not change it.
+    The id of a state is not enough: in the first timeline layout, a completed compaction does not change it.
     """
 
     instants: tuple[Instant, ...]
@@ -44,7 +44,7 @@ class StateRecord:
 
     @property
     def state(self) -> HudiState:
-        """The planned state, with the fields that select files. `id` and `committed_at` are not set."""
+        """The state, without `id` and `committed_at`."""
         return HudiState(
             id="",
             committed_at=None,

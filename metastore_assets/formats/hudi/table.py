@@ -107,7 +107,7 @@ class HudiFormat(TableFormat):
         return history_change_by_time(previous, current)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot, from the timeline, the metadata of new commits, and one listing of the table."""
+        """Build the snapshot from the timeline, the metadata of new commits, and one listing of the table."""
         return self.stream().read_all()
 
     def stream(self) -> SnapshotStream:
@@ -230,7 +230,7 @@ class HudiFormat(TableFormat):
     def _partition_paths(self, timeline: Timeline) -> PartitionPaths:
         """Return the recorded layout of partition paths.
 
-        If the layout has columns, check that the partition filter names no other columns.
+        Raises TableFormatError if the partition filter names another column.
         """
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
         if paths.columns:
@@ -276,7 +276,7 @@ class HudiFormat(TableFormat):
         columns: StateColumns,
         metadata: SnapshotMetadata,
     ) -> None:
-        """Cache the record of this state, from which a later plan computes what has changed.
+        """Cache the record of this state, from which later changes are computed.
 
         Args:
             timeline: the timeline that was read.
@@ -341,11 +341,11 @@ class HudiFormat(TableFormat):
     def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
         """Return a function that returns True for the path of a partition that must be listed.
 
-        The types of partition columns are certain only after all partitions are listed. A condition is therefore
-        applied only to columns that are certainly text. Other conditions exclude no partition.
+        It may include partitions that are not selected, because column types are certain only after the listing.
         """
         if not paths.columns:
             return lambda path: True
+        # A condition is applied only to columns that are certainly text. Other conditions exclude no partition.
         types = {} if schema is None else {name: value_type(paths, name, schema.columns) for name in paths.columns}
         filtered = {name.lower() for name in self._filter.columns}
         are_texts = all(type_ == pa.string() for name, type_ in types.items() if name.lower() in filtered)

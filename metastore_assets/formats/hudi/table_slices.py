@@ -28,8 +28,8 @@ _FILES = pa.schema([("key", pa.string()), ("path", pa.string()), ("size", pa.int
 class TableSlices:
     """The file slices of a state in selected partitions.
 
-    Iteration yields the slices of one partition after the other, and can be repeated. The files of one partition are in
-    memory at a time, and those of many partitions in a temporary file.
+    Iteration yields the slices of one partition at a time, and can be repeated. Only the files of this partition are in
+    memory.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class TableSlices:
 
 
 def _is_data_file(name: str) -> bool:
-    """Return whether a file may have rows of the table, even if its name is not one that Hudi gives to data files."""
+    """Return whether a name is that of a data file, valid or not."""
     try:
         return parse_data_file_name(name) is not None
     except ValueError:

@@ -132,8 +132,7 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
 def _decode_avro_block(content: bytes, headers: Mapping[int, str]) -> pa.Table:
     """Return the rows of an Avro block of a log file.
 
-    The block consists of a version, the number of rows, and for each row its length and its bytes. The content versions
-    1 to 3 differ only in delete blocks.
+    The block consists of a version, the number of rows, and for each row its length and its bytes.
     """
     count = int.from_bytes(content[4:8], "big")
     position = 8

@@ -161,10 +161,7 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
 
 
 def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> bytes:
-    """Rewrite text so that Arrow's parser understands the quotes and escapes of the options.
-
-    An escape character that is part of a value is doubled. Blanks that the options ignore are removed.
-    """
+    """Rewrite text so that Arrow's parser understands the quotes and escapes of the options."""
     if not quoting.literal_escapes and not options.skip_initial_space:
         return data
     text = np.frombuffer(data, np.uint8)
@@ -237,10 +234,7 @@ class _Utf8Reader:
         return data[:size]
 
     def _next(self, size: int) -> bytes:
-        """Read the next piece of the stream and return it in UTF-8.
-
-        The piece has at most `size` or `_MIN_READ` bytes before decoding, whichever is more.
-        """
+        """Read the next piece of the stream and return it in UTF-8."""
         data: bytes = self._stream.read(max(size, _MIN_READ))
         self._at_end = not data
         if self._is_start:

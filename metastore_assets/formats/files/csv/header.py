@@ -82,8 +82,7 @@ class HeaderDetector:
     def is_header(self) -> bool | None:
         """Return True if the first row has names, False if it has values, None if that is ambiguous.
 
-        The first row has names if the values below are of another kind, such as numbers, dates or e-mail addresses, and
-        not every name occurs again in its column. It has values if its cells are of the same kind as the values below.
+        It has names if the values below are of another kind, such as numbers, dates or e-mail addresses.
         """
         classes = [self._classify_cell(column) for column in range(len(self._cells))]
         evidence = set(classes) - {_NO_EVIDENCE}
@@ -94,10 +93,10 @@ class HeaderDetector:
             name_count = sum(cell_class in (_NAME, _MAYBE_NAME) for cell_class in classes)
             return True if is_sure and sum(map(self._occurs_again, columns)) < name_count else None
         if _VALUE in evidence and evidence <= {_VALUE, _MAYBE_VALUE}:
-            return None if self._may_be_numbers_as_names() or self._are_numbered(range(len(self._cells))) else False
+            return None if self._may_have_numeric_names() or self._are_numbered(range(len(self._cells))) else False
         if evidence:
             return None
-        if self._is_below_an_index() or self._has_default_names():
+        if self._has_pandas_index() or self._has_default_names():
             return True
         return False if self._has_frequent_values() else None
 
@@ -124,11 +123,7 @@ class HeaderDetector:
         return _VALUE if shape is not None and _shape_of(cell) == shape else _NO_EVIDENCE
 
     def _classify_lone_cell(self, cell: str) -> str:
-        """Classify a first cell that has no values below it.
-
-        A number is `_VALUE` if the first row is the only one and has only numbers and nulls. Otherwise a number is
-        `_MAYBE_VALUE`. Other texts are `_NO_EVIDENCE`.
-        """
+        """Return the class of a first cell that has no values below it."""
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
             return _VALUE
         return _MAYBE_VALUE if _is_number(cell) else _NO_EVIDENCE
@@ -144,7 +139,7 @@ class HeaderDetector:
         cell = self._raw_cells[column]
         return cell != "" and bool(pc.any(pc.equal(self._other_values[column], cell)).as_py())
 
-    def _may_be_numbers_as_names(self) -> bool:
+    def _may_have_numeric_names(self) -> bool:
         """Return whether the first row may have numbers as names.
 
         Such names are years, consecutive numbers after a text, or 0, 1, 2 as pandas writes them.
@@ -174,8 +169,8 @@ class HeaderDetector:
         steps = {int(cells[b]) - int(cells[a]) for a, b in pairwise(columns)}
         return len(steps) == 1 and 0 not in steps and (len(columns) > 2 or bool(steps & {1, -1}))
 
-    def _is_below_an_index(self) -> bool:
-        """Return whether the first row is a header that pandas wrote together with an index column.
+    def _has_pandas_index(self) -> bool:
+        """Return whether the first row looks like a header that pandas wrote with an index column.
 
         The first cell of such a header is empty, with the numbers 0, 1, 2, … below it. The other cells are names.
         """
@@ -275,7 +270,7 @@ def _check_shared_names(
 ) -> None:
     """Raise TableFormatError if a header above text columns shares no name with the headers of other files.
 
-    Such a row may consist of values instead of names.
+    Such a row may consist of values.
     """
     if len(headers) < 2:
         return
@@ -312,10 +307,9 @@ def _text_kind(values: pa.StringArray) -> str | None:
 
 
 def _common_shape(values: pa.StringArray) -> str | None:
-    """Return the common shape of all values; None without one.
+    """Return the common shape of at least two values; None without one.
 
-    A shape is the text with `#` in place of each number. Values without a number, and fewer than two values, have
-    none.
+    A shape is a text with `#` in place of each number.
     """
     if len(values) < 2:
         return None

@@ -70,7 +70,7 @@ def scan_quotes(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
 
 @dataclass(frozen=True)
 class Backslashes:
-    """The evidence in a text of whether its backslashes are escapes or part of values, if no option decides."""
+    """Evidence from a text on whether its backslashes are escapes or part of values."""
 
     line: int
     """Line number of the first backslash; if quotes are doubled, of the beginning of the text."""
@@ -83,14 +83,11 @@ class Backslashes:
 
     @property
     def are_ambiguous(self) -> bool:
-        """Whether the backslashes may be escapes.
-
-        Backslashes inside of quotes decide. If there are none, backslashes outside of quotes decide.
-        """
+        """Whether the backslashes may be escapes. Those inside of quotes decide; if there are none, those outside."""
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Return the combined evidence of two texts by the same writer. None for the other text adds no evidence."""
+        """Return the combined evidence of two texts by the same writer."""
         if other is None:
             return self
         return Backslashes(
@@ -101,7 +98,7 @@ class Backslashes:
 
 
 def find_backslashes(data: bytes, quoting: Quoting, options: CsvOptions, first_line: int) -> Backslashes | None:
-    """Return the evidence of whether the backslashes of a text are escapes; None without evidence.
+    """Return the evidence on whether the backslashes of a text are escapes; None without evidence.
 
     Args:
         data: the text.
@@ -185,10 +182,7 @@ class _QuoteScanner:
         return self._data[offset] if offset < len(self._data) else -1
 
     def _scan_inside(self, offset: int) -> int:
-        """Record what the quote or escape at an offset inside of quotes means.
-
-        Returns the offset of the last byte that belongs to it.
-        """
+        """Record the meaning of the quote or escape at an offset inside of quotes, and return where it ends."""
         following = self._at(offset + 1)
         if self._at(offset) == self._escape:
             if following in (self._quote, self._escape, *self._ends):
@@ -206,10 +200,7 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte after a closing quote, or after the blanks that follow it if they are ignored.
-
-        The positions of ignored blanks are recorded, so that the parser skips them.
-        """
+        """Return the byte after a closing quote and ignored blanks, and record the offset of these blanks."""
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
             end += 1
@@ -220,10 +211,7 @@ class _QuoteScanner:
         return following
 
     def _scan_outside(self, offset: int) -> int:
-        """Record what the quote or escape at an offset outside of quotes means.
-
-        Returns the offset of the last byte that belongs to it.
-        """
+        """Record the meaning of the quote or escape at an offset outside of quotes, and return where it ends."""
         if self._at(offset) == self._escape:
             return self._scan_escape(offset)
         start = offset
@@ -250,7 +238,7 @@ class _QuoteScanner:
         return offset
 
     def _scan_escape(self, offset: int) -> int:
-        """Record what the escape at an offset outside of quotes means; see `_scan_outside`."""
+        """Record the meaning of the escape at an offset outside of quotes, and return where it ends."""
         following = self._at(offset + 1)
         letter = chr(following) if 32 < following < 127 else ""
         if self._options.escape_unquoted is None and self._options.quote is not None:

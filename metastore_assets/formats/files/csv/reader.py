@@ -136,9 +136,6 @@ class CsvReader:
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
         """Decide how each file is read, and which columns the table has; see `TextReader.plan`.
 
-        A column has its declared type, or the preferred type that fits every value; without values it has the null
-        type. Columns are in the order of first occurrence.
-
         Raises:
             TableFormatError: it is ambiguous which files have a header, or what backslashes mean.
         """
@@ -261,8 +258,8 @@ def _plan_blank_lines(
 def _parse_column(texts: pa.StringArray, field: pa.Field, block: RowBlock, first: int, options: CsvOptions) -> pa.Array:
     """Parse the texts of a column as values of its type.
 
-    `first` is the number of the row of the first text in the block. Raises ArrowInvalid with the line if a text is no
-    value of the type.
+    `first` is the row number of the first text in the block. Raises ArrowInvalid with the line if a text is no value of
+    the type.
     """
     if pa.types.is_null(field.type):
         return pa.nulls(len(texts))
@@ -319,7 +316,7 @@ def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSumm
 def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     """Raise ArrowInvalid if a file of one column seems to have another delimiter.
 
-    The sign of this is that every row has the same number of another common delimiter.
+    In such a file, every row has the same number of another common delimiter.
     """
     if options.has_delimiter or batch.num_columns > 1:
         return

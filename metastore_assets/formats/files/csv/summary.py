@@ -40,7 +40,7 @@ class ColumnSummary:
         Args:
             texts: the values.
             block: the block that contains the values. It gives the line numbers for messages.
-            first: number of the row of the first value in the block, from 0.
+            first: row number of the first value in the block, from 0.
             options: how the file is written.
         """
         texts = replace_null_texts(texts, options)
@@ -72,7 +72,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class CsvSummary:
-    """The facts about a CSV file that planning needs: row count, columns, and ambiguities."""
+    """Row count and columns of one CSV file, and whatever is ambiguous in it."""
 
     row_count: int
     columns: tuple[ColumnSummary, ...]
@@ -112,10 +112,7 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary after the decision whether the first row is a header (True) or values (False or None).
-
-        A summary without `first_row` needs no decision and is returned unchanged.
-        """
+        """Return the summary of the rows without the first row if it is a header; otherwise the same object."""
         if self.first_row is None or not has_header:
             return self
         return CsvSummary(self.row_count - 1 - self.blank_lines, self.headed)

@@ -35,8 +35,7 @@ def read_text_batches(
 ) -> Iterator[tuple[RowBlock, pa.RecordBatch | None]]:
     """Yield each block of a file, with its rows (including the header) as a batch of text columns.
 
-    An empty value without quotes is null unless the options set `null_values` or `empty_text`. Blank lines before the
-    first row are in no batch. A file of blank lines yields one block and None. An empty file yields nothing.
+    A file of blank lines yields one block and None. An empty file yields nothing.
 
     Args:
         open_stream: opens the file.

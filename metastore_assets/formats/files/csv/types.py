@@ -114,10 +114,7 @@ def misfits(
 
 
 def _misfits_of_integers(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int] | None:
-    """Return the result of `misfits` faster, if all texts are short integers; otherwise None.
-
-    The result is also None if an integer has leading zeros or surrounding blanks.
-    """
+    """Return the result of `misfits` faster if all texts are short integers as Python writes them; otherwise None."""
     values = texts.to_pylist()
     if not values or not all(value and _SHORT_INTEGER.fullmatch(value) for value in values):
         return None

@@ -1,5 +1,4 @@
-"""Parsing of JSON that retains the text of each number, so that columns whose types the configuration declares lose no
-digits.
+"""Parsing of JSON that retains the text of each number, so that columns with declared types lose no digits.
 
 For example, `1.50` as a decimal has two digits after the point, which a float would lose.
 """
@@ -53,7 +52,7 @@ _PARSING = FieldMatcher(convert=cast_losslessly)
 
 
 def replace_literals(value: Any, path: str, declared: Set[str]) -> Any:
-    """Return a decoded value in which each Literal is a text if its path has a declared type, otherwise a number.
+    """Replace each Literal in a value by its text if its path has a declared type, otherwise by a number.
 
     Args:
         value: what `LITERAL_DECODER` returned.
@@ -133,7 +132,7 @@ def _parse_literal(literal: Literal) -> int | float:
 
 
 def _json_text(value: Any) -> str:
-    """Return a decoded value as JSON text without blanks, in which each Literal keeps its digits."""
+    """Return a decoded value as JSON text without blanks. Numbers keep their digits."""
     if isinstance(value, Literal):
         return str(value)
     if isinstance(value, dict):

@@ -202,8 +202,7 @@ def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterato
 def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of each line that is not blank, without leading blanks.
 
-    Reading stops after an incomplete line of more than LINE_BYTES; the caller then raises an error. Consecutive blank
-    lines are skipped together, because a small compressed file may have millions of them.
+    It stops after the beginning of a line that is longer than LINE_BYTES.
     """
     number, incomplete_line, at_end = 1, b"", False
     while not at_end:
@@ -212,6 +211,7 @@ def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
         data = incomplete_line + piece
         end = len(data) if at_end else data.rfind(b"\n") + 1
         counted = 0
+        # The pattern skips blank lines together: a small compressed file may have millions of them.
         for match in _LINE.finditer(data, 0, end):
             number += data.count(b"\n", counted, match.start())
             counted = match.start()

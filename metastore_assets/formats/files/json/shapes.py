@@ -48,7 +48,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class JsonSummary:
-    """Row count and value kinds of one file of JSON lines, from which planning infers the columns."""
+    """Row count and value kinds of one file of JSON lines."""
 
     row_count: int
     shape: Shape
@@ -111,9 +111,9 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 
 
 def without_extremes(shape: Shape) -> Shape:
-    """Return a copy of a shape without values of the data. The same types are inferred from the copy.
+    """Return a copy of a shape without minima and maxima, which are values of rows.
 
-    Minimum and maximum of integers are values of the data. The copy has the ends of a range around them instead.
+    The copy has the ends of a range instead, so that the same types are inferred.
     """
     return replace(
         shape,
