@@ -60,11 +60,10 @@ _SHOWN_OF_HIDDEN = frozenset(
         "maximum_length", "mean_length", "total_bytes", "percentiles_guarantee", "frequencies", "reason",
     )
 )  # fmt: skip
-"""Columns that have a value for columns whose values are hidden, too. They reveal only numbers and lengths of values.
+"""Columns that are not null if values are hidden. They reveal only numbers and lengths of values.
 """
 _REVEALS_VALUES = tuple(name for name in SCHEMA.names if name not in _SHOWN_OF_HIDDEN)
-"""The other columns, such as `minimum`. They are null if the values of the column are hidden. New statistics are among
-them."""
+"""The other columns, such as `minimum` and new statistics. They are null if values are hidden."""
 
 
 def read_rows(versions: VersionStore, numbers: Sequence[int], hidden: Collection[str]) -> pa.Table:
