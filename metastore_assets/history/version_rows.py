@@ -60,8 +60,7 @@ _SHOWN_OF_HIDDEN = frozenset(
         "maximum_length", "mean_length", "total_bytes", "percentiles_guarantee", "frequencies", "reason",
     )
 )  # fmt: skip
-"""Columns that are not null if values are hidden. They reveal only numbers and lengths of values.
-"""
+"""Columns that are not null if values are hidden. They reveal only numbers and lengths of values."""
 _REVEALS_VALUES = tuple(name for name in SCHEMA.names if name not in _SHOWN_OF_HIDDEN)
 """The other columns, such as `minimum` and new statistics. They are null if values are hidden."""
 
