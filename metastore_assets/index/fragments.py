@@ -88,8 +88,8 @@ class IndexRows:
     fragments: pa.Table
     """One row per fragment, with the columns of FRAGMENTS."""
     columns: Mapping[str, pa.Table]
-    """The bounds and counts of each column, by field id: a table with the schema `column_schema`, and a row for each row
-    of `fragments`. In a fragment without the column, all rows count as null. Columns that no fragment has are missing.
+    """The bounds and counts of each column, by field id: a table with the schema `column_schema`, and a row per row of
+    `fragments`. In a fragment without the column, all rows count as null. Columns that no fragment has are missing.
     """
 
     @property
