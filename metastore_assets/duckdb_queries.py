@@ -74,10 +74,7 @@ class QueryConnection:
         return tree
 
     def run(self, text: str) -> duckdb.DuckDBPyRelation:
-        """Run a query that `parse` has accepted, and return its lazy result.
-
-        On a restricted connection, the settings are locked first, so that the query cannot change them.
-        """
+        """Run a query that `parse` has accepted, and return its lazy result."""
         if self._restricted:
             self.connection.execute("set lock_configuration = true")
         return self.connection.sql(text)

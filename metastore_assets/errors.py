@@ -40,7 +40,7 @@ class TableNotFoundError(MetastoreError):
 
 
 class SnapshotNotFoundError(TableNotFoundError):
-    """Raised when a table has no snapshot that its setting `at` selects. The message says what can be selected."""
+    """Raised when a table has no snapshot that its setting `at` selects. The message says which ones exist."""
 
 
 class TableFormatError(MetastoreError):
@@ -108,7 +108,7 @@ class ObjectExistsError(StoreError):
 
 
 class VersionConflictError(StoreError):
-    """Raised when another process published the version with the same number first. The refresh then plans again."""
+    """Raised when another process was first to publish a version with the same number. The refresh then plans again."""
 
 
 class VersionNotFoundError(StoreError):

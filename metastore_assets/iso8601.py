@@ -136,11 +136,8 @@ def _days(match: re.Match[str]) -> int:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of the date that is `days` days after 1970-01-01.
-
-    The computation lets years begin in March, so that a leap day is the last day of a year. An era is 400 years, which
-    always have 146,097 days.
-    """
+    """Return year, month and day of the date that is `days` days after 1970-01-01."""
+    # Years begin in March here, so that a leap day is the last day of a year. An era is 400 years.
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

@@ -22,6 +22,7 @@ _QUESTION = re.compile(r"([?!])\s*[.;](?:\s+([a-z])|(?=\s|$))")
 _CLOSED = re.compile(r"(?<=[^\s/.(])[.,:;]+(?=\))")
 _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
 _AUTHORITY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#]*)@")
+# A `?` (or `%3F`) without a later `=` is part of a name.
 _QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*?)(?:\?|%3[Ff])[^\s'"<>=]*=[^\s'"<>]*""")
 _MIN_SECRET_LENGTH = 6
 """The minimum length of a secret that is redacted. Shorter ones occur by chance in other texts."""
@@ -31,11 +32,8 @@ error."""
 
 
 def clean_message(message: str) -> str:
-    """Return a message with clean punctuation, without secrets, and with at most 4,000 characters.
-
-    A message that quotes another one may have two full stops: `x.. Mend` becomes `x. Mend`. A full stop at the end is
-    removed. Dots inside paths and names stay. A very long message is truncated in the middle.
-    """
+    """Return a message with clean punctuation, without secrets, and with at most 4,000 characters."""
+    # A message that quotes another one may have two full stops: `x.. Mend` becomes `x. Mend`.
     text = _ELLIPSIS.sub("…", _truncate(remove_secrets(message)).rstrip())
     text = _CLOSED.sub("", text)
     text = _STOPS.sub(lambda match: match[0][-1], text)
@@ -73,7 +71,7 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Join names: `a, b, c`. Of more than 20 names, only the first 20 and the number of the others are shown."""
+    """Join names: `a, b, c`. After 20 names, only the number of the others follows."""
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more
 
@@ -81,8 +79,7 @@ def join_names(names: Sequence[str]) -> str:
 def nearest_names(name: str, names: Sequence[str]) -> str:
     """Return a suggestion for an unknown name among many: `; of 2,000 the nearest are 'a', 'b' and 'c'`.
 
-    The suggestion has the most similar name, and the names before and after the unknown one in sorted order. This
-    suits names that all resemble each other, such as partition keys.
+    The suggestion has the most similar name, and the neighbours of the unknown name in sorted order.
 
     Args:
         name: The unknown name.
@@ -111,9 +108,7 @@ def nearest_names(name: str, names: Sequence[str]) -> str:
 def redact(text: str) -> str:
     """Remove passwords and query strings from the URIs in a text.
 
-    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) without a later `=` is
-    part of a name. A user without a password stays, as in Azure's `abfss://container@account…`, except in http and
-    https URIs.
+    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`.
     """
     return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 class PluginGroup:
     """All extensions of one kind, by name. An extension is imported only when it is loaded.
 
-    Built-in extensions are listed in the code. So they are found without a scan of the installed packages, and also in
-    a checkout or a zip file, which have no entry points. They are entry points too, for tools that list these.
+    Built-in extensions are listed in the code, and so are found without their entry points, as in a checkout.
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:
@@ -34,7 +33,7 @@ class PluginGroup:
         return name in self.built_in or name in self._installed
 
     def names(self) -> tuple[str, ...]:
-        """Return all names: first the built-in ones, then those of other packages in alphabetical order."""
+        """Return all names: first the built-in ones, then the sorted names of other packages' extensions."""
         return (*self.built_in, *self.installed_names())
 
     def installed_names(self) -> tuple[str, ...]:
@@ -70,7 +69,7 @@ class PluginGroup:
 
     @cached_property
     def _installed(self) -> dict[str, list[EntryPoint]]:
-        """The entry points of other packages, by name. Reading them takes about 10 ms, once per process."""
+        """The entry points of other packages, by name."""
         from importlib.metadata import entry_points
 
         result: dict[str, list[EntryPoint]] = {}

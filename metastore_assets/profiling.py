@@ -74,8 +74,7 @@ def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings
     """Profile a table in a temporary root.
 
     Args:
-        locate: Returns the location of the table. Its argument is the path of a folder, not created yet, to which it
-            can write the table.
+        locate: Returns the location of the table. It gets the path of a folder to which it can write the table.
         spark: The session to read large tables with; None for a new one, if it is needed.
         settings: Keys of the table in the configuration.
     """
@@ -128,7 +127,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 
 def _location(data: object, folder: Path) -> str:
-    """Return the location of a path or URI. Write any other data to `folder`, and return its location."""
+    """Return the location of a path or URI. For any other data, write it to `folder`, and return that location."""
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):
@@ -221,7 +220,7 @@ def _parquet_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:
-    """Convert an array to an encoding that Parquet supports. The values stay the same."""
+    """Convert an array to an encoding that Parquet supports, with the same values."""
     if t.is_run_end_encoded(array.type):
         return plain_array(array)
     if t.is_dictionary(array.type) and array.dictionary.null_count:

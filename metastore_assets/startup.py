@@ -95,12 +95,9 @@ _PANDAS_BLOCKER = _PandasBlocker()
 
 
 def hide_pandas() -> None:
-    """Make `import pandas` fail, so that pyarrow does not import it.
-
-    When pyarrow first converts a list, it imports pandas, if that is installed, to check for pandas objects. Processes
-    of this package have none.
-    """
+    """Make `import pandas` fail, so that pyarrow does not import it."""
     # Measured: 506 ms of CPU until the first array of pyarrow, 173 ms with this.
+    # pyarrow imports pandas to check for its objects. Processes of this package have none.
     if not is_plain() and _PANDAS_BLOCKER not in sys.meta_path:
         sys.meta_path.insert(0, _PANDAS_BLOCKER)
 
@@ -146,21 +143,14 @@ def disable_pydantic_plugins() -> None:
 
 
 def limit_blas_threads() -> None:
-    """Keep numpy's BLAS from starting threads, unless the environment sets their number.
-
-    BLAS starts one thread for each core beyond the first, and clears memory for each. This package multiplies no
-    matrices.
-    """
+    """Keep numpy's BLAS from starting threads, unless the environment sets their number."""
     # Measured on two cores: 127 ms of CPU to import numpy, 93 ms with this.
     if not is_plain():
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def limit_polars_threads() -> None:
-    """Limit Polars to one thread, unless the environment sets a number. Call it before Polars is imported.
-
-    A refresh merges little data in its own process. Large merges are tasks, and each task has one core.
-    """
+    """Limit Polars to one thread, unless the environment sets a number. Call it before Polars is imported."""
     # Measured: 269 ms of CPU for 300 small sums, 247 ms with this.
     if not is_plain():
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -174,10 +164,9 @@ def collect_garbage_seldom() -> None:
 
 
 class FastExit:
-    """A faster end of the process, without destroying modules and objects: the system frees their memory.
+    """A faster end of the process, without destroying modules and objects. It takes effect at exit if `status` is set.
 
-    It takes effect at exit if `status` is set. It must be created before any other registration with `atexit`. Its exit
-    function then runs last, after Python has waited for threads and called all other exit functions.
+    Create it before any other registration with `atexit`, so that its exit function runs last.
     """
 
     # Measured: 394 ms of CPU to import what commands need and end, 279 ms with this.

@@ -33,7 +33,7 @@ ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None
 
 @dataclass(frozen=True)
 class StoredState:
-    """The state of a Dagster component. It is used for databases and tables of which the root knows nothing."""
+    """The state of a Dagster component, used for databases and tables that the root does not know."""
 
     databases: Mapping[str, Collection[str]] = field(default_factory=dict)
     """The table names of each database, by `<catalog>.<database>`."""
@@ -100,8 +100,7 @@ class Configuration:
     def with_loaded_listings(self) -> "Configuration":
         """Return a copy with the tables of its databases' last listings; unchanged if it already has listings.
 
-        With these tables, a code location loads without waiting for catalogs. Only a database that was never listed is
-        listed now. The sensor of a database updates its listing. Raises ConfigError if the configuration is invalid.
+        Only a database that was never listed is listed now. Raises ConfigError if the configuration is invalid.
         """
         return self._with_listings(lambda config: load_listings(config, LOAD_TIMEOUT, self.state.databases))
 

@@ -129,9 +129,6 @@ def build_request(configuration: Configuration, table: str, *, full: bool, parti
 def job_parameters(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
     """Return the parameters of the request `StartJobRun`, except those that Pipes adds.
 
-    Spark properties that every job needs are passed as `--conf`. Configured properties, and values with blanks, are
-    passed as `spark-defaults`, where values need no quotes.
-
     Args:
         settings: The settings under `emr_serverless`.
         table: The name of the table.
@@ -139,6 +136,8 @@ def job_parameters(settings: EmrServerlessConfig, table: str, script: str, regio
         region: The AWS region; None if unknown.
     """
     properties = job_spark_properties(settings, normalize_settings(settings.spark), region)
+    # Properties that every job needs are passed as `--conf`, the others as `spark-defaults`, where values need no
+    # quotes.
     fixed = [name for name in job_spark_properties(settings, {}, region) if not properties[name].split()[1:]]
     overrides: dict[str, Any] = {}
     defaults = {name: value for name, value in properties.items() if name not in fixed}
@@ -205,7 +204,7 @@ class _JobClient(PipesEMRServerlessClient):
         return response
 
     def _read_messages(self, context: Any, session: PipesSession, response: Any) -> None:
-        """Do nothing. The base class would search CloudWatch for messages, but `_MessageReader` reads them from S3."""
+        """Do nothing: `_MessageReader` reads messages from S3. The base class would search CloudWatch."""
 
 
 class _MessageReader(PipesS3MessageReader):
@@ -218,7 +217,8 @@ class _MessageReader(PipesS3MessageReader):
 
     @property
     def expected_writer_count(self) -> int:
-        """The number of processes that send messages. Defining it avoids a warning of Dagster in each run."""
+        """The number of processes that send messages."""
+        # Without this property, Dagster logs a warning in each run.
         return 1
 
     @contextmanager
@@ -239,7 +239,7 @@ class _MessageReader(PipesS3MessageReader):
 
 
 def tag_value(text: str) -> str:
-    """Convert a text to a valid tag value of AWS. Partition keys, which Dagster adds as tags, may contain `%`."""
+    """Convert a text, such as a partition key, to a valid tag value of AWS."""
     return _INVALID_TAG_CHARACTERS.sub("_", text)[:256]
 
 

@@ -124,8 +124,8 @@ _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "pr
 def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
     """Convert storage options to properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
 
-    Properties that the catalog already has are left out. If it has credentials among its `s3.*` properties, all `s3.*`
-    are left out. The same rule applies to `glue.*`.
+    Properties that the catalog already has are left out. If these include credentials, no others with their prefix are
+    returned.
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):

@@ -69,8 +69,7 @@ def commit_sensor(
 ) -> SensorDefinition:
     """Return the sensor of one table, which launches runs of `job`.
 
-    A tick reads the id of the table's current snapshot, the newest version and recent runs in Dagster. It reads no data
-    of the table, and needs no Spark.
+    A tick reads the table's current snapshot, the newest version and recent runs in Dagster. It needs no Spark.
 
     Args:
         configuration: The configuration that has the table.
@@ -131,10 +130,7 @@ def commit_sensor(
 
 
 def _fits_loaded_assets(version: Version, names: TableNames, repository: RepositoryDefinition | None) -> bool:
-    """Return whether both the table and its asset for partitions are partitioned, or neither is.
-
-    The asset is that of the loaded definitions. Without them, the result is True.
-    """
+    """Return whether the loaded asset for partitions is partitioned as the table is; True without definitions."""
     assets = repository.assets_defs_by_key.get(names.partitions) if repository else None
     has_partitions = assets is not None and assets.specs_by_key[names.partitions].partitions_def is not None
     return repository is None or has_partitions == is_partitioned(version)
@@ -165,7 +161,7 @@ def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason
 
 
 def restored_check(table: TableConfig, names: TableNames, state: SensorState) -> AssetCheckEvaluation:
-    """Return a passed result of the check `current`, for a dropped table that exists again, unchanged."""
+    """Return a passed result of the check `current`, for a dropped table that exists again without changes."""
     return AssetCheckEvaluation(
         names.kind_assets["statistics"],
         current_check_name(table),
@@ -220,19 +216,15 @@ def run_request(names: TableNames, state: SensorState, attempt: int) -> RunReque
 
 
 def _run_key(names: TableNames, snapshot: str, published: int, target: str, attempt: int) -> str:
-    """Return the key of a run. Dagster launches only one run with the same key, even if that run fails.
-
-    Another run is therefore possible only after a part of the key has changed. One part is the number of the published
-    version, because a table may return to an earlier snapshot.
-    """
+    """Return the key of a run. Dagster launches only one run with the same key, even if that run fails."""
+    # The number of the published version allows another run after the table returned to an earlier snapshot.
     return f"{names.tag}:{snapshot}:{published}:{PROFILE_VERSION}:{target}:{attempt}"
 
 
 def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
     """Return a digest of the snapshot, the newest version and the configuration.
 
-    Runs with the same digest are retries, which wait after a failure. A corrected configuration has a new digest, and
-    is therefore tried at once.
+    Runs with the same digest are retries, which wait after a failure.
     """
     base = latest.number if latest else 0
     parts = [names.tag, snapshot.id, str(snapshot.committed_at), base, PROFILE_VERSION, configuration_json]
@@ -255,11 +247,8 @@ def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
-    """Return the unfinished runs of the table, including queued runs that do not have the table's tag yet.
-
-    To find runs without the tag, the last runs of the table's assets and all runs of their backfills are read. This
-    takes a few queries, and one more for each backfill.
-    """
+    """Return the unfinished runs of the table, including queued runs that do not have the table's tag yet."""
+    # Runs without the tag are among the last runs of the table's assets and the runs of their backfills.
     keys = {names.partitions, *names.kind_assets.values()}
     # Events that a person reports by hand have an empty run id.
     launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None, ""}

@@ -62,8 +62,6 @@ def database_sensor(
 ) -> SensorDefinition:
     """Return the sensor of one database. It launches no runs, but reloads the code location if tables have changed.
 
-    A tick lists the tables with a few requests. An added table gets assets and a commit sensor by the reload.
-
     Args:
         configuration: The configuration that has the database.
         database: The database.

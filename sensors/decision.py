@@ -47,10 +47,7 @@ class Cursor:
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
-        """Parse a stored cursor. Return an empty one if it is missing, invalid or of a newer format.
-
-        An empty cursor is harmless, because decisions also use the Metastore's versions and Dagster's runs.
-        """
+        """Parse a stored cursor. Return an empty one if it is missing, invalid or of a newer format."""
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
@@ -58,6 +55,7 @@ class Cursor:
                 return cls(str(fields["target"]), int(fields["attempt"]), bool(fields.get("dropped")), missing)
         except (ValueError, KeyError, TypeError):
             pass
+        # An empty cursor is harmless, because decisions also use the Metastore's versions and Dagster's runs.
         return cls()
 
 
@@ -94,7 +92,7 @@ class Missing:
 def next_missing(before: Missing | None, configuration: str, reason: str, interval: float, now: float) -> Missing:
     """Return the record after another probe has found no table.
 
-    The waits between probes are 1, 2, 4 … intervals, but at most five minutes, or one interval if that is longer.
+    The waits between probes are 1, 2, 4 … intervals. The limit is five minutes, or one interval if that is longer.
 
     Args:
         before: The record after the previous probe; None before the first.
@@ -146,8 +144,8 @@ class RunDecision:
 def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) -> RunDecision:
     """Decide whether to request a run: if the table has changed, or its newest version was not reported to Dagster.
 
-    While a run of the table is active, none is requested. After failed runs, the next one is requested after 1, 3, 7 …
-    intervals, at most an hour, so that a table that cannot be read causes few runs.
+    While a run of the table is active, none is requested. After failed runs, the waits are 1, 3, 7 … intervals, at most
+    an hour.
 
     Args:
         cursor: The cursor of the previous tick.

@@ -44,8 +44,7 @@ class ProbeResult:
 class TableProbe:
     """A probe of one table that can be repeated, with a cache between ticks.
 
-    While nothing changes, a probe takes three requests to an object store: whether the newest version still exists,
-    whether there is a newer one, and the last entry of the table's log.
+    While nothing changes, a probe takes three requests to an object store.
     """
 
     def __init__(self, configuration: Configuration, table: str) -> None:
@@ -96,11 +95,7 @@ class TableProbe:
         return self._configuration.unresolved().table(self._name).model_dump_json()
 
     def _read_latest(self, config: MetastoreConfig) -> Version | None:
-        """Return the newest version: the cached one if its document is unchanged and there is no newer one.
-
-        If the version is not the cached one, the format and partitioning that it records are stored in the root, for
-        definitions that are loaded later.
-        """
+        """Return the newest version, from the cache if it is still the newest one."""
         versions = versions_of(config, self._name)
         documents = versions.documents
         if self._version is not None and self._root is not None and _has_same_root(self._root, config):
@@ -110,6 +105,7 @@ class TableProbe:
         self._version, self._cached_metadata = None, {}
         latest = versions.latest()
         if latest is not None:
+            # Definitions that are loaded later read the format and partitioning from the root.
             store_table_info(config, {self._name: TableInfo.of(latest)})
         info = versions.objects.info(documents.path(latest.number)) if latest else None
         if latest is not None and info is not None:

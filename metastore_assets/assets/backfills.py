@@ -51,10 +51,9 @@ def is_oldest_run(instance: DagsterInstance, run: DagsterRun, backfill: Backfill
 def find_version_since_launch(
     versions: VersionStore, names: TableNames, backfill: Backfill | None, instance: DagsterInstance
 ) -> Version | None:
-    """Return the newest version if the backfill needs no further refresh; otherwise None.
+    """Return the newest version if it was published after the backfill's launch; otherwise None.
 
-    No refresh is needed if the newest version, and its profiles of the backfill's partitions, were published after the
-    launch of the backfill.
+    The profiles of the backfill's partitions must also be that new.
 
     Args:
         versions: The versions of the table.

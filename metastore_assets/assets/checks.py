@@ -32,13 +32,13 @@ _MAX_CELLS = 1000
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
-    """Return the configured checks of a table, and `current` and `consistent` if they are not configured."""
+    """Return the configured checks of a table, plus `current` and `consistent`, which every table has."""
     configured = {type(check.check) for check in read_named_checks(table)}
     return read_named_checks(table, [check for check in _DEFAULT_CHECKS if type(check) not in configured])
 
 
 def current_check_name(table: TableConfig) -> str:
-    """Return the name of the table's check of the kind `current`, which may be configured.
+    """Return the name of the table's check of the kind `current`.
 
     The check passes if the newest version describes the table's current snapshot.
     """
@@ -102,7 +102,6 @@ def _export_check_name(target: str) -> str:
 
 
 def _export_check_result(key: AssetCheckKey, result: ExportResult) -> AssetCheckResult:
-    """Convert the result of an export to a check result of Dagster. It passes if the target has the version."""
     is_current = result.state in ("written", "current")
     description = f"version {result.version} is exported"
     if not is_current:
@@ -146,7 +145,7 @@ def check_results(
 def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) -> AssetCheckResult:
     """Convert a check result to Dagster's.
 
-    A check that the statistics cannot answer (`unknown`) becomes a warning, which does not block other assets.
+    The status `unknown` becomes a warning, which does not block other assets.
     """
     finding = result.finding
     unknown = result.status == "unknown"
@@ -188,7 +187,7 @@ def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) ->
 
 
 def escape_markdown(text: str) -> str:
-    """Return Markdown that shows a text literally, cut off after 1,000 characters."""
+    """Return Markdown that shows a text literally, truncated to 1,000 terminal cells."""
     return literal_markdown(text, _MAX_CELLS)
 
 

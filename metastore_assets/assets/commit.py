@@ -55,11 +55,9 @@ _Row = tuple[str, str, str, str]
 
 
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
-    """Yield a row for each thing to compare: version, rows, files, bytes, partitions, columns and value counts.
+    """Yield a row for each fact to compare: version, rows, files, bytes, partitions, columns and value counts.
 
-    Partitions are compared by key and content, columns by name and type. The row of partitions is left out without
-    partition columns, the row of columns if no column differs, and the row of value counts if these changes are
-    unknown, for example because there are versions between the two.
+    The last three rows are left out if they do not apply.
     """
     yield "version", format_number(before.number), format_number(now.number), ""
     yield _count_change("rows", before.row_count, now.row_count)
@@ -98,14 +96,9 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
 
 
 def _column_changes(before: Table, now: Table, columns: Collection[str]) -> Iterator[_Row]:
-    """Yield a row for each null count that changed, and for each distinct count that changed and is exact in both.
+    """Yield a row for each changed null count, and for each changed distinct count that is exact in both versions.
 
-    A column is found in `before` by its field id, so a renamed column is compared too. New columns have no rows.
-
-    Args:
-        before: The table at the earlier version.
-        now: The table at the later version.
-        columns: The names, in `now`, of the columns to compare.
+    Columns are matched by field id, so a renamed column is compared too. New columns have no rows.
     """
     rows_before = {row.field_id: row for row in before.statistics()}
     for row in now.statistics(columns):

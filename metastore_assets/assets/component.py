@@ -165,7 +165,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
-        """The place where Dagster stores the component's state. Its key has the prefix, or else the folder's name."""
+        """Where Dagster stores the component's state. The key contains the prefix, or the folder's name without one."""
         name = "/".join(self.prefix) or self._folder.resolve().name
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{name}]")
 
@@ -208,10 +208,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         state_path.write_text(json.dumps({"databases": names, "tables": tables}), encoding="utf-8")
 
     def build_defs_from_state(self, context: ComponentLoadContext, state_path: Path | None) -> Definitions:
-        """Return the definitions of the configured tables. Raises ConfigError if the configuration is invalid.
-
-        Facts about a table that sensors and runs have stored in the root have priority over the component's state.
-        """
+        """Return the definitions of the configured tables. Raises ConfigError if the configuration is invalid."""
         configuration = self._configuration(context.path)
         if state_path is not None:
             state = json.loads(state_path.read_text(encoding="utf-8"))
@@ -237,9 +234,8 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return None if self.tables is None or (self.tables and not names) else names
 
     def _configuration(self, path: Path) -> Configuration:
-        """Return the configuration of the file `config`, or a new one if `root` is set.
-
-        Tables that the component itself defines, under `tables`, are added.
+        """Return the configuration of the file `config`, or a new one with `root`. The component's own tables are
+        added.
 
         Args:
             path: The folder of the component, or its file `defs.yaml`.

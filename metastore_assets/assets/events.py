@@ -28,11 +28,7 @@ _BATCH = 100
 
 
 def store_materializations(context: AssetExecutionContext, materializations: Iterable[AssetMaterialization]) -> None:
-    """Store materializations as events of the run, in batches if the event log is on a database server.
-
-    The public method `context.log_event` would store each event separately, with the names of step, op and job four
-    times, and with a line in the run's log.
-    """
+    """Store materializations as events of the run, in batches if the event log is on a database server."""
     if not HAS_EVENT_LOG:
         for materialization in materializations:
             context.log_event(materialization)
@@ -70,13 +66,11 @@ def _event(context: AssetExecutionContext, materialization: AssetMaterialization
 
 @contextmanager
 def hold_sqlite_open(context: AssetExecutionContext) -> Iterator[None]:
-    """Keep the SQLite files of the run's events open inside the block. Does nothing for other event logs.
-
-    Dagster opens and closes them for each event. When the last connection closes, SQLite merges its write-ahead log
-    into the file, which takes longer than storing the event.
-    """
+    """Keep the SQLite files of the run's events open inside the block. Does nothing for other event logs."""
     with ExitStack() as stack:
         storage = context.instance.event_log_storage
+        # Dagster opens and closes the files for each event. After the last connection closes, SQLite merges its
+        # write-ahead log, which takes longer than storing the event.
         if HAS_EVENT_LOG and isinstance(storage, SqliteEventLogStorage):
             for shard in (INDEX_SHARD_NAME, context.run.run_id):
                 file = stack.enter_context(closing(sqlite3.connect(storage.path_for_shard(shard))))

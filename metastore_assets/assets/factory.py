@@ -43,12 +43,6 @@ def table_assets(
     """Return the assets of a table: its profiles, and the table itself unless an asset of the project writes it.
 
     One op materializes all profiles, because a refresh publishes one version with all partitions and kinds of files.
-    The selection of a run decides which partitions are read again, and which assets have a result. The run also
-    reports changes of assets that were not selected.
-
-    Each table has a pool, which can limit its concurrent runs. Without a limit, two runs at once both succeed, but the
-    second does no useful work. A limit by run tag would not apply to runs launched from an asset's page, because these
-    have no tags.
 
     Args:
         configuration: The configuration of the Metastore. Each run reads it again.
@@ -69,6 +63,7 @@ def table_assets(
         # A range of partitions is one run, with one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),
         op_tags={TABLE_TAG: names.tag},
+        # The pool can limit concurrent runs of the table. Runs launched from an asset's page have no tags.
         pool=names.pool,
     )
     def profile(context: AssetExecutionContext, config: RefreshOptions) -> Iterator[Any]:
@@ -100,9 +95,8 @@ def profile_specs(
 ) -> list[AssetSpec]:
     """Return the specs of the assets that a refresh materializes.
 
-    There is one asset for each kind of table-level file, such as statistics or histograms. A partitioned table also
-    has a partitioned asset, on which these depend. With `outputs: table`, one asset replaces all of them. A table
-    counts as partitioned if nothing is known about it when the code location is loaded.
+    There is one asset for each kind of table-level file, such as statistics. They depend on a partitioned asset if the
+    table is partitioned, or may be. With `outputs: table`, one asset replaces all of them.
 
     Args:
         table: The configuration of the table.

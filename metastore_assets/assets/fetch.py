@@ -40,9 +40,8 @@ def fetch_column_statistics(
 ) -> Event:
     """Return a copy of a result with more metadata: the table's columns with their main statistics, and the row count.
 
-    Call it at the end of the asset that writes the table. Metadata that the result already has is not replaced. The
-    asset does not fail if the table cannot be read: a note in the metadata gives the reason. Another note names exports
-    that failed.
+    Call it at the end of the asset that writes the table. It replaces no metadata of the result. If the table cannot be
+    read, the metadata gets a note with the reason, and the asset does not fail.
 
     Args:
         result: The result or event of the asset.
@@ -81,8 +80,7 @@ def fetch_column_statistics(
 def _read_metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
     """Return the columns with their statistics, and the row count, as metadata.
 
-    If the newest version does not describe the table's current snapshot, the metadata is only a note that says so. If
-    `partition` matches no partition, a note replaces the row count.
+    Returns only a note if the newest version does not describe the table's current snapshot.
     """
     lookup = Metastore(config.root, storage_options=config.storage_options).table(table.name)
     version = lookup.version

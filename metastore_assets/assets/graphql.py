@@ -20,8 +20,7 @@ def run_graphql(document: str) -> dict[str, Any]:
     """Run a GraphQL document in the instance of $DAGSTER_HOME, on the code locations of the working folder.
 
     Args:
-        document: A query or a mutation. It contains all values, as literals from `graphql_string`: variables would be
-            command-line arguments, whose size is limited.
+        document: A query or a mutation that contains its values as literals, see `graphql_string`.
 
     Returns:
         The `data` of the response.

@@ -69,7 +69,7 @@ def open_run_executor(
 ) -> Iterator[ChunkProcessor]:
     """Yield a function that executes a chunk as a run of the table's job in the instance of $DAGSTER_HOME.
 
-    To find the job, Dagster loads the code locations of the working folder, which `workspace.yaml` names for example.
+    Dagster looks for the job in the code locations of the working folder.
 
     Args:
         versions: The versions of the table.
@@ -112,8 +112,7 @@ def run_executor(
 ) -> ChunkProcessor:
     """Return a function that executes a chunk as a run of `job` and waits until the run ends.
 
-    An interrupted command of the same backfill may have launched a run for the same chunk. The function then waits for
-    that run instead.
+    If an interrupted command of the same backfill has launched a run for the chunk, the function waits for that run.
 
     Args:
         instance: The Dagster instance.
@@ -126,8 +125,7 @@ def run_executor(
     def execute(chunk: Chunk, part: str) -> ChunkResult:
         """Execute a chunk. The version number in the result is None if the run published none.
 
-        Raises ConfigError if the run succeeded but published no version below this root, although it had partitions
-        to read.
+        Raises ConfigError if the run published no version below this root, although it had partitions to read.
         """
         before = versions.newest()
         run_id = _find_launched_run(instance, job, backfill, chunk)
@@ -152,11 +150,8 @@ def run_executor(
 
 
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
-    """Return the id of a run that an interrupted command of the same backfill launched for a chunk; None without one.
-
-    A run that has ended counts only for a chunk that reads partitions again. A chunk of outdated partitions was planned
-    from the newest version, which already contains the results of all ended runs.
-    """
+    """Return the id of an earlier run for the same chunk of the backfill; None without one."""
+    # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))
     for run in (record.dagster_run for record in records):
@@ -201,7 +196,7 @@ def _launch(job: RefreshJob, backfill: str, chunk: Chunk, part: str) -> str:
 def _wait_for_run(
     instance: DagsterInstance, table: str, run_id: str, part: str, progress: Callable[[Progress], None]
 ) -> tuple[str, ...]:
-    """Wait until a run has ended successfully, apart from checks. It has then published its version.
+    """Wait until a run has published its version and ended.
 
     Args:
         instance: The Dagster instance.
@@ -241,10 +236,6 @@ def _run(instance: DagsterInstance, table: str, run_id: str) -> DagsterRun:
 
 
 def _failed_checks(instance: DagsterInstance, run_id: str) -> tuple[str, ...]:
-    """Return the names of the checks that failed in a run.
-
-    Checks run after the version is published. A failed check therefore does not mean that the version is missing.
-    """
     failed = []
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION).records:
         event = record.event_log_entry.dagster_event

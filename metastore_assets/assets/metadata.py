@@ -140,10 +140,7 @@ def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-
 
 
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
-    """Return the table's columns for Dagster, limited in size so that they fit into an event.
-
-    If the columns do not fit with descriptions, all descriptions are left out. Single columns are never left out: they
-    would look as if they had been dropped.
+    """Return the table's columns for Dagster, without descriptions if they would not fit into an event with them.
 
     Args:
         schema: The columns.
@@ -152,6 +149,7 @@ def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> Table
     Returns:
         The columns; None if they do not fit even without descriptions.
     """
+    # Single columns are never left out: they would look as if they had been dropped.
     for described_rows in (rows, ()):
         columns = column_schema(schema, described_rows)
         if len(serialize_value(columns)) <= _SCHEMA_BYTES:

@@ -59,7 +59,7 @@ class TableNames:
 
     @property
     def is_single(self) -> bool:
-        """Whether the table has one asset for all profiles, of partitions and of the table (`outputs: table`)."""
+        """Whether one asset has all profiles, those of the partitions and that of the table (`outputs: table`)."""
         return self.partitions == self.kind_assets["statistics"]
 
     @property
@@ -108,8 +108,7 @@ class TableNames:
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
     """Return the kinds of table-level files that have an asset of their own, in the order of `KINDS`.
 
-    Ranks have one only if a column has `ranks: on`. With `outputs: table`, only statistics have one, and this asset
-    represents all kinds of files.
+    Ranks have one only if a column has `ranks: on`. With `outputs: table`, only `statistics` is returned.
     """
     if table.outputs == "table":
         return ("statistics",)

@@ -48,9 +48,6 @@ class PartitionGrouping:
     def contents(self, version: Version) -> dict[str, str]:
         """Return the content id of each group of a version, by ascending group key.
 
-        The content id of a group changes with the key or the content of any of its partitions. Arrow processes the
-        partitions, so that Python code runs only once per group.
-
         Raises:
             ConfigError: The columns are not the first partition columns of the version.
         """
@@ -65,7 +62,7 @@ class PartitionGrouping:
         return self._group_contents(list(contents), list(contents.values()))
 
     def key_of(self, key: str) -> str:
-        """Return the key of the group to which the partition with this key belongs."""
+        """Return the group key of a partition key."""
         match = re.match(self._pattern, key) if self.columns else None
         return match["group"] if match else key
 
@@ -77,7 +74,7 @@ class PartitionGrouping:
         return dict(sorted(groups.items()))
 
     def find_members(self, version: Version, groups: Collection[str]) -> Sequence[PartitionEntry]:
-        """Return the partitions that belong to some groups, by ascending key. Groups that do not exist are ignored."""
+        """Return the partitions of the given groups, by ascending key. Groups that do not exist are ignored."""
         entries = entries_of(version, PARTITIONS)
         if not self.columns:
             partitions = entries.find_all(groups)
@@ -90,10 +87,7 @@ class PartitionGrouping:
         return [candidates[key] for key in sorted(candidates) if self.key_of(key) in selected]
 
     def find(self, version: Version, groups: Collection[str]) -> dict[str, PartitionEntry]:
-        """Return the entries of some groups, by ascending key. Groups that do not exist are ignored.
-
-        With columns, the entries are `PartitionGroup`; without, they are those of the partitions.
-        """
+        """Return the entry of each given group, by ascending key. Groups that do not exist are ignored."""
         members = self.find_members(version, groups)
         if not self.columns:
             return {entry.key: entry for entry in members}
@@ -105,7 +99,7 @@ class PartitionGrouping:
 
     @cached_property
     def _pattern(self) -> str:
-        """A regular expression for Python and Arrow that matches partition keys beginning with the columns."""
+        """A regular expression for Python and Arrow, which matches partition keys that begin with the columns."""
         names = [encode_partition_key([(column, "")]) for column in self.columns]
         return f"^(?P<group>{'/'.join(f'{re.escape(name)}[^/]*' for name in names)})(?:/|$)"
 
@@ -136,7 +130,6 @@ UNGROUPED = PartitionGrouping()
 
 
 def _merge_entries(group: str, content_id: str, entries: Sequence[PartitionEntry]) -> PartitionGroup:
-    """Create the entry of a group from the entries of its partitions."""
     return PartitionGroup(
         group,
         content_id,

@@ -41,8 +41,9 @@ class TablePartitions:
     - `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}`: the start of a time window
     - `day={date:%Y-%m-%d}/country={country}`: the key in each dimension, by the name of the dimension
 
-    Without `key`, the table must have one partition column, or one named like each dimension. Times must then have the
-    format of the definition, or a format of ISO 8601. Raises ConfigError if `key` does not fit the definition.
+    Without `key`, the table must have a single partition column, or one for each dimension with the dimension's name.
+    Times must then have the format of the definition, or a format of ISO 8601. Raises ConfigError if `key` does not fit
+    the definition.
     """
 
     partitions_def: PartitionsDefinition
@@ -143,8 +144,8 @@ class TablePartitions:
     def _parse_key_pattern(self, template: str) -> Mapping[str, tuple[str, str]]:
         """Parse a key pattern: `day={date:%Y}/country={country}` becomes `{"day": ("date", "%Y"), "country": ...}`.
 
-        Each value has the dimension, empty if the definition has only one, and the time format, which may be empty.
-        Raises ConfigError if the pattern is invalid or does not fit the definition.
+        The result has dimension and time format by partition column. Each of the two may be empty. Raises ConfigError
+        if the pattern is invalid or does not fit the definition.
         """
         definitions = _dimensions(self.partitions_def)
         columns: dict[str, tuple[str, str]] = {}

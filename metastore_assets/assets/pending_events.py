@@ -41,9 +41,6 @@ def find_pending_events(
 ) -> PendingEvents:
     """Return the parts of a version that Dagster does not show yet.
 
-    The entry of a partition is read only if the partition has changed since the last complete report, or if Dagster
-    shows other content. All entries are read if there is no such report, or if its version has expired.
-
     Args:
         state: The state that Dagster shows.
         version: The version to report.
@@ -71,16 +68,15 @@ def find_pending_events(
 
 
 def reportable_contents(version: Version, grouping: PartitionGrouping) -> Mapping[str, str]:
-    """Return the content id of each group of partitions, by ascending key. Without grouping, a partition is a group.
+    """Return the content id of each partition or group, by ascending key; empty without partition columns.
 
-    The result is empty for a table without partition columns. Raises ConfigError if the grouping does not fit the
-    table.
+    Raises ConfigError if the grouping does not fit the table.
     """
     return grouping.contents(version) if is_partitioned(version) else {}
 
 
 def is_partitioned(version: Version) -> bool:
-    """Return whether the table has partition columns in the version. A table without any is one partition."""
+    """Return whether the table has partition columns in the version."""
     return bool(version.partition_columns)
 
 
@@ -98,9 +94,9 @@ def add_selected_events(
         version: The version to report.
         partitions: Dagster's keys of the selected partitions.
         table: The selected kinds of table-level files.
-        key_map: The keys of the version's partitions in Dagster. A selected partition that is not among them gets an
-            event with zero rows. None if Dagster's keys are those of the table; then such a partition is ignored.
+        key_map: The keys of the version's partitions in Dagster; None if they are those of the table.
     """
+    # A selected partition that the table does not have gets an event with zero rows.
     empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
     selected = partitions if key_map is None else key_map.to_table_keys(partitions)
     entries = {entry.key: entry for entry in events.partitions}
@@ -119,8 +115,7 @@ def remove_events_of_other_runs(
 ) -> PendingEvents:
     """Remove the partitions that other runs of the same backfill report.
 
-    If a partition is removed, the table-level events are removed too. The last run reports them: Dagster would mark
-    table-level assets as outdated after any later event of a partition.
+    If there are any, table-level events are removed too: only the last run reports them.
 
     Args:
         others: Dagster's keys of the partitions that other runs report.
@@ -130,15 +125,13 @@ def remove_events_of_other_runs(
     dagster_keys = {entry.key: key_map.dagster_keys[entry.key] if key_map else entry.key for entry in events.partitions}
     partitions = tuple(entry for entry in events.partitions if dagster_keys[entry.key] not in others)
     empty = tuple(key for key in events.empty if key not in others)
+    # Dagster would mark table-level assets as outdated after any later event of a partition.
     is_last = len(partitions) == len(events.partitions) and len(empty) == len(events.empty)
     return events if is_last else PendingEvents(partitions, (), empty, events.changed)
 
 
 def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
     """Return the profile files of the whole table or of one partition, with the files of its value counts.
-
-    The table's value counts are stored outside its profile. If the table has only one partition, whose profile has no
-    value counts, those of the table are returned for it.
 
     Args:
         version: The version. The result is None if it is None.
@@ -148,6 +141,7 @@ def profile_files(version: Version | None, entry: PartitionEntry | None = None) 
         return None
     files = version.files if entry is None else entry.files
     value_counts = () if version.value_counts is None else version.value_counts.files
+    # The profile of a table's only partition has no value counts: they are those of the table.
     if entry is None or (not files.frequencies and len(version.partitions) == 1):
         return replace(files, frequencies=value_counts)
     return files
@@ -247,11 +241,11 @@ def _changed_members(
 
 
 def _has_other_files(reported: Version, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
-    """Return whether the files of a partition differ between two versions.
+    """Return whether the files of a partition differ between the version of the last complete report and `version`.
 
     Args:
         reported: The version of the last complete report.
-        before: The partition in the reported version; None if it did not exist.
+        before: The partition in that version; None if it did not exist.
         version: The version to report.
         entry: The partition in the version to report.
     """

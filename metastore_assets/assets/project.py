@@ -28,10 +28,10 @@ def build_metastore_assets(
     s3: "S3Resource | None" = None,
     spark: SparkLike | None = None,
 ) -> Sequence[AssetSpec | AssetsDefinition]:
-    """Return the assets of the tables of a configuration.
+    """Return the assets of the tables of a configuration. They need no resources in the project's definitions.
 
-    The project's definitions need no resources for the assets. Format and partitioning of each table are read from the
-    root of the Metastore. Only a table that is not known there is looked up itself, for five seconds at most.
+    Format and partitioning of each table are read from the root of the Metastore. A table that is unknown there is read
+    itself, for five seconds at most.
 
     Args:
         config: A `MetastoreConfig`, or the path of a `metastore.yaml`, which each run reads again. None is

@@ -60,8 +60,6 @@ def read_reported_state(
 ) -> ReportedState:
     """Read the state of a table that its events in Dagster show.
 
-    This takes two queries, plus one for each 1,000 events since the last complete report.
-
     Args:
         instance: The Dagster instance.
         versions: The versions of the table.
@@ -100,14 +98,12 @@ def is_observed(instance: DagsterInstance, names: TableNames, version: Version) 
 
 
 def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
-    """Return the last materialization of the table's statistics, which completes a report; None without one.
-
-    If table and partitions are one asset, its events of partitions are skipped.
-    """
+    """Return the last materialization of the table's statistics, which completes a report; None without one."""
     cursor, has_more, limit = None, True, 1
     while has_more:
         page = instance.fetch_materializations(names.kind_assets["statistics"], limit=limit, cursor=cursor)
         for record in page.records:
+            # The events of partitions are skipped if table and partitions are one asset.
             if not (names.is_single and record.partition_key):
                 return record
         cursor, has_more, limit = page.cursor, page.has_more, _PAGE
@@ -127,10 +123,7 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
 
 
 def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
-    """Read the version with the reported number and content id; None if it no longer exists.
-
-    A version with the number but with another content id is not the reported one: the root was replaced.
-    """
+    """Read the version with the reported number and content id; None if it no longer exists."""
     if reported is None:
         return None
     number, content = reported
@@ -138,6 +131,7 @@ def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> V
         version = versions.read(number)
     except StoreError:
         return None
+    # Another content id under the number means that the root was replaced.
     return version if version.content_id == content else None
 
 
@@ -151,7 +145,7 @@ def _latest_contents(instance: DagsterInstance, names: TableNames) -> Mapping[st
 def _versions_reported_since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
     """Return the version number in each partition's last event, by Dagster's key.
 
-    Partitions without an event after the event with id `last` are left out. If `last` is None, all events count.
+    Only events after the event with id `last` count; all events if it is None.
     """
     versions_by_partition: dict[str, int] = {}
     for event in _events(instance, names.partitions, last):

@@ -57,12 +57,11 @@ def refresh_and_report(
 ) -> Iterator[Any]:
     """Refresh the table and yield the events of the run.
 
-    A run for partitions reads these partitions again, changed or not. The first run of a backfill also reads those of
-    the backfill's other runs. A run for table-level assets reads only what changed.
+    A run for partitions reads these partitions again, changed or not. A run for table-level assets reads only what
+    changed.
 
     The events are, in this order: an observation if the snapshot is new, materializations of partitions,
-    materializations of table-level files, and check results. Events of partitions are stored directly and not yielded,
-    because there may be very many.
+    materializations of table-level files, and check results. Events of partitions are stored directly and not yielded.
 
     Args:
         context: The context of the run.
@@ -269,10 +268,11 @@ class _TableRun:
         return tuple(key for group in sorted(key_map.to_table_keys(backfill.keys)) for key in members[group])
 
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
-        """Return the table's keys of the run's partitions (or groups), without those that the table does not have.
+        """Return the table's keys of the run's partitions or groups. Partitions that the table does not have are
+        omitted.
 
-        Raises PartitionNotFoundError if partitions are dynamic and the table has none of the run's partitions. In a
-        project's own definition, partitions without rows are normal.
+        Raises PartitionNotFoundError if Dagster's partitions are dynamic and the table has none of the run's
+        partitions.
         """
         names, requested = self.names, self.selection.partitions
         dropped = [key for key in requested if key not in key_map.table_keys]
@@ -292,7 +292,7 @@ class _TableRun:
         return partition_key_map(self.names, keys, self.context.instance)
 
     def _register_partitions(self, keys: Sequence[str]) -> None:
-        """Register partition keys as dynamic partitions in Dagster. Unregister others, except in a backfill."""
+        """Register keys as dynamic partitions in Dagster. Unregister all others, except in a backfill."""
         # Queued runs of a backfill name ranges of keys, so its runs unregister none.
         added, removed = register_partitions(
             self.context.instance, self.names.dynamic_partitions, keys, remove=self.selection.backfill is None

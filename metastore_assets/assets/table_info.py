@@ -52,14 +52,10 @@ class TableInfo:
 def load_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = LOAD_TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Return format and partitioning of tables, by table name. Tables of which nothing is known are left out.
+    """Return format and partitioning of tables, by table name. Unknown tables are left out.
 
-    The facts come from the root. Tables without facts there are looked up now, and their facts are stored. If the facts
-    became known only after the first run, the dependencies of assets would change, and Dagster would mark the results
-    of that run as outdated.
-
-    Nothing is raised, because a code location must load even if a root, a table or a variable is unavailable. Runs and
-    sensors report the error. If variables are missing, the facts come only from the component's state.
+    The facts come from the root. Tables without facts there are looked up now, and their facts are stored. Nothing is
+    raised: a code location must load even if a root, a table or a variable is unavailable.
 
     Args:
         configuration: The configuration that has the tables.
@@ -84,6 +80,8 @@ def load_table_info(
     for infos_of_root in stored:
         infos.update(infos_of_root)
         unknown = [name for name in tables if name not in infos]
+        # Facts that became known only after the first run would change dependencies, and Dagster would mark its results
+        # as outdated.
         looked_up = look_up_tables(config, unknown, max(0.0, end - time.monotonic()))
         if looked_up:
             infos.update(looked_up)
@@ -134,11 +132,7 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
 
 
 def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) -> None:
-    """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written.
-
-    If two processes write at once, the facts of one may be lost. The next sensor tick or run of that table stores the
-    lost facts again.
-    """
+    """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written."""
     root = _root(config)
     try:
         stored = _read_file(root)

@@ -206,7 +206,7 @@ class VersionReport:
         return {**_version_tags(content_id), **self.source_tags, **(mapping.tags(partition) if mapping else {})}
 
     def _read_metadata(self, entry: PartitionEntry, events: PendingEvents) -> Metadata:
-        """Return the pictures and counts of a partition, read from its files. A group has no files: only counts."""
+        """Return the pictures and counts of a partition; only counts for a group."""
         if isinstance(entry, PartitionGroup):
             return _group_metadata(entry, events)
         title = (
@@ -246,7 +246,7 @@ def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:
-    """Return the tags with code version and data version. Dagster adds them only to results of a run, not to events."""
+    """Return the tags with code version and data version, which Dagster adds only to results of a run."""
     return {
         "dagster/code_version": PROFILE_VERSION,
         DATA_VERSION_TAG: content_id,
@@ -255,7 +255,7 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
 
 
 def read_source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
-    """Return the tags that declare the last materialization of the asset that writes the table as this run's input."""
+    """Return tags that declare an input of this run: the last materialization of the asset that writes the table."""
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
     materialization = records[0].asset_materialization if records else None
     data_version = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization else None

@@ -110,10 +110,7 @@ class Check(BaseModel):
         """Return what the check expects, such as `at most 5% null`."""
 
     def excess(self, measures: Mapping[str, float]) -> float:
-        """Return the amount by which the measures of a finding violate the check, to rank partitions.
-
-        The result is 0 if the measures show no violation.
-        """
+        """Return how much the measures of a finding violate the check, to rank partitions; 0 without a violation."""
         return 0
 
     @property
@@ -145,7 +142,7 @@ class BoundedCheck(Check):
 
     @property
     def limits(self) -> tuple[Any, Any]:
-        """The two bounds; None for an open side."""
+        """The lower and the upper bound; None for an open side."""
         lower, upper = self.bounds
         return getattr(self, lower), getattr(self, upper)
 
@@ -156,8 +153,6 @@ class BoundedCheck(Check):
 
     def excess_of(self, least: float | None, greatest: float | None) -> float:
         """Return how far values lie below the lower or above the upper bound; 0 if they are within the bounds.
-
-        Bounds that are no numbers, such as times, are ignored.
 
         Args:
             least: The least value; None if unknown.

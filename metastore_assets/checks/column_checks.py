@@ -98,7 +98,6 @@ class NullShare(BoundedCheck):
 
 
 def _null_finding(status: Status, row: ColumnStatistics) -> Finding:
-    """Create a finding whose text and measures have the number and the share of nulls."""
     count = row.null_count + row.value_count
     if not count:
         return Finding(status, "no rows")
@@ -117,11 +116,7 @@ class Unique(Check):
     drill_down = "statistics"
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the exact distinct count with the number of values.
-
-        If there is only an estimate, the finding is usually unknown. It is `failed` if fewer values are possible from
-        minimum to maximum than the column has, because some value must then occur twice.
-        """
+        """Compare the distinct count with the number of values. With an estimate, the finding is usually unknown."""
         row = subject.row
         if row.value_count <= 1:
             return Finding("passed", format_count(row.value_count, "value"))
@@ -154,7 +149,7 @@ class Unique(Check):
 
 
 def _max_distinct(row: ColumnStatistics) -> int | None:
-    """Return the greatest possible number of distinct values, from minimum and maximum; None if these are unknown."""
+    """Return the greatest number of distinct values between minimum and maximum; None if these are unknown."""
     if row.minimum is None or row.maximum is None or row.type_class is None:
         return None
     nan = min(row.nan_count or 0, 1)
@@ -217,15 +212,12 @@ class Range(BoundedCheck):
 
 
 def _side_status(row: ColumnStatistics, limit: pa.Scalar | None, *, is_lower: bool) -> Status:
-    """Decide from minimum and maximum whether all values satisfy one limit of a range.
+    """Decide from minimum and maximum whether all values satisfy one limit of a range; `unknown` if they do not decide.
 
     Args:
         row: The statistics of the column.
         limit: The limit; None for an open side, which always passes.
         is_lower: Whether it is the lower limit.
-
-    Returns:
-        `unknown` if minimum and maximum, which may be inexact, do not decide.
     """
     if limit is None:
         return "passed"
@@ -276,7 +268,7 @@ def _exact_numeric_bounds(row: ColumnStatistics) -> dict[str, int | float]:
 
 
 def _shown_range(row: ColumnStatistics) -> str:
-    """Return minimum and maximum as text; empty if one is not stored."""
+    """Return minimum and maximum as text; empty if either is not stored."""
     if row.minimum is None or row.maximum is None:
         return ""
     return f"{shorten(minimum_text(row), _MAX_VALUE_CELLS)} to {shorten(maximum_text(row), _MAX_VALUE_CELLS)}"
@@ -327,11 +319,7 @@ class AcceptedValues(Check):
     values: Annotated[tuple[ColumnValue, ...], Field(min_length=1)]
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Test whether all values are accepted.
-
-        Distinct count, minimum, maximum and NaN may already show a failure. Otherwise the value counts decide. Without
-        them, the finding is unknown.
-        """
+        """Test whether all values are accepted. If value counts are needed but not stored, the finding is unknown."""
         row = subject.row
         accepted = [subject.literal(value) for value in self.values]
         if not row.value_count:
@@ -488,8 +476,7 @@ def _count_matches(subject: Subject, matcher: Callable[[pa.Array], pa.Array]) ->
 def decide_share(counted: MatchCount, value_count: int, least: Fraction, what: str) -> Finding:
     """Decide whether at least a given share of the values satisfies a condition.
 
-    Values that are not in the value counts may or may not satisfy it. The finding is `unknown` if they could change the
-    decision.
+    The finding is `unknown` if values that are not in the value counts could change the decision.
 
     Args:
         counted: The result for the values in the value counts.
@@ -562,7 +549,7 @@ class Drift(Check):
 
 
 def _value_key(value: pa.Scalar) -> object:
-    """Return a key that is equal for equal values of one type class. All NaN have the key `NaN`."""
+    """Return a key that is equal for equal values of one type class. All NaN have the same key."""
     key = order_key(value)
     return "NaN" if key != key else key
 

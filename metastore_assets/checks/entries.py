@@ -96,9 +96,6 @@ def validate_checks(config: MetastoreConfig) -> None:
 def read_named_checks(table: SharedTableConfig, extra: Sequence[Check] = ()) -> list[NamedCheck]:
     """Return the checks of a table with their names: those of the table first, then those of its columns.
 
-    A check without a configured name is named after its column and its kind. If that name is already used, a number
-    is added.
-
     Args:
         table: The table's configuration.
         extra: Checks of the table in addition to those of the configuration.
@@ -202,7 +199,7 @@ def check_kinds() -> Mapping[str, type[Check]]:
 
 
 def _check_level(check: Check, level: Level) -> Check:
-    """Return the check unchanged. Raises ValueError if it belongs to another level or does not support `partitions`."""
+    """Return the check unchanged. Raises ValueError if it has another level or does not support `partitions`."""
     if check.level != level:
         where = "the key `checks` of a column" if check.level == "column" else "the table's key `checks`"
         raise ValueError(f"{check.kind} is a check of a {check.level}: move it to {where}")

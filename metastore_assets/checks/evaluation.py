@@ -49,7 +49,6 @@ def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckCo
 
 
 def _evaluate_table(check: NamedCheck, table: Table, context: CheckContext) -> CheckResult:
-    """Evaluate a check of the table or of a column on the whole table."""
     misfits: dict[str, Finding] = {}
     with _recording_misfit(check, misfits):
         return _result(check, table, evaluate(check, Subject(table, context, None, check.column)))
@@ -119,7 +118,7 @@ def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterato
 
     Args:
         check: The check.
-        misfits: Receives a `failed` finding by the check's name if there is such an error.
+        misfits: After an error, receives a `failed` finding by the check's name.
     """
     try:
         yield
@@ -128,9 +127,8 @@ def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterato
 
 
 def _finding_of_all_partitions(check: NamedCheck, table: Table, context: CheckContext) -> Finding | None:
-    """Return a check's finding for the whole table if it implies the finding of every partition; otherwise None.
-
-    For example, a column without nulls has no nulls in any partition. The partitions then need not be read.
+    """Return the check's finding for the table if every partition must pass too, so that none needs to be read; else
+    None.
     """
     if not check.check.holds_for_subsets:
         return None
@@ -192,12 +190,8 @@ def combine_findings(
 def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, context: CheckContext) -> CheckResult:
     """Find the partitions that cause a check of the whole table to fail, and add them to the result, worst first.
 
-    If each single partition passes, the result says so. The result is returned unchanged in these cases:
-
-    - It did not fail, or the check is already evaluated by partition.
-    - The table has fewer than two partitions.
-    - The check has no `drill_down`, or the value counts of more than 200 partitions would have to be read.
-    - A partition cannot be evaluated, or none failed and some are unknown.
+    If every single partition passes, the result says so. The result is unchanged if the check did not fail, or if the
+    search is impossible or too expensive.
 
     Args:
         check: The check.
@@ -226,7 +220,7 @@ def add_failed_partitions(check: NamedCheck, result: CheckResult, table: Table, 
 
 
 def sort_by_violation(check: Check, findings: Iterable[PartitionFinding]) -> list[PartitionFinding]:
-    """Sort findings by how much they violate the check, greatest first. The sort is stable."""
+    """Sort findings by how much they violate the check, greatest first."""
     return sorted(findings, key=lambda each: -check.excess(each.finding.measures))
 
 
@@ -239,14 +233,6 @@ def _name_partitions(findings: Sequence[PartitionFinding]) -> str:
 def _result(
     check: NamedCheck, table: Table, finding: Finding, partitions: Sequence[PartitionFinding] | None = None
 ) -> CheckResult:
-    """Create the result of a check from its finding.
-
-    Args:
-        check: The check.
-        table: The table, opened at the version.
-        finding: The finding for the table, or for all partitions together.
-        partitions: The findings of the partitions, for a check that is evaluated by partition.
-    """
     return CheckResult(
         name=check.name,
         kind=check.check.kind,

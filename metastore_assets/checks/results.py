@@ -46,7 +46,7 @@ class CheckResult:
 
     @property
     def status(self) -> Status:
-        """The status of the finding. For partitions: `failed` if any failed, else `unknown` if any is unknown."""
+        """The status of the finding."""
         return self.finding.status
 
     @property

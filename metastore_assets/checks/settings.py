@@ -58,7 +58,7 @@ def _parse_baseline(value: Any) -> Any:
 
 
 def _parse_patterns(value: Any) -> Any:
-    """Parse patterns of partition keys. A single pattern becomes a tuple of one, and `all` becomes `*`."""
+    """Parse patterns of partition keys: `x` becomes `("x",)`, and `all` becomes `("*",)`."""
     patterns = [value] if isinstance(value, str) else value
     if (
         not isinstance(patterns, list | tuple)

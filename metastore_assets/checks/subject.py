@@ -117,7 +117,7 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """The text by which messages refer to the column and the table. Only for checks of columns."""
+        """The column and the table as messages name them. Only for checks of columns."""
         return f"column {self.column_name!r} of table {self.table.version.table!r}"
 
     def literal(self, value: ColumnValue) -> pa.Scalar:
@@ -130,10 +130,9 @@ class Subject:
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Convert a configured value to text, which `Table.literal` then parses by the rules of the column's type.
+        """Convert a configured value to text, which `Table.literal` parses. Booleans stay booleans.
 
-        Booleans stay booleans. Numbers stay numbers if the column has texts, binary values or UUIDs, so that they are
-        rejected.
+        Numbers stay numbers if the column has texts, binary values or UUIDs, so that they are rejected.
         """
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):

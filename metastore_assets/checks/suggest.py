@@ -118,7 +118,6 @@ def suggestions_json(table: Table, context: CheckContext) -> Json:
 
 
 def _select_passing(entries: Iterator[Entry], level: Level, subject: Subject) -> list[Entry]:
-    """Return the entries whose checks pass for the subject."""
     return [entry for entry in entries if _passes(parse_check(entry, level), subject)]
 
 
@@ -204,7 +203,7 @@ def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table
 
 
 def _may_be_key(row: ColumnStatistics) -> bool:
-    """Return whether a column has a type that keys have. Times, floats and decimals are often distinct by chance."""
+    """Return whether a column has a type that is common for keys."""
     return row.type_class in ("int64", "uint64", "string", "binary", "uuid")
 
 
@@ -235,10 +234,7 @@ def _pattern(subject: Subject) -> str | None:
 
 
 def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
-    """Return whether the distribution of a column hardly changed between each two successive versions.
-
-    The column is found in earlier versions by its field id, so it may have been renamed.
-    """
+    """Return whether the distribution of a column hardly changed from version to version."""
     names = [find_column_name(version, row.field_id) for version in history]
     try:
         versions = zip(history, names, strict=True)

@@ -47,11 +47,7 @@ class Fresh(Check):
     within: Duration
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the age of the commit with `within`.
-
-        If the format records no commit time, the check fails if the version is older than `within`, because the commit
-        is then older too. If the version is younger, the finding is unknown.
-        """
+        """Compare the age of the commit with `within`; the age of the version if the format records no commit time."""
         version, now = subject.table.version, subject.context.now
         if version.committed_at is not None:
             age = now - version.committed_at
@@ -194,10 +190,7 @@ class RowCountChange(BoundedCheck):
         return {**{key: item for key, item in value.items() if key != "within"}, "lower": -limit, "upper": limit}
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the row counts. A partition that the earlier version does not have passes.
-
-        If the earlier version has 0 rows, any row exceeds every upper bound.
-        """
+        """Compare the row counts. A partition that the earlier version does not have passes."""
         earlier = subject.earlier(self.against)
         rows = subject.row_count
         if earlier is None:
@@ -226,9 +219,8 @@ def missing_table_reason(error: TableNotFoundError) -> str:
 
 
 def _read_metadata(read: Callable[[], T]) -> T | Finding:
-    """Call `read`, which reads the table's metadata, and return its result. If it raises, return a finding.
-
-    The finding is `failed` if the table no longer exists, and otherwise `unknown`.
+    """Return the result of `read`. If it raises, return a finding: `failed` if the table no longer exists, else
+    `unknown`.
     """
     try:
         return read()
@@ -285,7 +277,6 @@ def find_contradictions(version: Version, rows: Sequence[ColumnStatistics]) -> I
 
 
 def _column_contradictions(row: ColumnStatistics) -> Iterator[str]:
-    """Yield a message for each contradiction within the statistics of a column."""
     for name, part, total, of in (
         ("NaN", row.nan_count, row.value_count, "values"),
         ("distinct values", row.distinct_count, row.value_count, "values"),

@@ -44,7 +44,7 @@ def complete_tables(context: click.Context, parameter: click.Parameter, incomple
 
 
 def _recorded_table_names(context: click.Context) -> list[str]:
-    """Return the names of the tables in databases, from their last listing. A new listing might take too long."""
+    """Return the names of the tables in databases, from their last listing."""
     from metastore_assets.databases import expand_databases, recorded_listings
 
     config = _local_config(context)
@@ -63,7 +63,7 @@ def complete_column(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_columns(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the matching columns for the last name in a list such as `a,"b,c"`, without those already in the list."""
+    """Return the matching columns for the last name in a list such as `a,"b,c"`. Columns in the list are left out."""
     before, comma, last = incomplete.rpartition(",")
     named = set(next(csv.reader([before]), []))
     columns = [_quote(name) for name in _names_of_table(context, _column_names) if name not in named]
@@ -85,10 +85,7 @@ def _invocation(context: click.Context) -> Invocation:
 
 
 def _local_config(context: click.Context) -> MetastoreConfig | None:
-    """Return the configuration, in which variables are not replaced; None if its root is not on local disk.
-
-    The result is also None if the root contains a variable.
-    """
+    """Return the configuration without replacing variables; None if its root is remote or contains a variable."""
     from metastore_assets.config import read_config
     from metastore_assets.store.objects import ObjectStore
 
@@ -100,7 +97,7 @@ def _local_config(context: click.Context) -> MetastoreConfig | None:
 
 
 def _names_of_table(context: click.Context, names: Callable[[Table], list[str]]) -> list[str]:
-    """Call `names` with the newest version of the table in the command line; empty after a timeout or error."""
+    """Return the names that `names` lists for the newest version of the table; empty after a timeout or error."""
     from metastore_assets.metastore import Metastore
 
     def list_names() -> list[str]:
@@ -127,7 +124,7 @@ def _quote(name: str) -> str:
 
 
 def _names_in_time(list_names: Callable[[], list[str]]) -> list[str]:
-    """Call `list_names`; return an empty list after a timeout or an error, which completion cannot show."""
+    """Return the result of `list_names`; an empty list after a timeout or an error."""
     names: list[str] = []
 
     def run() -> None:

@@ -23,7 +23,7 @@ _TIMEOUT = 10.0
 
 
 class CurrentCheck:
-    """A request for a table's current snapshot, which a background thread sends as soon as the object exists."""
+    """A request for a table's current snapshot, sent by a background thread as soon as the object exists."""
 
     def __init__(self, config: MetastoreConfig, table: str) -> None:
         self._config = config
@@ -39,7 +39,7 @@ class CurrentCheck:
         """Wait for the answer, and return whether the version describes the table's current snapshot.
 
         Returns:
-            True or False, and None. If it is unknown, None and a one-line reason.
+            True or False, and None. Or, if it is unknown, None and the reason as one line.
         """
         # Wait in short intervals, because a long wait might not notice a signal; see `install_signal_handlers`.
         end = time.monotonic() + _TIMEOUT
@@ -52,7 +52,6 @@ class CurrentCheck:
         return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None
 
     def _request(self) -> None:
-        """Request the current snapshot, and store it, or the reason why it is unknown."""
         from metastore_assets.formats import MetadataCache, open_table_format
         from metastore_assets.store.versions import versions_of
 

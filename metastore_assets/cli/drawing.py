@@ -83,7 +83,7 @@ def wrap(sentence: str, width: int | None, indentation: int) -> list[str]:
 
     Args:
         sentence: The sentence.
-        width: The width of the page; None for no limit, and so one line.
+        width: The width of the page; None for a single line of any length.
         indentation: The number of cells by which the caller will indent each line.
     """
     return [sentence] if width is None else textwrap.wrap(sentence, max(20, width - indentation))
@@ -128,5 +128,5 @@ def chart(counts: Sequence[int], height: int) -> list[str]:
 
 
 def _bar_height(count: int, maximum: int, full_height: int) -> int:
-    """Return the height of a bar in eighths of a cell; the bar of `maximum` has `full_height`."""
+    """Return the height of a bar in eighths of a cell. `full_height` is the height for `maximum`."""
     return max(1, round(count / maximum * full_height)) if count > 0 else 0

@@ -69,11 +69,7 @@ class MetastoreGroup(click.Group):
         sys.exit(run_to_status(partial(run, obj=invocation), invocation))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command of a context.
-
-        Raises Interrupted for Ctrl-C. Raises ConnectionError instead of BrokenPipeError, which click would not
-        report.
-        """
+        """Run the command of a context. Raises Interrupted for Ctrl-C, and ConnectionError for a broken pipe."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -83,7 +79,7 @@ class MetastoreGroup(click.Group):
 
 
 def run_to_status(run: Callable[[], object], invocation: Invocation) -> int:
-    """Call `run`, and return the exit status: the int that it returns, or else 0. Report an error on stderr."""
+    """Call `run`, report an error on stderr, and return the exit status. An int that `run` returns is the status."""
     try:
         status = run()
         return status if isinstance(status, int) else SUCCESS
@@ -109,10 +105,7 @@ def raise_interrupt(error: Exception) -> None:
 
 
 def find_interrupt(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
-    """Return the KeyboardInterrupt or SystemExit that caused an error, or the error if it is one; otherwise None.
-
-    For example, an interrupted call to Spark raises another error, whose context is the interrupt.
-    """
+    """Return the KeyboardInterrupt or SystemExit among an error and its causes; None without one."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, KeyboardInterrupt | SystemExit):
@@ -152,10 +145,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _main_line(message: str) -> str:
-    """Return the most informative line of a message: the first one, or the one after the last Python traceback.
-
-    Errors of Spark contain the traceback of a Python worker.
-    """
+    """Return the most informative line of a message: the first one, or the one after the last Python traceback."""
     lines = message.strip().splitlines() or [""]
     traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]
     if traced:

@@ -18,19 +18,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit, and end the process if it does not react to them or to Ctrl-C.
-
-    Python raises the exception of a signal when the main thread returns from its wait. That may never happen, because
-    clients of object stores let the system restart interrupted waits. Therefore a thread ends the process if it still
-    runs three seconds after a signal. This is safe without cleaning up, because readers see a file only once a version
-    references it.
-    """
+    """Make SIGTERM and SIGHUP raise SystemExit. End the process three seconds after these signals or Ctrl-C."""
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)
     sys.unraisablehook = _raise_again
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    # The main thread may never raise the exception: clients of object stores let the system restart interrupted waits.
+    # Ending without cleaning up is safe, because readers see a file only once a version references it.
     threading.Thread(target=_end_process, args=(reader,), daemon=True).start()
 
 
@@ -39,16 +35,14 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again if Python has ignored it, for example in a callback of a fork.
-
-    This is a hook for all ignored exceptions. Others are passed to the default hook.
-    """
+    """Raise an interrupt again that Python has ignored, for example in a callback of a fork."""
     error = unraisable.exc_value
     if isinstance(error, KeyboardInterrupt):
         number = signal.Signals.SIGINT
     elif isinstance(error, SystemExit) and error.code in [128 + number for number in _SIGNALS]:
         number = signal.Signals(int(error.code) - 128)
     else:
+        # This function is a hook for all ignored exceptions.
         sys.__unraisablehook__(unraisable)
         return
     # Use another thread: an exception raised here would be ignored as well.

@@ -68,11 +68,8 @@ def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def resolve_table_name(config: MetastoreConfig, name: str) -> str:
-    """Return the name of a configured or published table unchanged. Raises ConfigError for any other name.
-
-    Catalogs get requests only for a name that is neither configured nor published. So published versions can be read
-    even if the catalog does not answer or no longer has the table.
-    """
+    """Return the name of a configured or published table unchanged. Raises ConfigError for any other name."""
+    # Published versions can be read even if the catalog does not answer or no longer has the table.
     if config.databases and all(table.name != name for table in config.tables):
         try:
             return open_metastore(config).table(name).version.table
@@ -110,7 +107,7 @@ def open_relation(
 ) -> Iterator[tuple[Table | FilteredView, str | None]]:
     """Open a version of a table, or with a predicate a view of its matching rows.
 
-    At the end of the block, a note on stderr says how many files of the table the view had to read, if any.
+    If the view had to read files of the table, a note on stderr says how many.
 
     Args:
         config: The configuration.

@@ -96,7 +96,7 @@ class VersionType(click.ParamType):  # type: ignore[type-arg]  # older releases 
     name = "version"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> VersionReference | None:
-        """Return the text unchanged, because `lookup.versions` parses it. An empty text is a usage error."""
+        """Return the text unchanged: `lookup.versions` parses it later. An empty text is a usage error."""
         if isinstance(value, str) and not value.strip():
             self.fail("a version is a number, a snapshot id or a time, and must not be empty", param, ctx)
         return value
@@ -136,7 +136,7 @@ engine_option = click.option(
 
 
 def with_engine(config: MetastoreConfig, engine: str | None) -> MetastoreConfig:
-    """Return a copy of the configuration with another engine; the configuration itself if `engine` is None."""
+    """Return the configuration with another engine, or unchanged if `engine` is None."""
     return config if engine is None else config.model_copy(update={"engine": engine})
 
 

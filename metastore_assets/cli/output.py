@@ -87,8 +87,7 @@ class Page:
     def fitting_grid(self, columns: Sequence[GridColumn], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
         """Print a grid that fits the terminal. Without a terminal, print it completely.
 
-        First, long texts are truncated in the middle. Numbers, and columns without a heading such as bars, are never
-        truncated. If that is not sufficient, columns are hidden.
+        Long texts are truncated in the middle. If the grid is still too wide, columns are hidden.
 
         Args:
             columns: The columns.
@@ -121,8 +120,6 @@ class Page:
     def _limits(self, columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> dict[int, int]:
         """Return the width in cells to which each long text column is truncated, by the column's index.
 
-        The columns share the available space equally.
-
         Args:
             columns: All columns.
             widths: The width of each column without truncation.
@@ -140,7 +137,6 @@ class Page:
         return limits
 
     def _render_row(self, columns: Sequence[GridColumn], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
-        """Format a row as a line: cells padded to the widths, without blanks after the last cell with text."""
         last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
         parts: list[Part] = []
         for index, cell in enumerate(row[: last + 1]):
@@ -185,7 +181,7 @@ def _minimal_width(columns: Sequence[GridColumn], widths: Sequence[int], shown: 
 
 
 def _minimal_cells(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int], index: int) -> int:
-    """Return the least width in cells to which a column can be truncated. A column that is not text keeps its width."""
+    """Return the least width in cells to which a column can be truncated. Only texts can be truncated."""
     column = columns[index]
     if column.right or not column.heading:
         return widths[index]
@@ -217,7 +213,7 @@ def write_json(document: object) -> None:
 def write_text(text: str, err: bool = False, color: bool | None = None) -> None:
     """Write a text to stdout or stderr, and flush it.
 
-    If the reader of a pipe has ended, as `head` does, exit silently with the status `BROKEN_PIPE`.
+    If the reader of a pipe has ended, exit silently with the status `BROKEN_PIPE`.
 
     Args:
         text: The text; no line break is added.

@@ -72,8 +72,7 @@ class HiddenProgress:
 class ProgressLine:
     """A line that rich redraws several times a second: a spinner, the stage, its counts, and the elapsed time.
 
-    The line appears with the first event. Events may be minutes apart, so the line also counts the finished tasks of
-    Spark's running jobs.
+    The line appears with the first event. It also counts the finished tasks of Spark's running jobs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -166,7 +165,7 @@ class ProgressLine:
         return grid
 
     def _show(self, stage: str, event: Event | None) -> None:
-        """Show a stage, with the counts of an event if there is one. Only Spark jobs that start later are counted."""
+        """Show a stage, and the counts of an event if there is one."""
         is_new_stage = stage != self._stage_text
         if is_new_stage:
             self._counts_width = 0
@@ -174,6 +173,7 @@ class ProgressLine:
         if event is not None and event.total_bytes:
             self._update_estimated_end(event.bytes, event.total_bytes - event.bytes)
         if self._tasks is not None:
+            # Jobs of the previous stage no longer count.
             self._tasks.forget()
         self._live.start()
         if is_new_stage:
@@ -181,12 +181,6 @@ class ProgressLine:
             self._live.refresh()
 
     def _update_estimated_end(self, read: int, remaining: int) -> None:
-        """Update the estimated end.
-
-        Args:
-            read: The bytes that have been read so far.
-            remaining: The bytes that remain to be read.
-        """
         now = time.monotonic()
         if self._first_read is None or read < self._bytes_read:
             self._first_read = now, read
@@ -196,7 +190,7 @@ class ProgressLine:
         self._bytes_read = read
 
     def _remaining_seconds(self) -> float | None:
-        """Return the estimated remaining seconds; None if unknown, or if the estimated end is in the past."""
+        """Return the estimated remaining seconds; None if unknown or negative."""
         if self._estimated_end is None or self._event is None or not self._event.total_bytes:
             return None
         seconds = self._estimated_end - time.monotonic()
@@ -263,13 +257,11 @@ def _format_part(done: int, total: int, noun: str) -> str:
 
 
 def _finished_share(event: Event | None, done: int, total: int) -> float:
-    """Return the finished share from 0 to 1; 0 if unknown.
-
-    It is the share of the current stage. In a backfill of several chunks, it is the share of the bytes of all chunks.
+    """Return the finished share of the stage, or of all chunks of a backfill, from 0 to 1; 0 if unknown.
 
     Args:
         event: The last event; None before the first.
-        done: The finished tasks of Spark's running jobs, which count as parts of these jobs.
+        done: The finished tasks of Spark's running jobs.
         total: All tasks of these jobs; 0 without jobs.
     """
     if event is not None and event.part and event.total_bytes:

@@ -15,8 +15,7 @@ _POLL_SECONDS = 0.25
 class RunningTasks:
     """The numbers of finished tasks and of all tasks in a session's running jobs.
 
-    A thread polls a classic session several times a second until the object is closed. A session of Spark Connect calls
-    a handler instead.
+    A thread polls the session until the object is closed; Spark Connect calls a handler instead.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -37,7 +36,7 @@ class RunningTasks:
         return self._counts
 
     def forget(self) -> None:
-        """Ignore the jobs that were counted so far. Spark may report them as running for a moment after they end."""
+        """Ignore the jobs that were counted so far, which Spark may still report as running."""
         self._newest_ignored_job = self._newest_job
         self._counts = (0, 0)
 
@@ -46,7 +45,6 @@ class RunningTasks:
         self._closed.set()
 
     def _watch(self, tracker: Any) -> None:
-        """Count the tasks of running jobs until the object is closed or Spark raises an error."""
         while not self._closed.wait(_POLL_SECONDS):
             try:
                 jobs = [job for job in tracker.getActiveJobsIds() if job > self._newest_ignored_job]
@@ -57,7 +55,7 @@ class RunningTasks:
                 return
 
     def _on_connect_progress(self, stages: Iterable[Any] | None, done: bool, **_: object) -> None:
-        """Record the task counts that a Spark Connect server reports for the job that this process waits for."""
+        """Record the task counts that a Spark Connect server reports."""
         running = [] if done else list(stages or ())
         self._counts = (
             sum(stage.num_completed_tasks for stage in running),

@@ -37,10 +37,8 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the cursor, and the word at the cursor.
-
-        Our completion script passes them in `COMP_LINE`. Without this variable, click parses them for its own script.
-        """
+        """Return the words before the cursor, and the word at the cursor."""
+        # Only our completion script sets this variable.
         if "COMP_LINE" not in os.environ:
             return super().get_completion_args()
         # The marker becomes the end of the last word, or a word after a blank, even inside open quotes.

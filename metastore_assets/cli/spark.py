@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class LazySpark:
     """A callable that returns the command's Spark session, and starts it at the first call.
 
-    It is used in a `with` block. If the block raises an error that Spark's log may explain, the log is saved to a file
-    that the error names. Otherwise the log is deleted.
+    If a `with` block of this object raises an error that Spark's log may explain, the log is saved, and the error names
+    its file.
     """
 
     def __init__(self, settings: Mapping[str, object], watcher: Watcher) -> None:
@@ -46,10 +46,8 @@ class LazySpark:
         return session
 
     def explain(self, error: BaseException) -> None:
-        """Save Spark's log, and add a note with its path to an error.
-
-        Does nothing without a log, for an interrupt, and for a MetastoreError, whose message is sufficient.
-        """
+        """Save Spark's log, and add a note with its path to an error. Does nothing without a log."""
+        # The message of a MetastoreError is sufficient.
         if self._log is not None and find_interrupt(error) is None and not isinstance(error, MetastoreError):
             error.add_note(f"see Spark's log in {self._log.save()}")
 

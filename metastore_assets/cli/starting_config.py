@@ -122,7 +122,7 @@ class DatabaseProposal:
 
     @property
     def names(self) -> list[str]:
-        """The names of its tables in the Metastore."""
+        """The names of the database's tables in the Metastore."""
         return [self.config.table(item.name).name for item in self.listed if item.format is not None]
 
     @property
@@ -192,7 +192,7 @@ def _profile(config: TableConfig, folder: str) -> Sequence[ColumnStatistics]:
 
 
 class _SparkNeededError(Exception):
-    """Raised if a small table has so many columns that its profiles would be merged on Spark."""
+    """Raised if a small table has so many columns that only Spark could merge its profiles."""
 
 
 def _suggest_by_values(
@@ -253,7 +253,7 @@ def _hide(column: str) -> Suggestion:
 
 
 def _names(column: str, words: frozenset[str]) -> bool:
-    """Return whether the last name in a column's path contains one of the words. `customerId` contains `id`."""
+    """Return whether a column's name contains one of the words: `address.customerId` contains `id`."""
     last = column.rpartition(".")[2]
     return not words.isdisjoint(word.lower() for word in _WORD.findall(last))
 
@@ -352,7 +352,7 @@ def _database_lines(database: DatabaseProposal) -> list[str]:
 
 
 def _source_lines(table: TableProposal, folder: Path) -> list[str]:
-    """Return the YAML lines that say where the table is: catalog and name, or location and format."""
+    """Return the YAML lines for the table's location: catalog and name, or URI and format."""
     config = table.config
     if config.catalog is not None:
         name = str(getattr(config.catalog, "name", config.catalog))
@@ -376,12 +376,12 @@ def _flow(mapping: Mapping[str, Any]) -> str:
 
 
 def _quoted_mapping(mapping: Mapping[str, Any]) -> str:
-    """Format a mapping as YAML in one line, in which `${VARIABLE}` stays a reference."""
+    """Format a mapping as YAML in one line. `${` is not escaped, so it refers to a variable."""
     return json.dumps(mapping, ensure_ascii=False)
 
 
 def _scalar(value: str) -> str:
-    """Format a text as YAML, in quotes if YAML could read it as anything else. `${` is escaped."""
+    """Format a text as YAML, in quotes if necessary. `${` is escaped."""
     is_plain = _PLAIN_SCALAR.fullmatch(value) and value.lower() not in _YAML_WORDS
     return value if is_plain else _quoted(value.replace("${", "$${"))
 

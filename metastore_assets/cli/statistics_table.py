@@ -82,7 +82,7 @@ def _percentile(fraction: float) -> Callable[[Row, _CellLimits], str]:
 
 
 def _value(row: Row, value: Any, limits: _CellLimits, marked: Callable[[str], str]) -> str:
-    """Format a minimum, maximum or percentile, truncated to the limits. Of a long timestamp, only the day stays.
+    """Format a minimum, maximum or percentile, truncated to the limits.
 
     Args:
         row: The statistics of the column.
@@ -157,8 +157,6 @@ def draw_statistics(
 ) -> None:
     """Draw a grid with a line for each column. Below it, draw user-defined statistics and why statistics are missing.
 
-    To fit the terminal, long texts are truncated first. Then less important fields are hidden.
-
     Args:
         page: The page to draw on.
         rows: The statistics of the columns.
@@ -212,7 +210,7 @@ def _draw_grid(page: Page, fields: Sequence[_Field], rows: Sequence[Row], limits
 
 
 def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _CellLimits]:
-    """Return as many of the more important fields as fit the width, and the widest limits with which they fit."""
+    """Return the most important fields that fit the width, and the widest limits with which they fit."""
     narrow = {field.column.heading: _width(field, rows, _LIMITS[-1]) for field in fields}
     for headings in ((), *_HIDDEN_FIRST):
         for heading in headings:
@@ -227,7 +225,7 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
 
 
 def _split_fields(fields: Sequence[_Field], rows: Sequence[Row], limits: _CellLimits, width: int) -> list[list[_Field]]:
-    """Split the fields into as few grids as fit the width. Each begins with the first field, the name."""
+    """Split the fields into as few grids as fit the width. Each grid begins with the name."""
     first, *others = fields
     grids = [[first]]
     grid_width = _width(first, rows, limits)

@@ -15,11 +15,9 @@ from metastore_assets.errors import ConfigError
 
 
 class _ConfigMetaclass(type(BaseModel)):  # type: ignore[misc] # pydantic has no public name for its metaclass
-    """The metaclass of models. `TableConfig(…)` raises ConfigError instead of pydantic's ValidationError.
+    """The metaclass of models, which makes `TableConfig(…)` raise ConfigError instead of pydantic's ValidationError."""
 
-    Pydantic creates nested models without calling their class, so it still gets ValidationErrors from them.
-    """
-
+    # Pydantic creates nested models without this call, so it still gets its own errors from them.
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         try:
             return super().__call__(*args, **kwargs)
@@ -47,7 +45,7 @@ class ConfigModel(BaseModel, metaclass=_METACLASS):  # type: ignore[metaclass] #
     @model_validator(mode="before")
     @classmethod
     def _substitute_variables(cls, value: Any) -> Any:
-        """Replace Dagster's `EnvVar` by `${VAR}`. Then replace `${VAR}` by its value, except in `references`."""
+        """Replace Dagster's `EnvVar` by `${VAR}`, and `${VAR}` by its value. Fields in `references` keep `${VAR}`."""
         value = env_vars_to_references(value)
         if not isinstance(value, Mapping):
             return value

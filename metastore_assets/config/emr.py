@@ -99,8 +99,7 @@ def job_folder(config: MetastoreConfig) -> str:
 def emr_obstacle(config: MetastoreConfig) -> str | None:
     """Return why a configuration with `engine: emr-serverless` cannot work, with advice; None if it can.
 
-    The result is also None for another `engine`. Values that refer to variables count as valid. Therefore the
-    configuration is checked again after its variables are replaced.
+    The result is None for any other `engine`. Values that refer to variables count as valid.
     """
     if config.engine != EMR_SERVERLESS:
         return None
@@ -173,7 +172,7 @@ def _is_secret(key: str, value: str) -> bool:
 
 
 def _validate(value: str, pattern: re.Pattern[str], expected: str) -> str:
-    """Return the value unchanged. Raises ValueError if it neither matches the pattern nor refers to a variable."""
+    """Return a value that matches the pattern or refers to a variable. Raises ValueError for any other value."""
     if not has_reference(value) and not pattern.fullmatch(value):
         raise ValueError(expected)
     return value

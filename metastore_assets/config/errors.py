@@ -71,7 +71,7 @@ def message_of(problem: Problem) -> str:
 
 
 def show_value(value: Any) -> str:
-    """Format a value for a message. A text is cut after 60 characters; another long value becomes an empty text."""
+    """Format a value for a message. After 60 characters, a text is cut, and any other value becomes an empty text."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value) if isinstance(value, str | list | dict) else str(value)
@@ -81,7 +81,7 @@ def show_value(value: Any) -> str:
 
 
 def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
-    """Yield the keys and list positions that lead to a problem, without the type names that pydantic inserts."""
+    """Yield the keys and list positions that lead to a problem, without pydantic's type names."""
     for part in problem["loc"]:
         keys = raw if isinstance(raw, Mapping) else range(len(raw)) if isinstance(raw, list) else ()
         if part in keys:
@@ -94,10 +94,7 @@ def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
 def _explain_problems(
     raw: Mapping[Any, Any], path: KeyPath, problems: list[Problem], model: type[BaseModel], *, quotes_unknown: bool
 ) -> str:
-    """Format all problems of one value as one message: where it is, the value, and what is allowed.
-
-    A value that may be a secret is left out.
-    """
+    """Format all problems of one value as one message: where it is, the value, and what is allowed."""
     subject, key = _subject_and_key(raw, path)
     where = f"{subject}: {key}" if subject and key else subject or key
     if problems[0]["type"] == "missing":
@@ -112,10 +109,7 @@ def _explain_problems(
 
 
 def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
-    """Split a path for messages: `("table 'orders'", "columns.price")`.
-
-    The first text is empty if the path leads to no table or database.
-    """
+    """Split a path for messages: `("table 'orders'", "columns.price")`. Outside of tables, the first text is empty."""
     if path[:1] == ("databases",) and len(path) > 1 and isinstance(path[1], int):
         database = raw["databases"][path[1]]
         name = database.get("database") if isinstance(database, Mapping) else path[1]
@@ -149,7 +143,7 @@ def _reason(problems: list[Problem], path: KeyPath, model: type[BaseModel]) -> s
 
 
 def _model_at(path: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
-    """Return the model whose fields are the keys below a path. List positions and keys of mappings are skipped."""
+    """Return the model at a path of keys and list positions."""
     for part in path:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         if field is not None:

@@ -19,7 +19,7 @@ CONFIG_FILE = "metastore.yaml"
 
 
 def config_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of the configuration file: `path`, `$METASTORE_CONFIG`, or `./metastore.yaml`, in this order."""
+    """Return the path of the configuration file: `path`, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
     return Path(path or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE).absolute()
 
 

@@ -185,11 +185,9 @@ class SharedTableConfig(ConfigModel):
     def _is_hidden(self, names: Sequence[str]) -> bool:
         """Return whether the entries under `columns` hide the values of one column.
 
-        A column can have several paths, such as `a.b` with and without backticks, each with an entry. If the entry of
-        the first path sets `values`, only this entry counts. Otherwise, the column is hidden if any entry hides it.
-
         Args:
-            names: The paths of the column, the one that results show first.
+            names: The paths of the column, such as `a.b` with and without backticks. If the entry of the first one sets
+                `values`, only this entry counts. Otherwise, any entry can hide the column.
         """
         policies = {name: self.columns[name] for name in names if name != "default" and name in self.columns}
         values = {name: policy.values for name, policy in policies.items() if "values" in policy.model_fields_set}
@@ -212,7 +210,7 @@ SharedTableConfigT = TypeVar("SharedTableConfigT", bound=SharedTableConfig)
 
 @lru_cache(maxsize=1)
 def _built_in_policy() -> ColumnPolicy:
-    """Return the policy of a column without configuration. It is cached, because creating a model is slow."""
+    """Return the policy of a column without configuration."""
     return ColumnPolicy()
 
 
@@ -332,7 +330,7 @@ class TableConfig(SharedTableConfig):
 
     @property
     def database(self) -> str | None:
-        """The `DatabaseConfig.key` of the database that includes the table; None if `tables` lists the table itself."""
+        """The `DatabaseConfig.key` of the database that includes the table; None for an entry of `tables`."""
         return self._database
 
     def with_database(self, database: str) -> TableConfig:
@@ -365,7 +363,7 @@ class TableConfig(SharedTableConfig):
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
         """Return the names under `columns` that are no columns of the table, in ascending order.
 
-        For a table of a database, the result is empty: its policies apply only to those tables that have the column.
+        The result is empty for a table of a database, whose policies need not match every table.
 
         Args:
             columns: The dotted paths of all columns of the table, structs, lists and maps included.
@@ -531,7 +529,7 @@ class MetastoreConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_names(self) -> MetastoreConfig:
-        """Raise ValueError if the names of two tables differ only in case, or in `-` and `_`, or not at all."""
+        """Raise ValueError if two tables have the same name, ignoring case and the difference of `-` and `_`."""
         # Names become Dagster op names, where `-` turns into `_`, and folders, which may ignore case.
         counts = Counter(table.name.lower().replace("-", "_") for table in self.tables)
         clashes = [table.name for table in self.tables if counts[table.name.lower().replace("-", "_")] > 1]
@@ -667,7 +665,7 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
     catalogs = _located_catalogs(config, root, folder)
 
     def located_entry(entry: SharedTableConfigT) -> SharedTableConfigT:
-        """Return an entry with absolute paths, the settings of the catalog that it names, and those for all tables."""
+        """Return an entry with absolute paths, the settings of its catalog, and those for all tables."""
         catalog: str | CatalogConfig | None = getattr(entry, "catalog", None)
         return entry.model_copy(
             update={
@@ -698,7 +696,7 @@ def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[
 
 
 def _absolute(uri: str, folder: Path) -> str:
-    """Make a local path absolute. A URI is returned unchanged, and so is a text that begins with a variable."""
+    """Make a local path absolute. URIs and texts that begin with a variable are returned unchanged."""
     # The value of the variable may be an absolute path or a URI.
     if "://" in uri or uri.startswith("${"):
         return uri

@@ -90,7 +90,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def is_enumerated(self) -> bool:
-        """Whether all values are stored with their frequencies. If `is_undecided`, profiling may decide otherwise."""
+        """Whether all values are stored with their frequencies, unless profiling decides otherwise (`is_undecided`)."""
         return self.frequencies not in ("off", "estimated") and not self.is_fingerprinted
 
     @property
@@ -105,7 +105,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def enumerating_key(self) -> str | None:
-        """The key, `ranks` or `by_partition`, that is `on` and therefore requires all values; None if neither is."""
+        """The key that is `on` and requires all values, `ranks` or `by_partition`; None if neither is `on`."""
         return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
 
     @property
@@ -115,10 +115,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_all_values(self) -> bool:
-        """Whether all values are stored with their frequencies, by a setting or by a decision of earlier profiling.
-
-        After the decision `enumerated`, profiling may still find too many distinct values and not store them.
-        """
+        """Whether it is decided, by a setting or by profiling, that all values are stored with their frequencies."""
         return self.is_enumerated and not self.is_undecided
 
     @property

@@ -25,7 +25,7 @@ Keys = tuple[str, ...]
 class VariableResolver:
     """Replacement of references to variables by their values.
 
-    Values that may be secrets are registered with `remember_secret`, so that messages do not show them.
+    Values that may be secrets are registered, so that messages do not show them.
     """
 
     def __init__(self, environment: Mapping[str, str], *, preserve_secret_references: bool = False) -> None:
@@ -43,9 +43,6 @@ class VariableResolver:
     def resolve(self, model: Model, path: Keys = ()) -> Model:
         """Return a copy of a model in which all references are replaced, also inside mappings, lists and models.
 
-        Only fields in the class variable `references` can contain any. In all other fields, they were replaced when the
-        model was created.
-
         Args:
             model: The model.
             path: The keys that lead to the model, for messages.
@@ -62,10 +59,7 @@ class VariableResolver:
         return _with_values(model, replace)
 
     def _resolve_value(self, value: Any, path: Keys, convert: Callable[[str, Keys], str]) -> Any:
-        """Return a copy of a value in which `convert(text, path)` replaces each text, at any depth.
-
-        Models with a class variable `references` are replaced by the result of `resolve` instead.
-        """
+        """Return a copy of a value in which `convert(text, path)` replaces each text, at any depth."""
         if isinstance(value, str):
             return convert(value, path)
         if isinstance(value, SecretStr):
@@ -84,10 +78,7 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text that contains no references. With `preserve_secret_references`, `${` in it becomes `$${`.
-
-        Another process then reads the result as a configuration, and turns `$${` into `${` again.
-        """
+        """Return a text that contains no references. With `preserve_secret_references`, `${` becomes `$${`."""
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:
@@ -164,10 +155,9 @@ def _scalar(text: str) -> str | int | float | bool:
 
 
 def _with_values(model: Model, replace: Callable[..., Any]) -> Model:
-    """Return a copy of the model in which each field has the value `replace(name, value)`.
+    """Return a copy of the model in which each field that was set has the value `replace(name, value)`.
 
-    Keys that are no fields of the model have the value `replace(name, value, is_extra=True)`. Fields that were not set
-    stay unset, because policies distinguish them from fields that were set to the default.
+    Keys that are no fields of the model have the value `replace(name, value, is_extra=True)`.
     """
     names = [name for name in type(model).model_fields if name in model.model_fields_set]
     fields = {name: replace(name, getattr(model, name)) for name in names}
@@ -203,7 +193,7 @@ def env_vars_to_references(value: Any) -> Any:
 
 
 def _entry_name(value: object, index: int) -> str:
-    """Return the name by which messages refer to a list entry: that of a table or database, or else its index."""
+    """Return the name by which messages refer to a list entry: the entry's name, or else its index."""
     return str(getattr(value, "database", None) or getattr(value, "name", index))
 
 

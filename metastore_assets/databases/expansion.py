@@ -13,7 +13,7 @@ from metastore_assets.errors import ConfigError
 
 @dataclass(frozen=True)
 class SkippedTable:
-    """A table of a database that was left out, or a database whose catalog did not answer."""
+    """A table that was left out, or a database whose catalog did not answer."""
 
     name: str
     """`<catalog>.<database>.<table>`, or `<catalog>.<database>`."""
@@ -32,8 +32,7 @@ def expand_databases(
 ) -> tuple[MetastoreConfig, list[SkippedTable]]:
     """Add the tables in the databases of a configuration to its tables.
 
-    A table that already has an entry keeps it. If two tables would have the same name, those from databases are left
-    out, because one could otherwise continue the versions of the other.
+    A table that already has an entry keeps it. Tables of databases are left out if their name is not unique.
 
     Args:
         config: The configuration.
@@ -66,6 +65,7 @@ def expand_databases(
             if _source(table) not in configured:
                 table = table.with_listing(listing.tables.get(name), listing.dropped.get(name))
                 tables.setdefault(_source(table), table)
+    # Two tables of one name could continue each other's versions.
     unique, clashes = _split_by_unique_name(config, list(tables.values()))
     return config.model_copy(update={"tables": [*config.tables, *unique]}), [*skipped, *clashes]
 
@@ -107,8 +107,7 @@ def _split_by_unique_name(
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
     """Separate the tables with unique names from all others, which become skipped tables.
 
-    Names are also compared with those of the configured tables. Names that differ only in case, or in `-` and `_`, are
-    equal.
+    Names that differ only in case, or in `-` and `_`, are equal. Names of configured tables count too.
     """
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []

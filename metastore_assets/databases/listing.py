@@ -75,7 +75,7 @@ def list_databases(config: MetastoreConfig, timeout: float | None = None) -> tup
 def load_listings(
     config: MetastoreConfig, timeout: float, state: Mapping[str, Collection[str]]
 ) -> tuple[DatabaseListing, ...]:
-    """Return the last known listing of each database entry. Catalogs get requests only for databases without one.
+    """Return the last known listing of each database entry. If none is known, the catalog gets a request.
 
     Args:
         config: A resolved configuration.
@@ -202,9 +202,6 @@ def _compare_with_record(
 ) -> DatabaseListing:
     """Create the listing of a database from the answer of its catalog, and update the record.
 
-    A table in the record is `dropped` if it has a published version and the catalog no longer lists it as a readable
-    table.
-
     Args:
         config: The configuration.
         database: The database entry.
@@ -218,6 +215,7 @@ def _compare_with_record(
     record = _try_read_record(config, database)
     recorded = record or frozenset()
     dropped = {}
+    # A table in the record is dropped if it has a version and the catalog no longer lists it as a readable table.
     for name in sorted(recorded - tables.keys()):
         if database.includes(name) and _has_version(config, database, name):
             identifier = f"{database.database}.{name}"

@@ -40,10 +40,9 @@ def main() -> None:
 
 
 def _refresh(request: JobRequest, log: Callable[[str], object]) -> JobAnswer:
-    """Refresh the table of a request, after setting environment variables to the secrets that the request names.
+    """Refresh the table of a request, with the secrets that the request names as environment variables.
 
-    Raises ConfigError if the job and the process that launched it have different versions of this package, or if the
-    key for hidden values is missing.
+    Raises ConfigError if this package has another version than the request, or the key for hidden values is missing.
 
     Args:
         request: The request.
@@ -76,7 +75,7 @@ def _read_secrets(secrets: Mapping[str, str]) -> dict[str, str]:
     """Read secrets from AWS Secrets Manager.
 
     Args:
-        secrets: The name of each secret, by the environment variable for which it is.
+        secrets: The name of each secret, by environment variable.
 
     Returns:
         The value of each secret, by environment variable.

@@ -23,7 +23,7 @@ _SEPARATE_FIELDS = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
 def package_version() -> str:
-    """Return the version of this package, and that of the profiles which it writes: `0.1.0, profiles 12`."""
+    """Return the version of this package, and the version of the profiles that it writes: `0.1.0, profiles 12`."""
     return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
 
 
@@ -43,7 +43,7 @@ class JobRequest:
     """Whether the launching process has a configured key for hashes of hidden values. The job then needs the same key.
     If false, the job uses the key in the root."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """The name of each secret in AWS Secrets Manager, by the environment variable for which it is."""
+    """The name of each secret in AWS Secrets Manager, by environment variable."""
     database: str | None = None
     """The configured database that the table belongs to; None for a table with an entry of its own."""
     listed_format: str | None = None
@@ -55,7 +55,7 @@ class JobRequest:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JobRequest:
-        """Parse a JSON object. Unknown fields, which another version of the package may have written, are ignored."""
+        """Parse a JSON object. Unknown fields, perhaps of another version of the package, are ignored."""
         fields = {name: value for name, value in document.items() if name in cls.__dataclass_fields__}
         return cls(**{**fields, "partitions": tuple(fields["partitions"])})
 
@@ -95,9 +95,10 @@ class JobAnswer:
         return cls(**fields) if isinstance(fields, Mapping) else None
 
     def to_error(self, job: str) -> MetastoreError:
-        """Return the error as an exception of the class that it had in the job, or of MetastoreError.
+        """Return the error as an exception of the class that it had in the job.
 
-        It is a MetastoreError if the class is not one of this package, or needs more arguments than a message.
+        Return a MetastoreError instead if that class is not one of this package, or needs more arguments than a
+        message.
 
         Args:
             job: The text that names the job in the message.

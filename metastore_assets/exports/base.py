@@ -157,10 +157,9 @@ class ExportedVersion:
                 yield entry, self._exported(rows[entry.key])
 
     def states(self, reference: str) -> dict[str, Any]:
-        """Return the mergeable state of a statistic for the whole table, by dotted path of the column.
+        """Return the mergeable states of a statistic for the whole table, by dotted path of the column.
 
-        A refresh computes it because `ExportTarget.statistics_for` requests it. Enumerated and hidden columns have no
-        state. Neither have columns that no refresh has read since the target was added.
+        Only columns whose statistic `ExportTarget.statistics_for` requested, and a refresh computed, have a state.
 
         Args:
             reference: The class of the statistic, as `module:Class`.
@@ -190,7 +189,7 @@ class ExportedVersion:
         return exported
 
     def _hides(self, leaf: LeafColumn) -> bool:
-        """Return whether the configuration hides a column now. The version may have been published before that."""
+        """Return whether the configuration hides a column now."""
         return self.table.effective_policy(leaf.path, leaf.aliases).values == "hidden"
 
 
@@ -258,9 +257,8 @@ class ExportTarget(ABC):
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
         """Return the extra statistics that a refresh has to compute for this target, for columns of a type.
 
-        Each is a class of mergeable statistics, as `module:Class`. Queries do not return these statistics. A refresh
-        computes them for the selected columns, except enumerated and hidden columns. A fragment whose profile lacks
-        one is read again. `metastore export --dry-run` shows how many bytes that takes.
+        Each is a class of mergeable statistics, as `module:Class`. Enumerated and hidden columns do not get them.
+        Fragments whose profiles lack them are read again.
         """
         return ()
 
@@ -268,8 +266,8 @@ class ExportTarget(ABC):
     def write(self, version: ExportedVersion) -> WrittenExport:
         """Write the statistics of a version to the target, and a mark that names the version.
 
-        Both replace those of an earlier export. The mark is written last, or together with the statistics, so that an
-        interrupted export does not have the mark of its version and is repeated.
+        Both replace those of an earlier export. Write the mark last or together with the statistics: without it, an
+        interrupted export is repeated.
 
         Raises:
             ExportError: The table cannot be exported, or the target has statistics that something else wrote and

@@ -40,7 +40,7 @@ class CatalogTable(ABC):
     """One table of a catalog. Each method sends requests."""
 
     count_names: ClassVar[tuple[str, ...]]
-    """The catalog's names of the numbers in `DeclaredStatistics.counts`, in their order."""
+    """The catalog's names of the numbers in `DeclaredStatistics.counts`, in the same order."""
 
     @abstractmethod
     def load(self) -> TableDeclaration:
@@ -99,7 +99,7 @@ class CatalogTable(ABC):
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
-        """Write or replace the statistics of partitions. Arguments and result as for `write_statistics`."""
+        """Write or replace the statistics of partitions, as `write_statistics` does for the table."""
 
     @abstractmethod
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
@@ -121,11 +121,9 @@ def changed_properties(
     removed: Collection[str],
     expected: tuple[str, str] | None,
 ) -> dict[str, str]:
-    """Return the properties of a table, changed as by `CatalogTable.change_properties`.
+    """Return properties without those in `removed` and with those in `added`, where `added` takes precedence.
 
-    `properties` are the present ones. The other arguments are those of the method.
-
-    Raises TableChangedError if the present properties do not include `expected`.
+    Raises TableChangedError if `properties` do not include `expected`.
     """
     present = properties or {}
     if expected is not None and present.get(expected[0]) != expected[1]:

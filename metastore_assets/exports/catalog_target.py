@@ -1,7 +1,8 @@
 """The export of statistics to a table in a catalog: to its columns, its properties, and its partitions.
 
-A Hive metastore and Glue change a table with several requests. So that an interrupted export claims nothing that was
-not written, the claims are removed before statistics are changed, and stored after all of them:
+A Hive metastore and Glue change a table with several requests. Claims are properties that describe the exported
+statistics. They are removed before the statistics change and stored last, so an interrupted export claims nothing
+wrong:
 
 - The property `writing` of the table has a token of the export. Its presence means that the export is incomplete.
 - The property `content` of a partition ends in `:writing` while its statistics are changed.
@@ -58,7 +59,7 @@ class CatalogTarget(ExportTarget):
         return {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
 
     def content_of(self, numbers: Numbers) -> str:
-        """Return the value of a partition's property `content`. A partition that has it is not written again."""
+        """Return the value of a partition's property `content`. A partition with this value is not written again."""
         return numbers.content
 
     def write(self, version: ExportedVersion) -> WrittenExport:
@@ -128,9 +129,9 @@ class CatalogTarget(ExportTarget):
             return mark if self._has_our_content(table, properties) else None
 
     def remove(self) -> bool:
-        """Remove our column statistics, `numRows`, `totalSize` and our properties. Return whether there was an export.
+        """Remove everything that the last export wrote, except what another program changed since.
 
-        What another program has changed since stays: statistics of a column, or both `numRows` and `totalSize`.
+        Return whether there was an export.
         """
         names = self._names
         with self.open() as table:
@@ -169,16 +170,13 @@ class CatalogTarget(ExportTarget):
         return {self.accuracy_property} if self.accuracy_property else set()
 
     def _claims(self, columns: WrittenColumns) -> set[str]:
-        """Return the names of the properties that claim something about the written statistics of some columns."""
+        """Return the names of the table's properties with claims, if an export wrote these columns."""
         names = self._names
         marks = ExportMark.property_names(self.kind)
         return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
 
     def _revoke(self, table: CatalogTable, started: WrittenColumns) -> None:
-        """Remove the claims of another export that wrote at the same time: the statistics may be of both exports.
-
-        The next export writes the table and all partitions. If the other export is not finished, it fails, too.
-        """
+        """Remove the claims of another export that wrote at the same time: the statistics may be of both exports."""
         names = self._names
         stored = WrittenColumns.from_properties(table.load().properties, names.columns)
         columns = WrittenColumns.in_progress({*stored.names, *started.names})
@@ -186,7 +184,7 @@ class CatalogTarget(ExportTarget):
         table.change_properties(added, self._claims(stored))
 
     def _refuse_foreign(self, table: CatalogTable, declared: TableDeclaration) -> None:
-        """Raise ExportError if the table has statistics that we did not write, unless they may be replaced."""
+        """Raise ExportError if the table has statistics that we did not write, unless the option `replace` is set."""
         properties = declared.properties
         if self.options.replace or self._names.writing in properties:
             return
@@ -204,19 +202,22 @@ class CatalogTarget(ExportTarget):
         )
 
     def _has_our_content(self, table: CatalogTable, properties: Mapping[str, str]) -> bool:
-        """Return whether the number of rows and the statistics of all columns are those of the export."""
+        """Return whether the table still has the row count and the column statistics that an export wrote."""
         names = self._names
         columns = WrittenColumns.from_properties(properties, names.columns)
         has_our_rows = names.content in properties and properties.get(_ROWS) == properties[names.content]
         return has_our_rows and columns.unchanged(_stored_counts(table, columns)) == columns.names
 
     def _has_our_rows(self, properties: Mapping[str, str]) -> bool:
-        """Return whether an export wrote the number of rows that a partition has."""
+        """Return whether a partition has the row count that an export wrote."""
         content = properties.get(self._names.content)
         return content is not None and content.partition(":")[0] == properties.get(_ROWS, "")
 
     def _registered(self, table: CatalogTable, declared: TableDeclaration) -> RegisteredPartitions:
-        """Return the registered partitions. Raises ExportError if another program wrote statistics of any partition."""
+        """Return the registered partitions; none if partitions are not exported.
+
+        Raises ExportError if another program wrote statistics of any partition.
+        """
         types = list(declared.keys.values())
         registered = RegisteredPartitions([name.lower() for name in declared.keys], types, {})
         if not self.options.partitions or not declared.keys:
@@ -263,7 +264,6 @@ class CatalogTarget(ExportTarget):
         changed: Mapping[PartitionName, Numbers],
         columns: DeclaredColumns,
     ) -> int:
-        """Write the statistics of partitions, by name of the partition. Return the number of bytes that were sent."""
         if not changed:
             return 0
         table.change_partitions(list(changed), self._unclaimed)
@@ -280,12 +280,11 @@ class CatalogTarget(ExportTarget):
         return size + sum(map(_size, added.values()))
 
     def _unclaimed(self, name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
-        """Return the properties of a partition, without claims about its statistics, which are about to be changed."""
+        """Return the properties of a partition without claims, before its statistics are changed."""
         remaining = {key: text for key, text in properties.items() if key not in self._accuracy}
         return {**remaining, self._names.content: f"{properties.get(_ROWS, '')}{_WRITING}"}
 
     def _remove_from_all_partitions(self, table: CatalogTable, columns: Sequence[str]) -> None:
-        """Remove our statistics and our properties from all partitions that have them."""
         ours = [partition.name for partition in table.partitions() if self._names.content in partition.properties]
         self._remove_from_partitions(table, ours, columns)
 
@@ -319,20 +318,17 @@ class _PropertyNames:
     """The names of the properties of one target."""
 
     content: str
-    """Its value is the number of rows that an export wrote. Partitions also have a digest of their statistics."""
+    """The row count that an export wrote. For partitions, also a digest of their statistics."""
     columns: str
-    """`WrittenColumns` of the table."""
+    """The `WrittenColumns` of the table."""
     partitions: str
-    """A table has it if an export wrote statistics of its partitions."""
+    """Present if an export wrote statistics of the table's partitions."""
     writing: str
-    """A table has it while an export is written. It stays if the export is interrupted."""
+    """Present while an export of the table is incomplete."""
 
 
 def _stored_counts(table: CatalogTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
-    """Return some counts of each column, which show whether something else has changed its statistics.
-
-    Other numbers may change slightly when the catalog's database stores them.
-    """
+    """Return those numbers of each column's statistics that catalogs store exactly."""
     stored = table.statistics(columns.names)
     return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored.items()}
 

@@ -34,7 +34,7 @@ class Numbers:
 
 
 class DeclaredColumns:
-    """The columns that both a version and the metastore have. Collects which of them get statistics."""
+    """The columns that a version and the metastore have in common. Collects which of them get statistics."""
 
     def __init__(
         self, version: ExportedVersion, types: Mapping[str, str], keys: Sequence[str], previous_columns: Sequence[str]
@@ -59,7 +59,7 @@ class DeclaredColumns:
 
     @property
     def matched(self) -> list[str]:
-        """The metastore's names of its columns that the version has too, whether or not they get statistics."""
+        """The metastore's names of the columns that the version has too, with or without statistics."""
         names = {name.lower() for name in self._names.values()} - self._keys
         return [declared for lower, (declared, _) in self._types.items() if lower in names]
 
@@ -91,23 +91,17 @@ class DeclaredColumns:
 
 
 def case_twins(names: Iterable[str]) -> set[str]:
-    """Return the names in lower case that several columns of a table have: `{"id"}` for `id`, `ID` and `name`."""
+    """Return the names that several columns share if case is ignored: `{"id"}` for `id`, `ID` and `name`."""
     return {name for name, number in Counter(name.lower() for name in names).items() if number > 1}
 
 
 def twins_note(names: Iterable[str]) -> list[str]:
-    """Return one sentence about columns that are left out, because others have the same name in lower case.
-
-    The result is empty without such columns.
-    """
+    """Return one sentence about columns left out because their names differ only in case; empty without any."""
     left_out = list(names)
     return [f"left out, because their names differ only in case: {join_names(left_out)}"] if left_out else []
 
 
 def top_level_columns(version: ExportedVersion) -> dict[str, str]:
-    """Return top-level columns by the path of their first leaf: `{"id": "id", "address.city": "address"}`.
-
-    Metastores store no statistics of nested columns. One leaf of each is here, so that a note names the column once.
-    """
+    """Return top-level columns by the path of their first leaf: `{"id": "id", "address.city": "address"}`."""
     schema = version.version.schema
     return {leaves[0].path: field.name for field, leaves in zip(schema, schema_leaves(schema), strict=True)}

@@ -77,7 +77,7 @@ def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
 
 
 def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iterator[str]:
-    """Yield an error message for each conflict between entries, or of the entries with the key `partitions`."""
+    """Yield an error message for each conflict of an entry with another entry, or with the key `partitions`."""
     kinds = Counter(entry.target.kind for entry in entries if entry.target.is_single)
     for kind in (kind for kind, number in kinds.items() if number > 1):
         names = [entry.name for entry in entries if entry.target.kind == kind]
@@ -90,10 +90,10 @@ def _conflicts(table: SharedTableConfig, entries: Sequence[ExportEntry]) -> Iter
 
 
 def select_export_entries(table: SharedTableConfig, names: Sequence[str] = ()) -> list[ExportEntry]:
-    """Return the entries of the key `exports` that have one of the names; all entries if `names` is empty.
+    """Return the entries of the key `exports` with the given names; all entries if `names` is empty.
 
     Raises:
-        ConfigError: An entry is invalid, or no entry has one of the names.
+        ConfigError: An entry is invalid, or a name is unknown.
     """
     entries = read_export_entries(table)
     existing = [entry.name for entry in entries]

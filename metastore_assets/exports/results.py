@@ -19,7 +19,7 @@ ExportState = Literal["written", "current", "behind", "absent", "removed", "fail
 
 @dataclass(frozen=True)
 class ExportResult:
-    """The state of one target after a call that exports to it, removes the export, or only inspects it."""
+    """The state of one target after it was written, cleared or inspected."""
 
     target: str
     """The name under `exports`."""

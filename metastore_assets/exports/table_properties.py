@@ -15,12 +15,12 @@ _DIGEST_LENGTH = 8
 
 
 def properties_digest(properties: Any) -> str:
-    """Return a digest of JSON data, such as properties. A later export compares it to detect changes by others."""
+    """Return a digest of JSON data, by which a later export detects changes by other programs."""
     return hashlib.sha256(json.dumps(properties, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def split_property(key: str, text: str) -> dict[str, str]:
-    """Return the property `{key: text}`, or for a long text `<key>.numParts`, `<key>.part.0` and so on."""
+    """Return the property `{key: text}`. A long text is split: `<key>.numParts`, `<key>.part.0` and so on."""
     if len(text) <= _PART_LENGTH:
         return {key: text}
     parts = [text[start : start + _PART_LENGTH] for start in range(0, len(text), _PART_LENGTH)]
@@ -56,12 +56,12 @@ class WrittenColumns:
 
     @classmethod
     def in_progress(cls, names: Collection[str]) -> WrittenColumns:
-        """Return columns with empty digests, which mean that their statistics are about to be written or deleted."""
+        """Return columns whose digests are empty, before their statistics are written or deleted."""
         return cls(dict.fromkeys(names, ""))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], key: str) -> WrittenColumns:
-        """Decode the property `key` of a table. Without the property, there are no columns."""
+        """Decode the property `key` of a table; no columns without the property."""
         return cls(json.loads(join_property(properties, key) or "{}"))
 
     def to_properties(self, key: str) -> dict[str, str]:

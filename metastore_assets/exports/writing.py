@@ -36,18 +36,16 @@ def write_exports(
     *,
     rewrite: bool = False,
 ) -> tuple[ExportResult, ...]:
-    """Write a version to the export targets of a table. A target that has it already is skipped.
+    """Write a version to the export targets of a table. Targets that have it already are skipped.
 
     If another process exports the table at the same time, both wait for random times and try again.
 
     Args:
         table: The resolved configuration of the table.
         objects: The table's folder below the root of the Metastore.
-        find_version: Returns the version to write. Called again before each further attempt, so that a version that
-            another process has published meanwhile is not replaced by an earlier one.
+        find_version: Returns the version to write. Called for each attempt, because a newer one may be published.
         names: Names of targets under the key `exports`. Default: all.
-        rewrite: Whether targets that have the version are written too. Everything that this package wrote to a target
-            is then removed first.
+        rewrite: Whether to write all targets, after removing everything that this package wrote to them.
 
     Returns:
         One result per target, in the order of the key `exports`.
@@ -68,7 +66,7 @@ def write_exports(
 def read_export_states(
     table: TableConfig, objects: ObjectStore, version: Version, names: Sequence[str] = ()
 ) -> tuple[ExportResult, ...]:
-    """Return whether each target has a version: `current`, `behind`, `absent` or `failed`. Nothing is written.
+    """Return the state of each target: `current`, `behind`, `absent` or `failed`. Nothing is written.
 
     The arguments and errors are those of `write_exports`.
     """
@@ -132,7 +130,7 @@ def _result(entry: ExportEntry, state: ExportState, mark: ExportMark | None, *wr
 
 
 def _each(entries: Iterable[ExportEntry], work: Callable[[ExportEntry], ExportResult]) -> tuple[ExportResult, ...]:
-    """Call `work` for each entry, and return the results. An exception becomes a result with the state `failed`."""
+    """Return the result of `work` for each entry. An exception becomes a result with the state `failed`."""
     results = []
     for entry in entries:
         started = time.monotonic()

@@ -60,10 +60,7 @@ def distinct_text(row: ColumnStatistics) -> str:
 
 
 def short_facts(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return up to three short texts about a column: `50 distinct`, `1.2% null`, and one that depends on the type.
-
-    The last one is the mean, the share of true values, or the lengths.
-    """
+    """Return up to three short texts about a column, such as `50 distinct`, `1.2% null` and the mean."""
     count = row.value_count + row.null_count
     nulls = f"{format_share(row.null_count, count)} null" if row.null_count else "no nulls"
     if row.nan_count:
@@ -83,7 +80,7 @@ def percentile_texts(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
 
 
 def notes_without_values(row: ColumnStatistics) -> tuple[str, ...]:
-    """Return lines for a column without frequent values: why there are none, and percentiles or the range."""
+    """Return lines for a column without frequent values: the reason, and percentiles or the range."""
     few = [_FRACTIONS[at] for at in _FEW_FRACTIONS]
     ranks = [f"{name} {value}" for name, value in percentile_texts(row) if name in few]
     if not ranks and row.minimum is not None and row.maximum is not None:

@@ -19,11 +19,11 @@ _BLOCK = re.compile(r"^(\d{0,9})([.)](?= |$)|[-+](?=[- ]|$)|#)")
 def literal_markdown(text: str, limit: int) -> str:
     """Return Markdown that shows any text literally, on one line and truncated to `limit` terminal cells.
 
-    Markup in the text is escaped. Words that look like web or mail addresses become code, because renderers convert no
-    code to links. The result can be a cell of a Markdown table.
+    The result can be a cell of a Markdown table.
     """
     shown = shorten(text, limit).strip(" ")
     parts, end = [], 0
+    # Words that look like web or mail addresses become code, because renderers convert no code to links.
     for match in _LINK.finditer(shown):
         parts += [_escape(shown[end : match.start()]), f"`{match[0]}`"]
         end = match.end()

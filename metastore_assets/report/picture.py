@@ -86,15 +86,14 @@ def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
 def small_picture(columns: Sequence[ColumnPicture], text: str) -> str:
     """Return the Markdown of an image so small that Dagster shows it without a click.
 
-    It has the bars of the first columns that have any. If it is too large, bins are merged, and then columns are left
-    out.
+    It shows the bars of the first columns that have any, as many columns as fit.
 
     Args:
         columns: The columns in the order of their importance.
         text: The alternative text of the image.
 
     Returns:
-        The Markdown; empty if no column has bars, or if not even one column fits.
+        The Markdown; empty if not even one column fits, or no column has bars.
     """
     columns_with_bars = [column for column in columns if column.bins or column.top][:SMALL_COLUMNS]
     for count in range(len(columns_with_bars), 0, -1):
@@ -162,10 +161,7 @@ def columns_markdown(title: str, columns: Sequence[ColumnPicture], text: str, li
 
 
 def _column(column: ColumnPicture, top: int) -> str:
-    """Return the SVG elements of one column's row, whose upper edge is at the height `top` in pixels.
-
-    The row shows facts, then the histogram with percentiles or values. Without a histogram, it shows values or notes.
-    """
+    """Return the SVG elements of one column's row, whose upper edge is at the height `top` in pixels."""
     parts = [
         _text(_LEFT, top + 21, column.name, "n", 28),
         _text(_LEFT, top + 37, column.type, "", 34),

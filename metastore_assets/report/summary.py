@@ -59,7 +59,7 @@ def read_summary(table: Table, partition: str | None, max_columns: int) -> Profi
 
 
 def _read_column(table: Table, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
-    """Read the data for the picture of one column. If each value occurs only once, no frequent values are shown."""
+    """Read the data for the picture of one column. Frequent values are left out if each value occurs only once."""
     has_values = row.frequencies == "enumerated" or (row.frequencies == "repeated" and partition is None)
     top = [(value, n) for value, n in table.top(row.column, MAX_BINS, partition=partition)] if has_values else []
     bins = _read_bins(table, partition, row, top)
@@ -87,8 +87,7 @@ def _read_bins(
 ) -> tuple[int, ...]:
     """Return the frequencies of a histogram's bars; empty for a column without a histogram.
 
-    If `top` has all values of the column, and they are evenly spaced, there is one bar per value. Bins whose width is
-    no multiple of the spacing would show a pattern that is not in the data.
+    If `top` has all values of the column, and they are evenly spaced, there is one bar per value.
 
     Args:
         table: The table.
@@ -100,6 +99,7 @@ def _read_bins(
         return ()
     if row.distinct_count == len(top) and not row.nan_count:
         values = sorted((_axis_position(value), frequency) for value, frequency in top)
+        # Bins whose width is no multiple of the spacing would show a pattern that is not in the data.
         if len({b - a for (a, _), (b, _) in pairwise(values)}) == 1:
             return tuple(frequency for _, frequency in values)
     try:
@@ -109,17 +109,16 @@ def _read_bins(
 
 
 def _axis_position(value: pa.Scalar) -> Any:
-    """Return a number for the position of a value on an axis. Times become integers: `as_py` fails after 9999."""
+    """Return the position of a value on an axis, as a number."""
+    # `as_py` fails for times after the year 9999.
     return value.value if pa.types.is_temporal(value.type) else value.as_py()
 
 
 def _format_ends(low: str, high: str) -> tuple[str, str]:
-    """Shorten the formatted values at both ends of a histogram.
-
-    Times lose their fractions of seconds or, if only the fractions differ, the day.
-    """
+    """Shorten the formatted values at both ends of a histogram. Times lose fractions of seconds, or else the day."""
     low, high = _remove_zone(low), _remove_zone(high)
     ends = _FRACTION.sub("", low), _FRACTION.sub("", high)
+    # Times that differ only in the fractions lose the day instead.
     if ends[0] != ends[1] or ends == (low, high):
         return ends
     return low.rpartition(" ")[2], high.rpartition(" ")[2]
@@ -142,15 +141,14 @@ def _truncate_times(percentiles: Sequence[tuple[str, str]]) -> tuple[tuple[str, 
 
 
 def _remove_zone(time: str) -> str:
-    """Remove the `Z` from a formatted time, because the type of the column already shows the zone."""
+    """Remove the `Z` from a formatted time."""
     return _UTC.sub(r"\1", time)
 
 
 def select_informative_columns(rows: Sequence[ColumnStatistics], max_columns: int) -> list[ColumnStatistics]:
     """Return up to `max_columns` columns with informative pictures, in the order of the table.
 
-    If possible, half of them are ordinal (numbers, times), and the other half are not. Constant and nearly unique
-    columns are selected only if there are too few others, and columns without values never.
+    If possible, half of them are ordinal, such as numbers and times. Columns without values are never selected.
     """
     scores = {row.position: _informativeness(row) for row in rows}
     ranked = sorted((row for row in rows if scores[row.position] > 0), key=lambda row: -scores[row.position])
@@ -170,8 +168,6 @@ def is_ordinal(row: ColumnStatistics) -> bool:
 
 def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
     """Return whether percentiles say more about a column than its most frequent values.
-
-    This is so if its values can be drawn on an axis, are many, and none of them is frequent.
 
     Args:
         row: The statistics of the column.

@@ -57,12 +57,12 @@ def format_user_defined(statistic: Mapping[str, Any]) -> str:
 
 
 def mark_lower_bound(formatted: str, exact: bool) -> str:
-    """Put `≥` before a formatted minimum that is only a lower bound, and not exact."""
+    """Put `≥` before a formatted minimum, unless the minimum is exact."""
     return formatted if exact else f"≥{formatted}"
 
 
 def mark_upper_bound(formatted: str, exact: bool) -> str:
-    """Put `≤` before a formatted maximum that is only an upper bound, and not exact."""
+    """Put `≤` before a formatted maximum, unless the maximum is exact."""
     return formatted if exact else f"≤{formatted}"
 
 
@@ -104,7 +104,7 @@ def format_typed_value(json_value: Any, type: str, limit: int | None = None) -> 
 def format_type(type: str) -> str:
     """Format an Arrow type without details of its representation: `string` for `large_string`, `date` for `date32`.
 
-    A nested type is only `struct`, `list` or `map`, because its child columns are shown separately.
+    A nested type becomes `struct`, `list` or `map`.
     """
     container = re.match(r"(?:large_|fixed_size_)?(struct|list|map)(?:_view)?<", type)
     if container:
@@ -148,9 +148,9 @@ def count_cells(text: str) -> int:
 
 
 def format_share(part: int, total: int) -> str:
-    """Format `part / total` in percent with one decimal place: `12.5%`. If `total` is 0, return `–`.
+    """Format `part / total` in percent with one decimal place: `12.5%`; `–` if `total` is 0.
 
-    A share that is not exactly 0 or 1 is never shown as 0 or 100 percent, but as `<0.1%` or `>99.9%`.
+    Shares are never rounded to 0 or 100 percent: they become `<0.1%` or `>99.9%`.
     """
     if not total:
         return ABSENT

@@ -50,7 +50,7 @@ def is_remote(spark: SparkSession) -> bool:
 def connect_session(url: str, settings: Mapping[str, str]) -> SparkSession:
     """Return a session on a Spark Connect server.
 
-    On the server of this machine, all processes share one session. The Python workers of this session stay running.
+    On the server of this machine, all processes share one session, and its Python workers stay running.
 
     Args:
         url: `sc://host:port`, or `local[…]` for the server of this user on this machine, which is started if it does
@@ -128,10 +128,7 @@ def _error_reason(error: BaseException) -> str:
 
 
 def count_remote_slots(spark: SparkSession) -> int:
-    """Return the number of tasks that a server runs at the same time; 8 if unknown.
-
-    This is `spark.default.parallelism`, or else the number of partitions into which the server divides a range.
-    """
+    """Return the number of tasks that a server runs at the same time; 8 if unknown."""
     with interrupting_jobs(spark):
         setting = spark.conf.get("spark.default.parallelism", None)
         splits = int(setting) if setting else count_range_splits(spark)
@@ -140,9 +137,9 @@ def count_remote_slots(spark: SparkSession) -> int:
 
 @contextmanager
 def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
-    """Interrupt the jobs that the block started on a Spark Connect server, if it raises an error or Ctrl-C.
+    """Interrupt the block's jobs on a Spark Connect server if the block raises an error or is interrupted.
 
-    Jobs of other clients continue. For a classic session, nothing is done: its jobs end with this process.
+    Does nothing for a classic session, whose jobs end with this process.
 
     Raises:
         MetastoreError: The server ended, or tasks or results are too large for it.

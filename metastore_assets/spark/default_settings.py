@@ -35,6 +35,6 @@ _NO_RETAINED_MEMORY = {
 
 
 def normalize_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Convert a user's settings to strings. If they limit the memory of workers, add settings to retain less memory."""
+    """Convert a user's settings to strings. If they limit the workers' memory, add settings that free memory early."""
     chosen = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
     return {**_NO_RETAINED_MEMORY, **chosen} if _MEMORY_LIMIT in chosen else chosen

@@ -31,8 +31,7 @@ _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 def local_jvm_options() -> str:
     """Return JVM options that make a local session start fast; empty if METASTORE_PLAIN_STARTUP is set.
 
-    The options name a class-data archive in `cache_folder()`, which is built if it is missing. Each combination of
-    Spark and Java has a separate archive. Without an archive, or if the JVM rejects it, the session starts more slowly.
+    The options name a class-data archive in `cache_folder()`, which is built if it is missing.
 
     Raises:
         MetastoreError: There is no Java 17 or newer.
@@ -95,10 +94,7 @@ def _failed_long_ago(archive: Path) -> bool:
 
 
 def _build(archive: Path) -> None:
-    """Build the class-data archive at a path: a child process runs a small session, and records the loaded classes.
-
-    After a failure, for example on a busy machine, an empty file is written, so that nobody tries again for one day.
-    """
+    """Build the class-data archive at a path: a child process runs a small session, and records the loaded classes."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name
         options = f"{_FAST_START} -XX:ArchiveClassesAtExit={recorded} -Xlog:disable -Xlog:all=off"
@@ -115,6 +111,7 @@ def _build(archive: Path) -> None:
         except subprocess.SubprocessError:
             recorded.unlink(missing_ok=True)
         if not recorded.exists():
+            # An empty file prevents further attempts for one day.
             recorded.touch()
         os.replace(recorded, archive)
 

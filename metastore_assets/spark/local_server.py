@@ -61,11 +61,8 @@ class RunningServer:
 def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
     """Return the running server, or start one.
 
-    The server has the settings, environment variables and working folder of the process that starts it. It listens on
-    the loopback address, and requires a token that only this user can read.
-
-    PySpark chooses a free port some time before the server binds it. If another process takes the port meanwhile, the
-    server is started again on another port. Other processes cannot find the server before it has bound its port.
+    A new server has the settings, environment variables and working folder of this process. It listens on the loopback
+    address, and requires a token that only this user can read.
 
     Args:
         master: The master URL, such as `local[*]`.
@@ -87,6 +84,7 @@ def start_local_server(master: str, settings: Mapping[str, str]) -> RunningServe
     with Discovery() as discovery:
         server = LocalConnectServer(discovery)
         is_reusable = _wait_until_reusable(server)
+        # PySpark chooses a free port some time before the server binds it, so another process may take the port.
         for _ in range(_ATTEMPTS):
             if not is_reusable and not _start(server, discovery.directory, master, settings):
                 server = LocalConnectServer(discovery)
@@ -117,6 +115,7 @@ def _start(server: LocalConnectServer, folder: str, master: str, settings: Mappi
     started_at = time.time()
     # PySpark sets the master and the port.
     try:
+        # PySpark sets the token when it starts a server, and the next server must not inherit it.
         with safe_import_path(), _restoring_token():
             server.reuse_or_start(master, dict(merged))
     except (PySparkException, OSError) as error:
@@ -181,10 +180,7 @@ def _require_local_server() -> None:
 
 @contextmanager
 def _restoring_token() -> Iterator[None]:
-    """Restore the environment variable with the token after the block.
-
-    PySpark sets it when it starts a server, and the next server must not inherit it.
-    """
+    """Restore the environment variable with the token after the block."""
     before = os.environ.get(_TOKEN)
     try:
         yield
@@ -195,12 +191,10 @@ def _restoring_token() -> Iterator[None]:
 
 
 def _wait_until_reusable(server: LocalConnectServer) -> bool:
-    """Wait until the server can be used, and return True; False if it has ended, or cannot be used after 15 seconds.
-
-    A server that is being stopped cannot be used and may take some seconds to end.
-    """
+    """Wait up to 15 seconds until the server can be used. Return whether it can be used."""
     deadline = time.monotonic() + _EXIT_SECONDS
     while not server.is_reusable():
+        # A server that is being stopped may take some seconds to end.
         if server.pid is None or not _is_running(server.pid) or time.monotonic() > deadline:
             return False
         time.sleep(0.2)
@@ -227,13 +221,10 @@ def _log(folder: str) -> str:
 
 
 def _set_discovery_file() -> None:
-    """Set PySpark's variable with the path of the discovery file to a file in the cache folder, unless it is set.
-
-    Each Python environment has a separate file, and so a separate server, because workers use the environment's
-    packages. If the cache folder cannot be written, PySpark's default path is used.
-    """
+    """Set PySpark's variable with the path of the discovery file to a file in the cache folder, unless it is set."""
     if _DISCOVERY in os.environ:
         return
+    # Each Python environment has a separate server, because workers use the environment's packages.
     digest = hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
     folder = cache_folder() / f"spark-server-{digest}"
     with suppress(OSError):

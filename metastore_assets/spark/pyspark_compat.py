@@ -28,8 +28,7 @@ def collect_blobs(frame: DataFrame) -> pa.Table:
 def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFrame:
     """Repartition a frame by a column with the number of each row's partition.
 
-    PySpark before 4.1 has no `repartitionById`. There, the numbers are hashed: rows with the same number are in the
-    same partition, together with rows of other numbers.
+    Before PySpark 4.1, a partition may have rows with several numbers.
     """
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(partitions, column)
@@ -37,20 +36,14 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return the default number of partitions of a session, or None if it is unknown.
-
-    The number is read from the query plan of `range(1)`. No job runs.
-    """
+    """Return the default number of partitions of a session, without running a job; None if it is unknown."""
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)
     return int(match[1]) if match else None
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Convert a Spark schema to Arrow. Timestamps with a time zone get the zone UTC.
-
-    PySpark before 4.1 has no parameter for the zone, and always uses UTC.
-    """
+    """Convert a Spark schema to Arrow. Timestamps with a time zone get the zone UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     has_zone = "timezone" in signature(to_arrow_schema).parameters

@@ -67,8 +67,8 @@ def count_slots(spark: SparkSession) -> int:
 class SparkRunner(TaskRunner):
     """A runner of tasks on Spark, classic or Connect. Each call is one job.
 
-    If a file crashes a Python worker, the job fails, and Spark does not say which file it was. The runner then runs all
-    tasks again, each in a child process of a worker. It runs all later tasks in child processes, too.
+    If a file crashes a Python worker, the job fails. This and all later batches then run in child processes of the
+    workers.
 
     `map` raises a task's MetastoreError unchanged. Any other error ends the job at once as a PythonException of Spark.
     """
@@ -117,8 +117,7 @@ class SparkRunner(TaskRunner):
 class SizedRunner(TaskRunner):
     """A runner of tasks that read files: on Spark if the files have at least 32 MiB together, else in a child process.
 
-    The costs of a batch are the bytes to read. Without costs, the child process is used. Even a small Spark job takes
-    some tenths of a second, in which a child process can read 32 MiB.
+    The costs of a batch are the bytes to read. Without costs, the child process is used.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
@@ -135,6 +134,7 @@ class SizedRunner(TaskRunner):
         return self._small.parallelism
 
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
+        # Even a small Spark job takes some tenths of a second, in which a child process can read 32 MiB.
         runner = self._small if sum(batch.costs or ()) < SPARK_BYTES else self._large
         return runner.outcomes(function, batch.tasks, paths=batch.paths, costs=batch.costs)
 
@@ -183,8 +183,7 @@ def _run_bins(
 ) -> Iterator[pa.RecordBatch]:
     """Run the tasks of some bins (groups of tasks) in a Python worker. Yield one packed result per task.
 
-    A packed result is a pair (task number, result), or the MetastoreError of the task. With `counts_io`, the last row
-    has the I/O counts of all these tasks.
+    A packed result is a pair (task number, result), or the MetastoreError of the task. I/O counts come last.
 
     Args:
         packed_function: The pickled function.
@@ -205,7 +204,7 @@ def _run_bins(
 
 @contextmanager
 def packing_io_counts(enabled: bool) -> Iterator[Callable[[], bytes]]:
-    """Count the files and bytes that the block reads and writes, if this is enabled. For code in Python workers.
+    """Count the files and bytes that the block reads and writes in a Python worker, if `enabled` is true.
 
     Yields:
         A function that returns the counts so far as a packed result. In the driver, `unpack_results` adds them.
@@ -222,8 +221,7 @@ def result_batch(blob: bytes) -> pa.RecordBatch:
 def pack(value: object) -> bytes:
     """Pickle a task, a function or a result for `pickle.loads` in another process.
 
-    Functions are pickled by value, so the other process need not be able to import them. Arrow scalars are pickled as
-    Arrow arrays. As Python values, they would lose nanoseconds and years beyond 9999.
+    Functions are pickled by value, so the other process need not be able to import them.
     """
     sink = io.BytesIO()
     _pickler()(sink, pickle.HIGHEST_PROTOCOL).dump(value)
@@ -264,7 +262,7 @@ def collect_results(frame: DataFrame) -> pa.Table:
 
 
 def _is_interrupt(error: Exception) -> bool:
-    """Return whether Ctrl-C or a similar interrupt caused an error, because interrupts end workers too."""
+    """Return whether Ctrl-C or a similar interrupt caused an error."""
     cause: BaseException | None = error
     while isinstance(cause, Exception):
         cause = cause.__cause__ or cause.__context__
@@ -274,7 +272,7 @@ def _is_interrupt(error: Exception) -> bool:
 def unpack_results(table: pa.Table) -> list[Any]:
     """Return the unpickled results of tasks from the column `result`. Raises the error of the first failed task.
 
-    The column also has I/O counts of tasks. They are added to the counts of this process, and are not returned.
+    I/O counts in the column are added to the counts of this process, and are not returned.
     """
     values = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
     for value in values:
@@ -325,13 +323,10 @@ def prepare_task() -> None:
 
 
 def _freeze_modules() -> None:
-    """Exclude imported modules from garbage collection in a Python worker of Spark.
-
-    PySpark collects garbage after each task. Measured: visiting the modules takes 60 ms of CPU, thirty times the work
-    of a small task. All objects that exist when a task begins are excluded; these have already survived a collection.
-    Garbage that tasks create is still collected.
-    """
+    """Exclude all existing objects, such as imported modules, from garbage collection in a Python worker of Spark."""
     from pyspark import TaskContext
 
+    # PySpark collects garbage after each task. Measured: visiting the modules takes 60 ms of CPU, thirty times the work
+    # of a small task.
     if TaskContext.get() is not None and len(gc.get_objects()) > _COLLECTED_OBJECTS:
         gc.freeze()

@@ -145,12 +145,7 @@ def _without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
-    """Start the JVM and its Spark context, unless a JVM already runs.
-
-    This differs from `getOrCreate` in two ways. Settings, which may be secrets, are in a file that only this user can
-    read, and not in arguments that every user of the machine sees. Python workers import nothing from the working
-    folder.
-    """
+    """Start the JVM and its Spark context, unless a JVM already runs."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -158,6 +153,8 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
         return  # The JVM of an earlier session still runs.
     conf = SparkConf().setAll(list(settings.items()))
     output = {} if log is None else {"stdout": log.descriptor, "stderr": log.descriptor}
+    # Unlike with `getOrCreate`, secrets among the settings are in a file that only this user can read, and Python
+    # workers import nothing from the working folder.
     with TemporaryFolder("spark") as folder, _submitted_with(settings, Path(folder) / "spark.properties"):
         gateway = launch_gateway(None, output)  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
@@ -165,7 +162,7 @@ def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
 
 @contextmanager
 def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
-    """During the block, let PySpark start JVMs with the given settings, which override spark-defaults.conf.
+    """Let PySpark start JVMs with these settings during the block. They override spark-defaults.conf.
 
     Args:
         settings: The settings.

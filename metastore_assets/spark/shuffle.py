@@ -62,7 +62,7 @@ def shuffle(
 ) -> list[R]:
     """Read tasks, move their rows to partitions, and reduce each group of rows, in one Spark job.
 
-    `read` and `reduce` run in Spark's workers, which have one row in memory at a time, besides what `reduce` keeps.
+    A worker of Spark has one row in memory at a time, besides what `reduce` keeps.
 
     Args:
         spark: The session, classic or Connect.
@@ -92,8 +92,7 @@ def _read_tasks(
 ) -> Iterator[pa.RecordBatch]:
     """Read the tasks of a Spark partition. Yield each row as a batch of one row.
 
-    A MetastoreError of a task becomes a row of `_RESULT_GROUP`, whose rows are not reduced. With `counts_io`, the last
-    row has the I/O counts, and is in this group as well.
+    A MetastoreError of a task, and the I/O counts, become rows of the group `_RESULT_GROUP`.
     """
     prepare_task()
     read = pickle.loads(packed_read)
@@ -114,8 +113,7 @@ def _reduce_groups(
 ) -> Iterator[pa.RecordBatch]:
     """Reduce the sorted rows of a Spark partition. Yield one packed result, or MetastoreError, per group.
 
-    Rows of `_RESULT_GROUP` (errors and I/O counts of the reading tasks) are passed on unchanged. With `counts_io`, the
-    last row has the I/O counts of this reduction.
+    Rows of `_RESULT_GROUP` are passed on unchanged. I/O counts come last.
     """
     prepare_task()
     reduce = pickle.loads(packed_reduce)

@@ -83,7 +83,7 @@ def query(
 
 
 def _configured_name(name: str, find_table: Callable[[str], TableConfig]) -> str | None:
-    """Return the configured name of the table that `find_table` finds by `name`; None if it finds none."""
+    """Return the name of a table as it is configured; None if `find_table` does not find it."""
     try:
         return find_table(name).name
     except ConfigError:
@@ -117,11 +117,9 @@ def _define_table(connection: duckdb.DuckDBPyConnection, rows: RowSource, name: 
 def _define(
     connection: duckdb.DuckDBPyConnection, metastore: Metastore, tables: Sequence[str], schema: str, name: str
 ) -> None:
-    """Load a view that a query names into DuckDB.
+    """Load a view that a query names into DuckDB, if there is such a view.
 
-    If no view has the name, nothing is loaded, and DuckDB reports the error.
-
-    Raises QueryError if a view has the name, but no published table has the name of the schema.
+    Raises QueryError if the schema of the view is not the name of a published table.
 
     Args:
         connection: The connection.

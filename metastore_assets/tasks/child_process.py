@@ -64,11 +64,7 @@ class ChildProcessEnded(Exception):
 
 @contextmanager
 def acquire_child() -> Iterator[ChildProcess]:
-    """Yield an idle or a new child for the exclusive use of the block.
-
-    After any exception in the block, including an interrupt, the child is ended. Otherwise the next caller would
-    receive answers to requests of this block.
-    """
+    """Yield an idle or a new child for the exclusive use of the block. Any exception in the block ends the child."""
     with _lock:
         child = _idle.pop() if _idle else None
     child = child or ChildProcess()
@@ -76,6 +72,7 @@ def acquire_child() -> Iterator[ChildProcess]:
         child.prepare()
         yield child
     except BaseException:
+        # The next caller would receive answers to requests of this block.
         child.end(0)
         raise
     with _lock:
@@ -170,7 +167,7 @@ class ChildProcess:
         self._process.kill()
 
     def disown(self) -> None:
-        """Close the pipes to the child in this process only, so that the child goes on. Called in a forked process."""
+        """Close the pipes to the child in a forked process, without ending the child."""
         self._process.returncode = 0
         self._close()
 
@@ -202,13 +199,10 @@ def _pipe_to_child() -> tuple[int, BinaryIO]:
 
 
 class _InterruptiblePipe(io.FileIO):
-    """The reading end of a pipe. Ctrl-C and other signals interrupt a read that waits for data.
-
-    A plain read might continue after a signal: libraries such as Polars make the system restart reads. A poll is never
-    restarted.
-    """
+    """The reading end of a pipe. Ctrl-C and other signals interrupt a read that waits for data."""
 
     def readinto(self, buffer: Any) -> int | None:
+        # Libraries such as Polars make the system restart reads after a signal. A poll is never restarted.
         waiting = select.poll()
         waiting.register(self, select.POLLIN)
         waiting.poll()

@@ -31,10 +31,7 @@ class InFlightRecord:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return what each running task reads, by the number of the task, counted from 0.
-
-        The value is the text of the task's `record_in_flight` block, or "" if the task is in no such block.
-        """
+        """Return what each running task reads, by the number of the task, counted from 0; "" if that is unknown."""
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):
             number, length = _HEADER.unpack_from(self._memory, start)
@@ -55,14 +52,14 @@ class InFlightRecord:
         _HEADER.pack_into(self._memory, _current.start, number + 1, 0)
 
     def end(self, slot: int) -> None:
-        """Record that the calling thread, which has this slot, runs no task any more."""
+        """Record that the thread of a slot runs no task any more."""
         _HEADER.pack_into(self._memory, slot * _SLOT_BYTES, 0, 0)
         _current.memory = None
 
 
 @contextmanager
 def record_in_flight(text: str) -> Iterator[None]:
-    """Record the file, or part of a file, that the block reads. Does nothing outside of a task in a child process."""
+    """Record the file, or part of a file, that the block reads. Does nothing outside of child processes."""
     if getattr(_current, "memory", None) is None:
         yield
         return

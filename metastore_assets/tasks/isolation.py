@@ -29,10 +29,8 @@ MAX_IDLE_CRASHES = 3
 class IsolatedRunner(TaskRunner):
     """A runner of tasks in a child process. A crash of the child fails only the task that caused it.
 
-    If only one task was sent to the child that crashed, this task is the cause. Its outcome is a FatalFileError, which
-    names the file of the task, or `task 3` for example if the call has no `paths`. If there were several tasks, those
-    that were running are run again, each one alone. The same is done if another process killed the child, perhaps the
-    kernel for lack of memory: only a task that was run alone after that is blamed.
+    The outcome of this task is a FatalFileError. To find it, tasks that were running at a crash run again, each one
+    alone.
     """
 
     def __init__(self, threads: int = 1, chunk_size: int = 1) -> None:
@@ -50,11 +48,7 @@ class IsolatedRunner(TaskRunner):
         return self._threads
 
     def _run(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run the tasks in a child process.
-
-        After a crash, first repeat the tasks that were running, each one alone. Then run all tasks that still have no
-        outcome.
-        """
+        """Run the tasks in a child process. After a crash, first repeat the tasks that were running, each one alone."""
         tasks = batch.tasks
         paths = batch.paths if batch.paths is not None else [f"task {number}" for number in range(len(tasks))]
         outcomes: dict[int, Any] = {}
@@ -76,6 +70,8 @@ class IsolatedRunner(TaskRunner):
                         outcomes |= enumerate(map(restore_error, answer.values), answer.first)
             except ChildProcessEnded as ended:
                 crashes += 1
+                # A task is blamed if it was running alone. If another process killed the child, perhaps the kernel for
+                # lack of memory, the task gets one more attempt.
                 if list(ended.in_flight) == numbers and (suspect or not ended.was_killed):
                     (number,) = numbers
                     path = paths[number]
@@ -105,10 +101,7 @@ def run_isolated(function: Callable[..., Any], path: str, *arguments: Any) -> An
 
 
 def metadata_result(outcome: Any) -> Any:
-    """Return the outcome of a task that read a metadata file, or raise it if it is an exception.
-
-    The FatalFileError of a crash is raised as TableFormatError.
-    """
+    """Return the outcome of a task that read a metadata file, or raise it if it is an exception."""
     if isinstance(outcome, FatalFileError):
         raise TableFormatError(str(outcome)) from outcome
     if isinstance(outcome, Exception):

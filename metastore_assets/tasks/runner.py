@@ -28,9 +28,8 @@ class TaskBatch(Generic[T]):
 class TaskRunner(ABC):
     """A runner, which calls a function for each of many tasks, in this process or in others.
 
-    A runner may run a task twice, even at the same time. So files that tasks write need unique names. A runner that
-    uses other processes pickles functions, tasks and results. It adds what tasks read and write to the counts of this
-    process (`storage.io_counters`), and stops its tasks if the caller is interrupted.
+    A task may run twice, even at the same time, so files that it writes need unique names. Functions, tasks and results
+    are pickled if they move between processes.
 
     A subclass implements `_run`, and `_run_until_error` if it can stop at the first error.
     """
@@ -53,9 +52,8 @@ class TaskRunner(ABC):
         Args:
             function: Called once per task with the task as its only argument.
             tasks: Picklable values.
-            paths: The path of the file that each task reads. If a file crashes the process that reads it, the outcome
-                of its task is a FatalFileError with the path, and the other tasks are run again. Without paths, a
-                runner may raise WorkerEndedError after a crash.
+            paths: The path of the file that each task reads. If a file crashes a process, the outcome of its task is a
+                FatalFileError with the path. Without paths, a runner may raise WorkerEndedError.
             costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
 
         Returns:
@@ -83,7 +81,7 @@ class TaskRunner(ABC):
         """Return the outcomes of a batch: for each task its result, or the exception that it raised."""
 
     def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Return the outcomes of a batch. An override may instead raise the first exception of a task at once."""
+        """Return the outcomes of a batch, or raise the first exception of a task."""
         return self._run(function, batch)
 
 
@@ -134,6 +132,6 @@ def _call_with_arguments(function: Callable[..., R], arguments: tuple[Any, ...])
 
 
 def limit_arrow_threads() -> None:
-    """Limit Arrow to one thread in this process, because as many tasks as cores already run in parallel."""
+    """Limit Arrow to one thread in this process. Several tasks run in parallel instead."""
     if pa.cpu_count() != 1:
         pa.set_cpu_count(1)

@@ -42,8 +42,8 @@ class PathTask(Generic[T]):
 def stream_isolated(function: Callable[..., Iterator[Any]], path: str, *arguments: Any) -> Iterator[Any]:
     """Yield the items of `function(*arguments)`, which runs in a child process.
 
-    The child pauses while the caller requests no items. If `function` crashes the child, TableFormatError is raised
-    and names `path`, the metadata file that the function reads. Errors of the function are raised unchanged.
+    If `function` crashes the child, TableFormatError is raised, which names the metadata file at `path`. Errors of the
+    function are raised unchanged.
     """
     try:
         yield from _stream_child(with_arguments(function), iter([PathTask(path, arguments)]), 1, _ActiveChildren())

@@ -144,7 +144,7 @@ class _Backfill:
     """`local` or `dagster`."""
 
     def run(self, invocation: Invocation, *, as_json: bool) -> int:
-        """Run the backfill, and return the exit status. The result is printed even if the backfill fails partway."""
+        """Run the backfill, print its result even if it fails partway, and return the exit status."""
         from metastore_assets.pipeline.backfill import BackfillResult
         from metastore_assets.pipeline.backfill import backfill as do_backfill
 
@@ -174,7 +174,7 @@ class _Backfill:
         return 0
 
     def _work(self, spark: LazySpark, watcher: Watcher) -> AbstractContextManager[ChunkProcessor]:
-        """Return a context manager that yields the function to process a chunk, in this process or as a Dagster run."""
+        """Return a context manager that yields a function to process a chunk, in this process or as a Dagster run."""
         if self.via == "local":
             from metastore_assets.pipeline.backfill import local_processor
 
@@ -199,7 +199,6 @@ def _read_keys(file: str) -> tuple[str, ...]:
 
 
 def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
-    """Convert a plan to a JSON object, which has all keys of a result and more."""
     return {
         "table": plan.table,
         "partitions": len(plan.keys),
@@ -227,7 +226,6 @@ def _plan_to_json(plan: BackfillPlan) -> dict[str, Any]:
 
 
 def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw a plan: the work of the backfill, and the keys of its partitions; all keys only with `verbose`."""
     heading = Styled(plan["table"], "bold")
     version = f"version {plan['version']}" if plan["version"] else "no version yet"
     page.line(heading, f" {version}, snapshot {text.make_printable(plan['snapshot'][:20])}: {_summary(plan)}")

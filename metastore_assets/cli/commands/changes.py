@@ -70,7 +70,7 @@ def changes(
 
 
 def _draw(page: Page, document: Answer, limit: int, *, selected: bool) -> None:
-    """Draw a grid for each changed column, then the numbers of other columns: unchanged, and without value counts.
+    """Draw a grid for each changed column, then the numbers of unchanged columns and of those without value counts.
 
     Args:
         page: The page to draw on.

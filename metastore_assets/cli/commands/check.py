@@ -67,7 +67,6 @@ def check(
 
 
 def _draw(page: Page, document: Answer) -> None:
-    """Draw a grid of the checks. Below it, draw the partitions that did not pass, and advice for `unknown` checks."""
     checks = document["checks"]
     heading = Styled(text.make_printable(document["table"]), "bold")
     page.line(heading, f" version {document['version']}: ", _verdict(document))
@@ -104,7 +103,7 @@ def _check_line(check: Answer) -> Sequence[Part]:
 
 
 def _to_one_line(sentence: str) -> str:
-    """Convert a sentence to one printable line. Runs of blanks stay, because they may be part of a value."""
+    """Convert a sentence to one printable line. Runs of blanks remain."""
     return text.make_printable(" ".join(line.strip() for line in sentence.splitlines()))
 
 

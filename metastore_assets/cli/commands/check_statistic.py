@@ -47,7 +47,6 @@ def check_statistic(invocation: Invocation, reference: str, tries: int | None, s
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw whether all laws hold. If not, draw the violated law and the data that violates it."""
     counterexample = result["counterexample"]
     verdict = Styled("all laws hold", "green") if counterexample is None else Styled("a law does not hold", "red")
     page.line(

@@ -55,7 +55,6 @@ def clustering(
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw a line for each column with bounds, best clustered first. Then draw advice for scattered columns."""
     files = text.format_count(result["fragments"], "file")
     page.line(Styled(text.make_printable(result["table"]), "bold"), f" version {result['version']}: {files}")
     measured = [column for column in result["columns"] if column["depth"] is not None]

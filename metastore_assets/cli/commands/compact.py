@@ -44,7 +44,6 @@ def compact(invocation: Invocation, name: str, as_json: bool) -> None:
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw a line for the version and a line for each plain file."""
     heading, before, after = Styled(result["table"], "bold"), result["files_before"], result["files"]
     if result["published"]:
         merged = f"merged to {after:,}" if after != before else "already merged"

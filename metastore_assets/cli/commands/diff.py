@@ -74,10 +74,7 @@ def diff(
 
 
 def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
-    """Draw the two versions, changes of the schema, and a grid of columns in decreasing order of the stability index.
-
-    The grid has the changed columns; with `everything`, all columns.
-    """
+    """Draw the two versions, changes of the schema, and a grid of changed columns; of all columns with `everything`."""
     versions = zip(table_diff.tables, (table_diff.before, table_diff.after), strict=True)
     sides = [
         f"{name} version {version.version:,}, snapshot {text.shorten(version.snapshot, 20)}"
@@ -107,7 +104,7 @@ def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
 
 
 def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
-    """Draw lines that say that a column was added, removed or renamed, or has another type; nothing otherwise."""
+    """Draw lines about an added, removed, renamed or retyped column; nothing for other columns."""
     name = text.make_printable(column.column)
     statistics = column.after or column.before
     assert statistics is not None
@@ -124,10 +121,7 @@ def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
 
 
 def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
-    """Return the cells of a column's line: name, three facts, three distances, and what these were computed over.
-
-    If there are no distances, the last cell has the reason.
-    """
+    """Return the cells of a column's line: name, three facts, three distances, and the parts that were compared."""
     distances = column.distances
     name = Styled(text.make_printable(column.column), f"bold {_STYLES[column.change]}".strip())
     counts = [
@@ -149,14 +143,7 @@ def _format_distance(value: float) -> str:
 
 
 def _format_sides(column: ColumnDiff, format_cell: Callable[[ColumnStatistics], str]) -> str:
-    """Format a cell as `before → after`, or as one text if both are equal.
-
-    The cell of an added column is `→ after`, and that of a removed one `before →`.
-
-    Args:
-        column: The column at both versions.
-        format_cell: Formats the statistics of the column at one version.
-    """
+    """Format a cell as `before → after`, or as one text if both are equal."""
     sides = [None if row is None else format_cell(row) for row in (column.before, column.after)]
     if sides[0] == sides[1]:
         return str(sides[0])

@@ -54,7 +54,7 @@ def doctor(invocation: Invocation, names: tuple[str, ...], deep: bool, as_json: 
 
 
 def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *, deep: bool) -> Iterator[DoctorFinding]:
-    """Make all checks, and yield their findings. Without a valid configuration, root and tables are not checked."""
+    """Make all checks, and yield their findings."""
     from metastore_assets.cli.diagnosis.access import check_root, check_table
     from metastore_assets.cli.diagnosis.environment import (
         check_dagster,
@@ -83,9 +83,7 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
 
 
 def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, DoctorFinding]:
-    """Read the configuration, with the tables in its databases; None if it is invalid.
-
-    The second result is the finding about the configuration.
+    """Return the configuration with the tables in its databases, and the finding about it. None if it is invalid.
 
     Args:
         invocation: The global options.
@@ -113,7 +111,6 @@ def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[Metastor
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw each finding with its advice, then the number of findings by status."""
     width = max(len(finding["subject"]) for finding in result["findings"])
     for finding in result["findings"]:
         status = finding["status"]

@@ -22,7 +22,7 @@ _STYLES = {"written": "green", "current": "green", "behind": "yellow", "absent":
 
 
 def _choose_action(context: click.Context, option: click.Parameter, is_set: bool) -> None:
-    """Set the parameter `action` of the command to the name of a given flag. Raises UsageError for a second flag."""
+    """Set the parameter `action` to the name of the given flag. Raises UsageError for a second flag."""
     if is_set and context.params.setdefault("action", option.name) != option.name:
         raise click.UsageError("give only one of --status, --dry-run and --remove")
 
@@ -94,7 +94,7 @@ def export(
 
 
 def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
-    """Return the keys of the answer that say what the next refresh reads, including what new targets need."""
+    """Return what the next refresh reads for the targets, as keys of the answer."""
     from metastore_assets.pipeline.refresh import plan_version
 
     plan = plan_version(config, table).to_json()
@@ -102,7 +102,6 @@ def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]
 
 
 def _draw(page: Page, document: Answer) -> None:
-    """Draw a line for each target, its notes, and what the next refresh reads."""
     page.line(Styled(text.make_printable(document["table"]), "bold"), f" version {document['version']}")
     columns = [GridColumn(""), GridColumn("target", style="bold"), GridColumn("version"), GridColumn("written")]
     rows = []

@@ -68,7 +68,6 @@ def _fitting_bins(width: int | None) -> int:
 
 
 def _draw(page: Page, column: Answer, bins: Sequence[Answer]) -> None:
-    """Draw a line for each bin, or for many bins a chart. Then draw the number of infinite values."""
     draw_column_heading(page, column)
     if not bins:
         page.line(Styled("  no finite values", "dim"))

@@ -110,7 +110,6 @@ def _number_to_json(value: Any) -> Any:
 
 
 def _draw_versions(page: Page, name: str, records: Sequence[Record]) -> None:
-    """Draw sparklines of rows and bytes, then a line for each version of a table."""
     _draw_heading(page, name, [record["version"] for record in records])
     series = {"rows": [record["row_count"] for record in records], "bytes": [record["bytes"] for record in records]}
     _draw_sparklines(page, series)
@@ -132,7 +131,6 @@ def _draw_versions(page: Page, name: str, records: Sequence[Record]) -> None:
 
 
 def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) -> None:
-    """Draw sparklines of a column's statistics, then a line for each version."""
     type_name = text.format_type(records[-1]["type"]) if records else ""
     _draw_heading(page, f"{name} {column}", [record["version"] for record in records], type_name)
     series = {
@@ -166,7 +164,6 @@ def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) 
 
 
 def _draw_statistic(page: Page, subject: str, points: Sequence[HistoryPoint]) -> None:
-    """Draw a chart of one statistic, then a line with a bar for each version."""
     _draw_heading(page, subject, [point.version for point in points])
     numbers = [_to_number(point.value) for point in points]
     if page.width is not None and sum(number is not None for number in numbers) > 1:
@@ -199,7 +196,7 @@ def _draw_heading(page: Page, subject: str, versions: Sequence[int], type_name: 
 
 
 def _draw_sparklines(page: Page, series: Mapping[str, Sequence[float | None]]) -> None:
-    """Draw a sparkline for each series with at least two different finite numbers. Keys of `series` are labels."""
+    """Draw a sparkline for each series with at least two different finite numbers, after the series' key."""
     for label, numbers in series.items():
         values = numbers[-_SPARK_WIDTH:]
         finite = [value for value in values if value is not None and math.isfinite(value)]
@@ -217,7 +214,7 @@ def _level(value: float, low: float, high: float) -> int:
 
 
 def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None:
-    """Draw a chart of as many of the last numbers as fit. None is blank; at least one of them must be a number.
+    """Draw a chart of as many of the last numbers as fit; at least one must be a number. None is blank.
 
     Args:
         page: The page to draw on.
@@ -244,7 +241,7 @@ def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None
 
 
 def _last_versions(page: Page, records: Sequence[Any]) -> Sequence[Any]:
-    """Return the records to list: on a terminal, the last 25, after drawing a line that says so; otherwise all."""
+    """Return all records; for a terminal, only the last 25, after drawing a line that says so."""
     if page.width is None or len(records) <= _LISTED_VERSIONS:
         return records
     page.line(Styled(f"  the last {_LISTED_VERSIONS} of {len(records):,} versions (all with --json)", "dim"))

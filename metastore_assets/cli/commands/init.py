@@ -156,7 +156,7 @@ def _escape(value: Any) -> Any:
 def _find_proposals(
     invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
 ) -> list[TableProposal | DatabaseProposal] | None:
-    """Read the tables and databases of some entries. If any cannot be read, report each error, and return None.
+    """Read the tables and databases of some entries. Report each error; after any, return None.
 
     Args:
         invocation: The invocation, for reports of errors.
@@ -191,7 +191,7 @@ def _find_proposals(
 
 
 def _distinct_name(name: str, names: set[str]) -> str:
-    """Return the name, or if it is one of `names`, the name with a number: `orders_2`."""
+    """Return the name, with a number if it is one of `names`: `orders_2`."""
     numbered = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
     return name if name not in names else next(other for other in numbered if other not in names)
 

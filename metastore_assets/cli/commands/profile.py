@@ -121,9 +121,9 @@ def _table_config(uri: str, settings: dict[str, Any]) -> TableConfig:
 
 
 def _parse_partitions(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Combine patterns of partition keys to patterns by column: `{"day": ["2024-01-*", "2024-02-01"]}`.
+    """Group patterns of partition keys by column: `{"day": ["2024-01-*", "2024-02-01"]}`.
 
-    Raises BadParameter if there are no patterns by column that select the same partitions.
+    Raises BadParameter if patterns by column would select other partitions.
     """
     from metastore_assets.expressions.partition_patterns import combine_partition_patterns
 

@@ -47,7 +47,6 @@ def prune(
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw the number of files to read, the conjuncts that rule out other files, and the files."""
     paths, total = result["fragments"], result["fragments_total"]
     share = f" ({text.format_share(len(paths), total)})" if total else ""
     page.line(

@@ -69,7 +69,6 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw a line about the removed files, and a line for each further step that is necessary."""
     removed = f"{text.format_count(result['versions'], 'version')} and {text.format_count(result['files'], 'file')}"
     summary = f": removed {removed} ({text.format_size(result['bytes'])}), published version {result['published']}"
     page.line(Styled(result["table"], "bold"), summary)

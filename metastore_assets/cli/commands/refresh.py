@@ -107,7 +107,7 @@ def refresh(
 
 
 def report_failed_exports(result: Answer) -> int:
-    """Print an error for each failed export in a result. Return the exit status: `ERROR` if any failed, else 0."""
+    """Print an error for each failed export. Return the exit status: `ERROR` if any failed, else 0."""
     failed = [export for export in result.get("exports", ()) if export["state"] == "failed"]
     for export in failed:
         print_error(
@@ -122,7 +122,7 @@ def _answer(result: Answer, verbose: bool, as_json: bool) -> None:
 
 
 def _plan_to_answer(plan: Plan) -> dict[str, Any]:
-    """Convert a plan to a JSON object like that of a refresh. `published` says whether a version would be published."""
+    """Convert a plan to a JSON object like the result of a refresh."""
     answered = {**plan.to_json(), "published": plan.publishes}
     return answered if plan.publishes else {**answered, "version": plan.number - 1}
 
@@ -133,8 +133,7 @@ def draw_refresh(page: Page, result: Answer, *, verbose: bool = False) -> None:
     Args:
         page: The page to draw on.
         result: The result of a refresh, or a plan.
-        verbose: Whether to draw more of a plan: all partition keys, however many, and for each stage the rule by which
-            its work was chosen.
+        verbose: For a plan, whether to draw all partition keys and the reasons of each stage's work.
     """
     heading, snapshot = Styled(result["table"], "bold"), short_snapshot(result["snapshot"])
     time = text.format_seconds(result["seconds"]) if "seconds" in result else ""
@@ -187,7 +186,7 @@ def _draw_plan(page: Page, plan: Answer, *, verbose: bool) -> None:
 
 
 def _draw_stages(page: Page, plan: Answer, *, verbose: bool) -> None:
-    """Draw the stages of a plan. The result of a refresh has none."""
+    """Draw the stages of a plan; nothing for the result of a refresh."""
     from metastore_assets.pipeline.stages import stages_to_text
 
     for line in stages_to_text(plan.get("stages", ()), with_rules=verbose):
@@ -202,7 +201,6 @@ def _draw_type_changes(page: Page, result: Answer) -> None:
 
 
 def _format_counts(result: Answer) -> str:
-    """Format the numbers of fragments, partitions and values that a refresh changed or would change."""
     fragments, partitions = result["fragments"], result["partitions"]
     counts = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "unchanged"))
     read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""

@@ -71,7 +71,7 @@ def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: boo
 
 
 def _find_table(config: MetastoreConfig, name: str) -> TableConfig:
-    """Return the configuration of a table, whose name may have another case, as in SQL. Raises ConfigError."""
+    """Return the configuration of a table, ignoring case as SQL does. Raises ConfigError."""
     matches = [table.name for table in config.tables if table.name.lower() == name.lower()]
     return find_table_config(config, matches[0] if len(matches) == 1 else name)
 

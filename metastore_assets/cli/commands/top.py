@@ -58,7 +58,6 @@ def top(
 
 
 def _draw(page: Page, column: Answer, values: Sequence[Answer]) -> None:
-    """Draw a line with a bar for each value, then lines for all other values and for nulls."""
     draw_column_heading(page, column)
     total = column["value_count"] + column["null_count"]
     maximum = max((row["frequency"] for row in values), default=0)

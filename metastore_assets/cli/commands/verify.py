@@ -39,7 +39,6 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
 
 
 def _draw(page: Page, result: Answer) -> None:
-    """Draw how much was compared, each number that differs, and each file that cannot be read."""
     compared = [
         text.format_count(result["fragments"], "fragment"),
         text.format_count(result["partitions"], "partition"),

@@ -141,11 +141,11 @@ def check_java(config: MetastoreConfig | None) -> DoctorFinding:
 
 
 def check_spark(config: MetastoreConfig | None, spark: LazySpark | None) -> DoctorFinding:
-    """Check that PySpark is installed. Its version is checked by `check_packages`.
+    """Check that PySpark is installed, and optionally that it works.
 
     Args:
         config: The configuration; None without a valid one.
-        spark: Starts a session, in which a task then runs as a further check; None to start none.
+        spark: Starts a session, which then runs a task; None to start none.
     """
     if not _uses_spark(config):
         return DoctorFinding("Spark", "skipped", "not needed: jobs of EMR Serverless refresh the tables")
@@ -209,7 +209,7 @@ def _starts_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _importance(config: MetastoreConfig | None) -> tuple[Status, str]:
-    """Return the status of the finding that Spark cannot start, and a text that is appended to its advice."""
+    """Return the status of the finding that Spark cannot start, and a text to append to its advice."""
     if config is not None and config.engine == "auto":
         return "warning", "; without Spark, only small tables can be refreshed"
     if config is None:

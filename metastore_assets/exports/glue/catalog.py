@@ -57,8 +57,7 @@ class GlueTable(CatalogTable):
     ) -> None:
         """Change properties of the table. Glue refuses the request if the table changes meanwhile.
 
-        Glue archives no version of the table, because statistics change more often than tables. See
-        `CatalogTable.change_properties`.
+        See `CatalogTable.change_properties`. Glue archives no version of the table.
         """
         table = self._load()
         parameters = changed_properties(table.get("Parameters"), added, removed, expected)
@@ -80,7 +79,7 @@ class GlueTable(CatalogTable):
     def change_partitions(
         self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
     ) -> None:
-        """Change properties of partitions with two requests for each 100. See `CatalogTable.change_partitions`.
+        """Change properties of partitions with two requests per 100 partitions. See `CatalogTable.change_partitions`.
 
         Raises ExportError if Glue refuses the change of a partition.
         """
@@ -110,7 +109,7 @@ class GlueTable(CatalogTable):
         return statistics
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write statistics of the table with one request for each 25 columns. See `CatalogTable.write_statistics`.
+        """Write statistics of the table with one request per 25 columns. See `CatalogTable.write_statistics`.
 
         Raises ExportError if Glue refuses the statistics of a column.
         """
@@ -119,7 +118,7 @@ class GlueTable(CatalogTable):
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
-        """Write statistics of partitions with one request for each 25 columns of a partition.
+        """Write statistics of partitions with one request per 25 columns of a partition.
 
         See `CatalogTable.write_partition_statistics`. Raises ExportError if Glue refuses the statistics of a column.
         """
@@ -130,7 +129,7 @@ class GlueTable(CatalogTable):
         )
 
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
-        """Delete column statistics with one request for each column. See `CatalogTable.delete_statistics`."""
+        """Delete column statistics with one request per column. See `CatalogTable.delete_statistics`."""
         for column in columns:
             try:
                 if partition is None:
@@ -171,7 +170,7 @@ class GlueTable(CatalogTable):
 
         Args:
             shape: The type of the request: `TableInput` or `PartitionInput`.
-            item: The table or partition, as a response contains it. Members that the request lacks are left out.
+            item: The table or partition, as a response contains it.
             parameters: The properties.
         """
         names = self._client.meta.service_model.shape_for(shape).members

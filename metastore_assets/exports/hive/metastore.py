@@ -104,7 +104,7 @@ class HiveTable(CatalogTable):
         return read_thrift(self._stored(columns))
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write statistics of the table, many columns with several requests. See `CatalogTable.write_statistics`."""
+        """Write statistics of the table, in several requests for many columns. See `CatalogTable.write_statistics`."""
         size, by_name = 0, {column.column: column for column in columns}
         for number, names in enumerate(_batches(by_name)):
             if number:
@@ -151,7 +151,7 @@ class HiveTable(CatalogTable):
         return _size_of(statistics)
 
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
-        """Delete column statistics with one request for each column. See `CatalogTable.delete_statistics`."""
+        """Delete column statistics with one request per column. See `CatalogTable.delete_statistics`."""
         from hive_metastore.ttypes import NoSuchObjectException
 
         for column in columns:
@@ -174,7 +174,7 @@ class HiveTable(CatalogTable):
     def _delete_outdated(
         self, partition: str | None, columns: Sequence[DeclaredStatistics], stored: Iterable[ColumnStatisticsObj]
     ) -> None:
-        """Delete stored statistics that have a bound which the new ones lack, because a write would not remove it.
+        """Delete stored statistics with a bound that the new ones lack. A write would not remove the bound.
 
         Args:
             partition: The name of the partition; None for the table.
@@ -206,7 +206,7 @@ class HiveTable(CatalogTable):
 
 
 def _without_bounds(columns: Iterable[DeclaredStatistics]) -> list[str]:
-    """Return the names of the columns that have no minimum or no maximum, although their kind may have both."""
+    """Return the names of the columns without a minimum or maximum, although their kind may have both."""
     kinds = ("date", "decimal", "double", "long", "timestamp")
     return [
         column.column

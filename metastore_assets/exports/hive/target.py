@@ -22,10 +22,7 @@ class HiveOptions(CatalogOptions):
 
 
 class HiveTarget(CatalogTarget):
-    """Column statistics, `numRows` and `totalSize` of a table and its partitions in a Hive metastore.
-
-    The metastore computes a removed `totalSize` again when the table changes.
-    """
+    """Column statistics, `numRows` and `totalSize` of a table and its partitions in a Hive metastore."""
 
     kind = "hive"
     title = "the Hive metastore"
@@ -38,7 +35,7 @@ class HiveTarget(CatalogTarget):
         return open_hive_table(self.table, self.title)
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
-        """Return Hive's properties with row count and size. With the option `accurate`, they are declared accurate."""
+        """Return Hive's properties with row count and size, declared to be accurate if the option `accurate` is set."""
         properties = super().properties_of(numbers)
         if self.options.accurate:
             exact = {one.column: "true" for one in numbers.columns if one.has_exact_bounds}

@@ -61,7 +61,7 @@ class NarrowThetaSketch(ThetaSketch):
 
 
 def is_narrow(type: pa.DataType) -> bool:
-    """Return whether Iceberg serializes values of a type with 4 bytes that are 64-bit numbers here: int and float."""
+    """Return whether Iceberg serializes values of a type with 4 bytes: small integers and `float`."""
     plain = plain_type(type)
     return bool(t.is_float32(plain) or (t.is_integer(plain) and plain.bit_width <= 32))
 

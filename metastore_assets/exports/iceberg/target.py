@@ -252,11 +252,7 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 
 
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
-    """Return the columns with their sketches. The second item has a note on columns without one, or is empty.
-
-    The note names columns that a refresh has not read since the export was added. Hidden columns, columns inside lists
-    and maps, and columns of unsupported types are silently omitted.
-    """
+    """Return the columns with sketches, and notes: at most one, about columns that the next refresh has to read."""
     states = {
         **version.states(IcebergTarget.sketch_reference),
         **version.states(IcebergTarget.narrow_reference),
@@ -264,6 +260,7 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
     sketched, missing = [], []
     for column in version.columns():
         row = column.statistics
+        # These columns never have a sketch, so no note names them.
         if column.is_hidden or column.leaf.repeated or row.type_class is None:
             continue
         sketch = _sketch(version, column, states)
@@ -281,7 +278,7 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
 
 
 def _sketch(version: ExportedVersion, column: ExportedColumn, states: Mapping[str, bytes]) -> bytes | None:
-    """Return the sketch of a column, built from its value counts or else taken from `states`; None without both.
+    """Return the sketch of a column, built from its value counts, or else from `states`; None without both.
 
     Args:
         version: The version.
@@ -310,10 +307,9 @@ def _is_ours(file: PartitionStatisticsFile) -> bool:
 
 
 def _change_properties(table: Table) -> dict[str, str]:
-    """Return blob properties with the current metadata file and the time of the last commit before this export.
+    """Return blob properties that name the current metadata file and the time of the last commit.
 
-    The registration of a statistics file is a commit, too. Because of these properties, it does not count as a change
-    of the table's data.
+    With them, the registration of a statistics file does not count as a change of the table's data.
     """
     metadata = table.metadata.model_dump(
         mode="json", by_alias=True, include={"last_updated_ms", "metadata_log", "statistics"}

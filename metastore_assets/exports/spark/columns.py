@@ -42,9 +42,9 @@ class SparkColumn:
         return self.type == "binary" or _TEXT.fullmatch(self.type) is not None
 
     def accepts(self, type_class: str | None) -> bool:
-        """Return whether the column may have statistics that were computed from values of a type class.
+        """Return whether the column may have statistics of values of a type class.
 
-        False for types without statistics in Spark, such as `timestamp_ntz`: with statistics, Spark's estimates fail.
+        False for types without statistics in Spark, such as `timestamp_ntz`.
 
         Args:
             type_class: The type class of the values, such as `int64` or `decimal_2`; None if unknown.
@@ -89,13 +89,11 @@ def spark_columns(parameters: Mapping[str, str], declared: Mapping[str, str]) ->
 
 
 def find_bounds(column: SparkColumn, row: ColumnStatistics) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Return (minimum, maximum) of a column; None if one is unknown or not usable by Spark.
-
-    Infinities are not usable, because Spark divides by maximum - minimum. Nor are years without exactly four digits.
-    """
+    """Return (minimum, maximum) of a column; None if either is unknown or not usable by Spark."""
     if row.minimum is None or row.maximum is None:
         return None
     bounds = (row.minimum, row.maximum)
+    # Spark divides by maximum - minimum.
     if not all(math.isfinite(value_as_double(column, bound)) for bound in bounds):
         return None
     is_time = column.type in ("date", "timestamp")
@@ -119,8 +117,7 @@ def format_value(column: SparkColumn, value: pa.Scalar) -> str:
 def value_as_double(column: SparkColumn, value: pa.Scalar) -> float:
     """Convert a value to the double that Spark compares with histogram edges.
 
-    Dates become days and timestamps microseconds since 1970. A 32-bit float becomes the double with the same text, such
-    as 0.1, because Spark parses the text.
+    Dates become days and timestamps microseconds since 1970. A 32-bit float becomes the double with the same text.
     """
     if t.is_boolean(value.type):
         return float(value.as_py())

@@ -35,8 +35,7 @@ def column_properties(
 ) -> dict[str, str]:
     """Return the properties with the statistics of a column; empty if Spark would misread them.
 
-    Spark takes a number, date or boolean column without bounds for a column of nulls, and estimates that comparisons
-    match no row. Therefore such a column has no properties if its bounds or its distinct count are unknown.
+    Without bounds and a distinct count, Spark would take a number, date or boolean column for a column of nulls.
 
     Args:
         column: The column in Spark's catalog.
@@ -67,7 +66,7 @@ def column_properties(
 
 
 def _distinct_without_nan(row: ColumnStatistics) -> int | None:
-    """Return the number of distinct values except NaN; None if unknown. Histograms and bounds exclude NaN too."""
+    """Return the number of distinct values except NaN; None if unknown."""
     if row.distinct_count is None:
         return None
     return max(0, row.distinct_count - 1) if row.nan_count else row.distinct_count

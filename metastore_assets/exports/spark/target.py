@@ -83,7 +83,7 @@ class SparkTarget(ExportTarget):
         return ExportMark.from_properties(parameters, self.kind) if _has_our_content(parameters) else None
 
     def remove(self) -> bool:
-        """Remove our mark and our statistics, unless Spark has changed these. Return whether there was an export."""
+        """Remove the mark, and the statistics unless Spark has changed them. Return whether there was an export."""
         with self._open() as table:
             parameters = table.load().properties
             if ExportMark.from_properties(parameters, self.kind) is None:

@@ -132,7 +132,6 @@ def _details(row: ColumnStatistics, top: Top, history: Sequence[Mapping[str, Any
 
 
 def _facts(row: ColumnStatistics) -> Markup:
-    """Return a section with a list of the known statistics of a column."""
     facts = [("values", text.format_number(row.value_count)), ("nulls", text.format_number(row.null_count))]
     if row.nan_count:
         facts.append(("NaN", text.format_number(row.nan_count)))
@@ -170,7 +169,6 @@ def _read_top(table: Table, row: ColumnStatistics) -> Top:
 
 
 def _values(row: ColumnStatistics, values: Top) -> Markup:
-    """Return a section with a bar for each of the most frequent values, and the number of all other values."""
     maximum = values[0][1]
     entries = [
         tag(
@@ -211,7 +209,7 @@ def _percentiles(row: ColumnStatistics) -> Markup:
 
 
 def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return line charts over the versions: of nulls, distinct values and mean, without those that never changed."""
+    """Return line charts over the versions: of nulls, distinct values and mean, if these ever changed."""
     if len(history) < 2:
         return []
     series: dict[str, list[float | None]] = {
