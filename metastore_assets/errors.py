@@ -184,4 +184,6 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when a stage was declared differently when its state was built. `rebuild` builds it again."""
+    """Raised when the declaration of a stage is not that with which its state was built. `rebuild` builds the state
+    again.
+    """

@@ -106,9 +106,9 @@ def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
 
 
 def _with_access(table: SharedTableConfigT, options: Mapping[str, str]) -> SharedTableConfigT:
-    """Return a copy of a table or database with storage options added to its catalog, or else to its own options.
+    """Return an entry with storage options: in its catalog, or in the entry itself if its URI is on S3.
 
-    An entry without settings of a catalog and without an S3 URI is returned unchanged.
+    Other entries are returned unchanged.
     """
     catalog = getattr(table, "catalog", None)
     if isinstance(catalog, CatalogConfig):

@@ -72,7 +72,7 @@ class TimeoutRunner(Generic[Result]):
         return results[0]
 
     def _wait(self, thread: threading.Thread, end: float) -> None:
-        """Wait for the end of the thread until `time.monotonic()` reaches `end`. Raises StoreError if it still runs."""
+        """Wait until the thread has ended, or `time.monotonic()` reaches `end`. Raises StoreError if it still runs."""
         thread.join(max(0.0, end - time.monotonic()))
         if thread.is_alive():
             raise StoreError(

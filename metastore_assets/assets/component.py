@@ -234,8 +234,9 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return None if self.tables is None or (self.tables and not names) else names
 
     def _configuration(self, path: Path) -> Configuration:
-        """Return the configuration of the file `config`, or a new one with `root`. The component's own tables are
-        added.
+        """Return the configuration in the file `config`, or a new one if `root` is set.
+
+        The tables that the component itself defines are added.
 
         Args:
             path: The folder of the component, or its file `defs.yaml`.

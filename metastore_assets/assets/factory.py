@@ -63,7 +63,7 @@ def table_assets(
         # A range of partitions is one run, with one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),
         op_tags={TABLE_TAG: names.tag},
-        # The pool can limit concurrent runs of the table. Runs launched from an asset's page have no tags.
+        # The pool can limit concurrent runs. A limit by tag would miss runs launched from an asset's page.
         pool=names.pool,
     )
     def profile(context: AssetExecutionContext, config: RefreshOptions) -> Iterator[Any]:

@@ -148,7 +148,7 @@ def profile_files(version: Version | None, entry: PartitionEntry | None = None) 
 
 
 def changed_kinds(before: ProfileFiles | None, after: ProfileFiles) -> tuple[Kind, ...]:
-    """Return the kinds of files that changed, in the order of `KINDS`. A file has changed if its path has.
+    """Return the kinds of files whose paths changed, in the order of `KINDS`.
 
     A kind without files in `after` is left out.
     """

@@ -268,8 +268,7 @@ class _TableRun:
         return tuple(key for group in sorted(key_map.to_table_keys(backfill.keys)) for key in members[group])
 
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
-        """Return the table's keys of the run's partitions or groups. Partitions that the table does not have are
-        omitted.
+        """Return the table's keys of the run's partitions or groups. Partitions that do not exist are omitted.
 
         Raises PartitionNotFoundError if Dagster's partitions are dynamic and the table has none of the run's
         partitions.

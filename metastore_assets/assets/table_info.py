@@ -42,7 +42,7 @@ class TableInfo:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> "TableInfo":
-        """Return the facts in a mapping from `dataclasses.asdict`. A value of a wrong type becomes None."""
+        """Return the facts in a mapping that `dataclasses.asdict` created. A value of a wrong type becomes None."""
         format_, partitioned = fields.get("format"), fields.get("partitioned")
         return cls(
             format_ if isinstance(format_, str) else None, partitioned if isinstance(partitioned, bool) else None

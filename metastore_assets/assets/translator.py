@@ -135,7 +135,6 @@ class MetastoreTranslator:
 
 
 def _description(asset: MetastoreAsset) -> str:
-    """Return the description on the asset's page, as Markdown."""
     if asset.kind == "source":
         return _SOURCE.format(uri=code_markdown(redact(asset.table.uri)))
     table = code_markdown(asset.table.name)

@@ -127,9 +127,7 @@ def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterato
 
 
 def _finding_of_all_partitions(check: NamedCheck, table: Table, context: CheckContext) -> Finding | None:
-    """Return the check's finding for the table if every partition must pass too, so that none needs to be read; else
-    None.
-    """
+    """Return the finding for the table if it passed, and each partition therefore passes too; otherwise None."""
     if not check.check.holds_for_subsets:
         return None
     finding = evaluate(check, Subject(table, context, None, check.column))

@@ -141,7 +141,7 @@ def _history(table: Table, context: CheckContext) -> list[Table]:
 
 
 def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidates for checks of a table. Some may fail."""
+    """Yield candidates for checks of a table, whether the table passes them or not."""
     yield "consistent"
     yield "complete"
     times = [table.version.committed_at for table in history if table.version.committed_at is not None]
@@ -162,7 +162,7 @@ def _table_entries(table: Table, history: Sequence[Table]) -> Iterator[Entry]:
 
 
 def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidates for checks of a column. Some may fail."""
+    """Yield candidates for checks of a column, whether the column passes them or not."""
     row = subject.row
     rows = row.value_count + row.null_count
     if rows < _MIN_ROWS:

@@ -219,8 +219,9 @@ def missing_table_reason(error: TableNotFoundError) -> str:
 
 
 def _read_metadata(read: Callable[[], T]) -> T | Finding:
-    """Return the result of `read`. If it raises, return a finding: `failed` if the table no longer exists, else
-    `unknown`.
+    """Return the result of `read` or, if it raises, a finding.
+
+    The finding is `failed` if the table no longer exists, and otherwise `unknown`.
     """
     try:
         return read()

@@ -36,8 +36,7 @@ def show_answer(
         rows: The statistics of the columns to show.
         current: Whether the version describes the current snapshot; None if unknown.
         partition: The key of the partition to which the statistics belong; None for the whole table.
-        detail: Which columns have singleton counts and entropy. For a partition, only `selected` gives them, because
-            they are computed from all of its value counts.
+        detail: Which columns have singleton counts and entropy. For a partition, `full` means none.
     """
     spreads, built = {}, {}
     if partition is None and rows and detail != "summary":

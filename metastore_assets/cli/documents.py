@@ -432,7 +432,7 @@ class PartitionChanges(Document):
 
 
 class ComparedColumnDocument(Document):
-    """The difference between two versions of a column."""
+    """A column's difference between two versions."""
 
     column: str
     change: Literal["added", "removed", "changed", "same"]
@@ -669,7 +669,7 @@ class ValueCountChangesDocument(Document):
 
 
 class TypeChangeDocument(Document):
-    """A column of plain files whose type changed."""
+    """The change of a column's type in plain files."""
 
     column: str
     before: str

@@ -107,7 +107,7 @@ def _split_by_unique_name(
 ) -> tuple[list[TableConfig], list[SkippedTable]]:
     """Separate the tables with unique names from all others, which become skipped tables.
 
-    Names that differ only in case, or in `-` and `_`, are equal. Names of configured tables count too.
+    Names that differ only in case, or in `-` and `_`, are equal. They must also differ from the configured names.
     """
     counts = Counter(_fold_name(table.name) for table in (*config.tables, *tables))
     unique, clashes = [], []

@@ -170,7 +170,7 @@ class CatalogTarget(ExportTarget):
         return {self.accuracy_property} if self.accuracy_property else set()
 
     def _claims(self, columns: WrittenColumns) -> set[str]:
-        """Return the names of the table's properties with claims, if an export wrote these columns."""
+        """Return the names of all properties of the table that are claims."""
         names = self._names
         marks = ExportMark.property_names(self.kind)
         return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
@@ -238,7 +238,8 @@ class CatalogTarget(ExportTarget):
     def _write_partitions(
         self, table: CatalogTable, version: ExportedVersion, columns: DeclaredColumns, registered: RegisteredPartitions
     ) -> tuple[int, int]:
-        """Write partitions whose numbers changed. Return the bytes sent and the number of unregistered partitions."""
+        """Write partitions whose statistics changed. Return the bytes sent and the number of unregistered partitions.
+        """
         if not registered.names:
             return 0, 0
         size = unmatched = 0

@@ -67,8 +67,8 @@ def count_slots(spark: SparkSession) -> int:
 class SparkRunner(TaskRunner):
     """A runner of tasks on Spark, classic or Connect. Each call is one job.
 
-    If a file crashes a Python worker, the job fails. This and all later batches then run in child processes of the
-    workers.
+    If a file crashes a Python worker, the job fails. The runner then runs these and all later tasks in child processes
+    of the workers.
 
     `map` raises a task's MetastoreError unchanged. Any other error ends the job at once as a PythonException of Spark.
     """

@@ -94,7 +94,7 @@ def export(
 
 
 def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
-    """Return what the next refresh reads for the targets, as keys of the answer."""
+    """Return what the next refresh reads, also for new targets: `read_again` and `bytes_to_read`."""
     from metastore_assets.pipeline.refresh import plan_version
 
     plan = plan_version(config, table).to_json()

@@ -196,7 +196,7 @@ def _draw_heading(page: Page, subject: str, versions: Sequence[int], type_name: 
 
 
 def _draw_sparklines(page: Page, series: Mapping[str, Sequence[float | None]]) -> None:
-    """Draw a sparkline for each series with at least two different finite numbers, after the series' key."""
+    """Draw a labelled sparkline for each series with at least two different finite numbers."""
     for label, numbers in series.items():
         values = numbers[-_SPARK_WIDTH:]
         finite = [value for value in values if value is not None and math.isfinite(value)]

@@ -209,7 +209,7 @@ def _starts_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _importance(config: MetastoreConfig | None) -> tuple[Status, str]:
-    """Return the status of the finding that Spark cannot start, and a text to append to its advice."""
+    """Return how serious it is that Spark cannot start: a status, and a text to append to the advice."""
     if config is not None and config.engine == "auto":
         return "warning", "; without Spark, only small tables can be refreshed"
     if config is None:

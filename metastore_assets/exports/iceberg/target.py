@@ -278,7 +278,7 @@ def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], 
 
 
 def _sketch(version: ExportedVersion, column: ExportedColumn, states: Mapping[str, bytes]) -> bytes | None:
-    """Return the sketch of a column, built from its value counts, or else from `states`; None without both.
+    """Return the sketch of a column from its value counts or from `states`; None if neither has it.
 
     Args:
         version: The version.

@@ -42,7 +42,7 @@ class SparkColumn:
         return self.type == "binary" or _TEXT.fullmatch(self.type) is not None
 
     def accepts(self, type_class: str | None) -> bool:
-        """Return whether the column may have statistics of values of a type class.
+        """Return whether statistics of a type class fit the column's type.
 
         False for types without statistics in Spark, such as `timestamp_ntz`.
 
