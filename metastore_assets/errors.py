@@ -184,6 +184,4 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when the declaration of a stage is not that with which its state was built. `rebuild` builds the state
-    again.
-    """
+    """Raised when a stage is declared otherwise than when its state was built. `rebuild` builds the state again."""

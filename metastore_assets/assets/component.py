@@ -170,9 +170,9 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{name}]")
 
     def get_translator(self) -> MetastoreTranslator:
-        """Create the translator, which applies the component's prefix, upstream assets and translation.
+        """Create the translator: a subclass of the class that `translator` names, or else of MetastoreTranslator.
 
-        It derives from the class that `translator` names, or from MetastoreTranslator.
+        It applies the component's prefix, upstream assets and translation.
         """
         base = MetastoreTranslator if self.translator is None else _translator_class(self.translator)
         upstream, translation = self.upstream, self.translation
@@ -191,8 +191,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
     def write_state_to_path(self, state_path: Path) -> None:
         """Write the component's state as JSON: the tables of all databases, format and partitioning of all tables.
 
-        Catalogs are read for at most 30 seconds, then tables for at most 30 seconds. Those that do not answer in time
-        are left out.
+        Catalogs and tables that do not answer within 30 seconds are left out.
         """
         configuration = self._configuration(self._folder)
         config = configuration.resolved()

@@ -89,7 +89,7 @@ def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
 
 
 def files_metadata(uri: str) -> Metadata:
-    """Return the location of a partition's files as metadata. All are in one folder, so one URI is enough.
+    """Return the location of a partition's files as metadata.
 
     Args:
         uri: The URI of the statistics file.

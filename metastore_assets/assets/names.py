@@ -99,7 +99,7 @@ class TableNames:
 
     @property
     def partitions_def(self) -> PartitionsDefinition:
-        """The partitions definition: that of `mapping`, or dynamic partitions, whose keys runs register."""
+        """The partitions definition of `mapping`; without a `mapping`, dynamic partitions."""
         return (
             self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
         )

@@ -15,7 +15,7 @@ from metastore_assets.messages import remove_secrets
 def hide_secrets() -> Iterator[None]:
     """Remove secrets from errors that the block raises.
 
-    - An error without secrets, in its message and in those of its causes, is raised unchanged.
+    - An error without secrets in any message is raised unchanged.
     - A MetastoreError with secrets only in its causes is raised without causes.
     - Any other error becomes a MetastoreError without causes, whose message contains no secret.
     """

@@ -518,7 +518,7 @@ class Drift(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Measure the distance to the earlier version. If it cannot be measured, the finding is unknown.
 
-        A partition that the earlier version does not have passes, and so does a column without values in both versions.
+        New partitions pass, and so do columns without values in both versions.
         """
         earlier = subject.earlier(self.against)
         if earlier is None:

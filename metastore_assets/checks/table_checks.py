@@ -190,7 +190,7 @@ class RowCountChange(BoundedCheck):
         return {**{key: item for key, item in value.items() if key != "within"}, "lower": -limit, "upper": limit}
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the row counts. A partition that the earlier version does not have passes."""
+        """Compare the row counts. New partitions pass."""
         earlier = subject.earlier(self.against)
         rows = subject.row_count
         if earlier is None:

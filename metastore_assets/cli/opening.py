@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load_config(invocation: Invocation) -> MetastoreConfig:
-    """Load the configuration file that the command line names, with its checks. Raises ConfigError if it is invalid."""
+    """Load and validate the configuration file that the command line names, checks included. Raises ConfigError."""
     from metastore_assets.checks.entries import load_checked_config
 
     return load_checked_config(invocation.config)

@@ -56,7 +56,7 @@ def explain(
 
 
 def expected_text(problem: Problem) -> str | None:
-    """Return what a value must be, such as `a whole number` or `0 or more`; None for problems of other kinds."""
+    """Return what a value must be, such as `a whole number` or `0 or more`; None for problems without such a text."""
     context = problem.get("ctx") or {}
     if problem["type"] == "literal_error":
         return str(context["expected"])

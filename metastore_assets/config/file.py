@@ -24,7 +24,7 @@ def config_path(path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """Parse a YAML file, without validating its keys and values. The result is that of `normalize_mapping`.
+    """Parse and normalize a YAML file, without validating its keys and values.
 
     Raises:
         ConfigError: The file cannot be read, is not valid YAML, or is not a mapping.

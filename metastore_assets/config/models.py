@@ -288,7 +288,7 @@ class TableConfig(SharedTableConfig):
     @field_validator("partitions", mode="before")
     @classmethod
     def _wrap_patterns(cls, value: Any) -> Any:
-        """Convert the patterns of each column to a tuple of texts. YAML may have a single pattern, number or date."""
+        """Convert the patterns of each column, which YAML may parse as numbers or dates, to a tuple of texts."""
         if not isinstance(value, Mapping):
             return value
         lists = {column: item if isinstance(item, list | tuple) else [item] for column, item in value.items()}

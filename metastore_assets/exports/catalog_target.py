@@ -238,7 +238,7 @@ class CatalogTarget(ExportTarget):
     def _write_partitions(
         self, table: CatalogTable, version: ExportedVersion, columns: DeclaredColumns, registered: RegisteredPartitions
     ) -> tuple[int, int]:
-        """Write partitions whose statistics changed. Return the bytes sent and the number of unregistered partitions.
+        """Write partitions whose statistics changed. Return the sent bytes and how many partitions are not registered.
         """
         if not registered.names:
             return 0, 0

@@ -66,8 +66,7 @@ class DeclaredStatistics:
 
     @property
     def counts(self) -> list[int | None]:
-        """The numbers of nulls, distinct values and trues, and the maximum length; None if the kind has no such number.
-        """
+        """The numbers of nulls, distinct values and trues, and the maximum length; None where the kind has none."""
         distinct = None if self.kind in ("binary", "boolean") else self.distinct
         trues = self.trues if self.kind == "boolean" else None
         return [self.nulls, distinct, trues, self.maximum_length if self.kind in ("binary", "string") else None]

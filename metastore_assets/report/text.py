@@ -206,7 +206,7 @@ def _format_non_finite(value: float) -> str:
 
 
 def _format_float(value: float) -> str:
-    """Format a float with six significant digits. Only outside of 1e-4 to 1e9, it has an exponent."""
+    """Format a float with six significant digits. It has an exponent only outside of 1e-4 to 1e9."""
     if not math.isfinite(value):
         return _format_non_finite(value)
     if not (value == 0 or 1e-4 <= abs(value) < 1e9):

@@ -33,7 +33,7 @@ def remote_url(settings: Mapping[str, str]) -> str | None:
 def local_master(settings: Mapping[str, str]) -> str:
     """Return the configured master URL of a Spark Connect server on this machine, such as `local[*]`.
 
-    Raises ConfigError if the settings name a server or a master on another machine.
+    Raises ConfigError if the settings name a server, or a master on another machine.
     """
     url = remote_url(settings) or settings.get("spark.master", LOCAL_SETTINGS["spark.master"])
     if not url.startswith("local"):

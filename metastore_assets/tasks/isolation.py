@@ -124,7 +124,7 @@ def _chunks(numbers: Sequence[int], max_size: int) -> Iterator[tuple[int, int]]:
 
 
 def restore_error(value: Any) -> Any:
-    """Return `value`, which a child sent; for a RaisedError, the exception in it, with the child's traceback."""
+    """Return a value that a child sent. Convert a RaisedError to the exception in it, with the child's traceback."""
     if not isinstance(value, RaisedError):
         return value
     # The standard library's process pools show a remote traceback in this way.

@@ -50,8 +50,8 @@ def diff(
 ) -> None:
     """Compare schema, rows, nulls, distinct values and distributions of two versions of a table.
 
-    PSI is the population stability index: less than 0.1 commonly counts as stable, more than 0.25 as shifted. KS is the
-    Kolmogorov-Smirnov distance and JS the Jensen-Shannon distance. Both are between 0 and 1.
+    PSI, the population stability index, commonly counts as stable below 0.1 and as shifted above 0.25. KS, the
+    Kolmogorov-Smirnov distance, and JS, the Jensen-Shannon distance, are between 0 and 1.
     """
     from metastore_assets.lookup.diff import diff_json
 

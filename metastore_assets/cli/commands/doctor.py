@@ -34,7 +34,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"
 @output_options
 @click.pass_obj
 def doctor(invocation: Invocation, names: tuple[str, ...], deep: bool, as_json: bool) -> int:
-    """Check that everything works that refreshes and lookups need, and say what to do where it does not.
+    """Check everything that refreshes and lookups need, and give advice for what does not work.
 
     Checks Python, the versions of packages, Java, Spark, Dagster's instance, the configuration, access to the root
     (write, read, list, conditional write, delete) and to each table, or only to the tables NAME. Exits with status 1 if

@@ -52,8 +52,8 @@ def quantile(
 ) -> None:
     """Show quantiles of a column, such as 0.5 for the median.
 
-    The quantile Q is the least value with at least this fraction of the values less than or equal to it. It is exact
-    for columns with value counts.
+    The quantile Q is the least value such that at least the fraction Q of the values is less than or equal to it. It is
+    exact for columns with value counts.
     """
     from metastore_assets.lookup.column_values import parse_fraction
     from metastore_assets.lookup.json import quantiles_json

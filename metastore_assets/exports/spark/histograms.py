@@ -91,7 +91,7 @@ def compute_histogram(
 
 
 def find_edges(pieces: Iterable[Frequencies], rows: int, bins: int) -> tuple[list[pa.Scalar], list[int]]:
-    """Return the `bins + 1` values at the edges of bins of equal height, ascending, from least to greatest.
+    """Return the `bins + 1` values at the edges of bins of equal height, ascending, from minimum to maximum.
 
     The second result has the positions of these values among the sorted distinct values, counted from 0.
 
