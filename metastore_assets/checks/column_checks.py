@@ -391,7 +391,7 @@ def _is_disjoint(row: ColumnStatistics, accepted: Sequence[pa.Scalar]) -> bool:
 
 
 class Matches(Check):
-    """The share of the values that match a regular expression (RE2) as a whole is at least `least`."""
+    """At least the share `least` of the values matches a regular expression (RE2) from beginning to end."""
 
     kind = "matches"
     main = "pattern"
@@ -431,7 +431,7 @@ class Matches(Check):
 
 
 def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that maps texts to booleans: whether a text matches the pattern as a whole.
+    """Return a function that maps each text to whether it matches the pattern from beginning to end.
 
     Raises ConfigError for an invalid pattern.
     """

@@ -1,7 +1,7 @@
 """Shell completion of table names, column names and partition keys.
 
 Pressing Tab must have no effects, even if another user wrote the configuration in the working folder. Completion
-therefore replaces no environment variables, and reads only the configuration and a root on local disk.
+therefore leaves variables in the configuration unreplaced, and reads only the configuration and a root on local disk.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _refresh(request: JobRequest, log: Callable[[str], object]) -> JobAnswer:
-    """Refresh the table of a request, with the secrets that the request names as environment variables.
+    """Refresh the table of a request, after setting environment variables to the requested secrets.
 
     Raises ConfigError if this package has another version than the request, or the key for hidden values is missing.
 

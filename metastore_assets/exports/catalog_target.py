@@ -238,8 +238,7 @@ class CatalogTarget(ExportTarget):
     def _write_partitions(
         self, table: CatalogTable, version: ExportedVersion, columns: DeclaredColumns, registered: RegisteredPartitions
     ) -> tuple[int, int]:
-        """Write partitions whose statistics changed. Return the sent bytes and how many partitions are not registered.
-        """
+        """Write partitions whose statistics changed. Return the sent bytes and the number of unregistered ones."""
         if not registered.names:
             return 0, 0
         size = unmatched = 0

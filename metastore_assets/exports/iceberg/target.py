@@ -252,7 +252,7 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 
 
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
-    """Return the columns with sketches, and notes: at most one, about columns that the next refresh has to read."""
+    """Return the columns that have sketches, and at most one note: on columns that the next refresh has to read."""
     states = {
         **version.states(IcebergTarget.sketch_reference),
         **version.states(IcebergTarget.narrow_reference),
