@@ -39,8 +39,8 @@ class TimeoutRunner(Generic[Result]):
         """Call `action` in a thread, and return its result or raise its error.
 
         Args:
-            action: The function to call. Its argument is a function that it calls with the name of each object before
-                it reads the object.
+            action: The function to call. It gets a function, which it calls with the name of each object before it
+                reads the object.
             seconds: The timeout.
 
         Raises:

@@ -140,7 +140,7 @@ def rounded_metadata(value: int | float) -> MetadataValue:  # type: ignore[type-
 
 
 def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
-    """Return the table's columns for Dagster, without descriptions if they would not fit into an event with them.
+    """Return the table's columns for Dagster. Descriptions are left out if they would not fit into an event.
 
     Args:
         schema: The columns.

@@ -210,8 +210,7 @@ def register_partitions(
         instance: The Dagster instance.
         name: The name of the dynamic partitions definition.
         keys: The keys to register.
-        remove: Whether to unregister other keys. False in a backfill: its queued runs name the first and last key of a
-            range, and both must exist.
+        remove: Whether to unregister other keys. False in a backfill, whose queued runs may name other keys.
 
     Returns:
         The added and the removed keys, both in ascending order.
@@ -258,8 +257,8 @@ def _map_time(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str,
 
     Args:
         definition: The time windows.
-        parts: Pairs of a value and its time format, which together have the time. If the formats are empty, that of
-            the definition and `_FORMATS` are tried.
+        parts: Pairs of a value and its time format, which together have the time. Empty formats stand for the format of
+            the definition, and `_FORMATS`.
 
     Returns:
         The key; empty for a time outside the windows; None for a text that is no time or not the start of a window.

@@ -45,8 +45,8 @@ def find_pending_events(
         state: The state that Dagster shows.
         version: The version to report.
         kinds: The kinds of table-level files that have an asset.
-        key_map: The keys of the partitions in Dagster. Partitions without one have no event. None if Dagster's keys
-            are those of the table.
+        key_map: The partition keys in Dagster; partitions without a key there have no event. None if Dagster's keys are
+            those of the table.
         contents: The result of `reportable_contents` for the version; None to compute it.
     """
     grouping = UNGROUPED if key_map is None else key_map.grouping

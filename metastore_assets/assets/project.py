@@ -74,8 +74,7 @@ def build_commit_sensor(
         config: As for `build_metastore_assets`.
         translator: As for `build_metastore_assets`.
         s3: As for `build_metastore_assets`.
-        default_status: Whether the sensor starts by itself. Default: as `sensor.status` and `sensors` of the
-            configuration say.
+        default_status: Whether the sensor starts by itself. Default: as configured by `sensor.status` and `sensors`.
 
     Raises:
         ConfigError: The configuration is invalid, or the table does not exist.

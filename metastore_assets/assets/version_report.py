@@ -126,8 +126,8 @@ class VersionReport:
 
         Args:
             kinds: The kinds of files.
-            selected: The kinds whose asset the run was launched for. Their events are `MaterializeResult`, as Dagster
-                requires; the others are `AssetMaterialization`.
+            selected: The kinds whose asset the run was launched for. Dagster requires their events to be
+                `MaterializeResult`.
             instance: The Dagster instance.
         """
         version = self.version

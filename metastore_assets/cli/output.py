@@ -92,8 +92,8 @@ class Page:
         Args:
             columns: The columns.
             rows: The rows, each with one cell for each column.
-            less_important: The headings of the columns that may be hidden, in the order of hiding. Columns without a
-                heading are hidden after them, the last one first.
+            less_important: The headings of the columns that may be hidden, in the order of hiding. After them, columns
+                without a heading are hidden, the last one first.
 
         Returns:
             The headings of the hidden columns, in the order of `columns`.

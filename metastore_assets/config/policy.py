@@ -138,8 +138,8 @@ class ResolvedPolicy(ConfigModel):
         """Return a copy with the decision of profiling on how the values are stored.
 
         Args:
-            mode: The decision. A mode other than `enumerated` means fingerprints if `frequencies` is `repeated`, and
-                estimates otherwise.
+            mode: The decision. Any mode except `enumerated` means fingerprints with `frequencies: repeated`, else
+                estimates.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}

@@ -43,7 +43,8 @@ def write_exports(
     Args:
         table: The resolved configuration of the table.
         objects: The table's folder below the root of the Metastore.
-        find_version: Returns the version to write. Called for each attempt, because a newer one may be published.
+        find_version: Returns the version to write. Called for each attempt, because a newer version may be published
+            meanwhile.
         names: Names of targets under the key `exports`. Default: all.
         rewrite: Whether to write all targets, after removing everything that this package wrote to them.
 

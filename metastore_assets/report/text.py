@@ -48,8 +48,7 @@ def format_user_defined(statistic: Mapping[str, Any]) -> str:
     """Format a user-defined statistic: its value, with `~` before an estimate, or the reason why it is absent.
 
     Args:
-        statistic: The JSON form, with `value`, `guarantee` and `reason`. Of a struct, only the values of its fields are
-            shown.
+        statistic: The JSON form, with `value`, `guarantee` and `reason`. A struct is shown as the values of its fields.
     """
     if statistic["value"] is None:
         return ABSENT if statistic["reason"] is None else f"{ABSENT} ({to_one_line(statistic['reason'])})"

@@ -52,7 +52,7 @@ class TaskRunner(ABC):
         Args:
             function: Called once per task with the task as its only argument.
             tasks: Picklable values.
-            paths: The path of the file that each task reads. If a file crashes a process, the outcome of its task is a
+            paths: The path of the file that each task reads. The outcome of a task whose file crashes a process is a
                 FatalFileError with the path. Without paths, a runner may raise WorkerEndedError.
             costs: Relative costs of the tasks, such as bytes to read; equal costs by default.
 

@@ -1,6 +1,6 @@
 """The export target `spark`: statistics in the properties of tables in a Hive metastore, where Spark finds them.
 
-Further properties are the mark, which names the exported version.
+Further properties, the mark, name the exported version.
 """
 
 from __future__ import annotations
