@@ -40,7 +40,7 @@ class TableNotFoundError(MetastoreError):
 
 
 class SnapshotNotFoundError(TableNotFoundError):
-    """Raised when a table has no snapshot that its setting `at` selects. The message says which ones exist."""
+    """Raised when a table has no snapshot that its setting `at` selects."""
 
 
 class TableFormatError(MetastoreError):

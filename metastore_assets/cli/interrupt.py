@@ -18,7 +18,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM and SIGHUP raise SystemExit. End the process three seconds after these signals or Ctrl-C."""
+    """Make SIGTERM and SIGHUP raise SystemExit. End the process if it still runs three seconds after a signal."""
     for number in _SIGNALS[1:]:
         signal.signal(number, _terminate)
     sys.unraisablehook = _raise_again

@@ -71,7 +71,7 @@ def message_of(problem: Problem) -> str:
 
 
 def show_value(value: Any) -> str:
-    """Format a value for a message. After 60 characters, a text is cut, and any other value becomes an empty text."""
+    """Format a value for a message. A text is cut after 60 characters. Any other longer value becomes an empty text."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value) if isinstance(value, str | list | dict) else str(value)
