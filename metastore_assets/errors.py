@@ -184,4 +184,5 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when a stage is declared otherwise than when its state was built. `rebuild` builds the state again."""
+    """Raised when the declaration of a stage has changed since its state was built. `rebuild` builds the state again.
+    """

@@ -57,7 +57,7 @@ _Row = tuple[str, str, str, str]
 def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Iterator[_Row]:
     """Yield a row for each fact to compare: version, rows, files, bytes, partitions, columns and value counts.
 
-    The last three rows are left out if they do not apply.
+    The rows of partitions, columns and value counts may be missing.
     """
     yield "version", format_number(before.number), format_number(now.number), ""
     yield _count_change("rows", before.row_count, now.row_count)

@@ -376,7 +376,7 @@ def _flow(mapping: Mapping[str, Any]) -> str:
 
 
 def _quoted_mapping(mapping: Mapping[str, Any]) -> str:
-    """Format a mapping as YAML in one line. `${` is not escaped, so it refers to a variable."""
+    """Format a mapping as YAML in one line. `${` is not escaped, so that it refers to a variable."""
     return json.dumps(mapping, ensure_ascii=False)
 
 

@@ -105,7 +105,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def enumerating_key(self) -> str | None:
-        """The key that is `on` and requires all values, `ranks` or `by_partition`; None if neither is `on`."""
+        """The key that is `on` and requires all values: `ranks` or `by_partition`; None if neither is `on`."""
         return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
 
     @property

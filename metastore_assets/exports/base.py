@@ -159,7 +159,7 @@ class ExportedVersion:
     def states(self, reference: str) -> dict[str, Any]:
         """Return the mergeable states of a statistic for the whole table, by dotted path of the column.
 
-        Only columns whose statistic `ExportTarget.statistics_for` requested, and a refresh computed, have a state.
+        A column has a state if `ExportTarget.statistics_for` requested it and a refresh has computed it.
 
         Args:
             reference: The class of the statistic, as `module:Class`.

@@ -156,7 +156,7 @@ def _escape(value: Any) -> Any:
 def _find_proposals(
     invocation: Invocation, entries: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], file: Path
 ) -> list[TableProposal | DatabaseProposal] | None:
-    """Read the tables and databases of some entries. Report each error; after any, return None.
+    """Read the tables and databases of some entries. Report each error, and return None if there is any.
 
     Args:
         invocation: The invocation, for reports of errors.
