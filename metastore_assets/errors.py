@@ -184,5 +184,4 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when the declaration of a stage has changed since its state was built. `rebuild` builds the state again.
-    """
+    """Raised when a stage's declaration has changed since its state was built. `rebuild` builds the state again."""

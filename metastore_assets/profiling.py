@@ -127,7 +127,7 @@ def _session(spark: SparkSession | None) -> SparkSession:
 
 
 def _location(data: object, folder: Path) -> str:
-    """Return the location of a path or URI. For any other data, write it to `folder`, and return that location."""
+    """Return the location of a path or URI. Write any other data to `folder`, and return the new location."""
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):

@@ -209,7 +209,7 @@ def _percentiles(row: ColumnStatistics) -> Markup:
 
 
 def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """Return line charts over the versions: of nulls, distinct values and mean, if these ever changed."""
+    """Return a line chart over the versions for each of nulls, distinct values and mean that ever changed."""
     if len(history) < 2:
         return []
     series: dict[str, list[float | None]] = {
