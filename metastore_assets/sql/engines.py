@@ -30,9 +30,8 @@ def query(
 ) -> pa.Table:
     """Run a query in DuckDB's SQL over the tables and the views in `VIEWS`, and return its rows.
 
-    In a query, `statistics` is the view with rows of all tables, and `orders.statistics` the view with those of the
-    table `orders`. `orders` is the table itself with its live rows. Only the views and tables that the query names are
-    read, and of a table only the files that may have rows for the query.
+    In a query, `statistics` is the view with the rows of all tables. `orders.statistics` has the rows of the table
+    `orders`, and `orders` is the table itself. Only tables and views that the query names are read.
 
     By default, the query has access to nothing else: no file, network, setting or variable of Python, no hidden column,
     and no column that was added to a table after its newest version.
