@@ -180,7 +180,7 @@ def _require_local_server() -> None:
 
 @contextmanager
 def _restoring_token() -> Iterator[None]:
-    """Restore the environment variable with the token after the block."""
+    """Restore the environment variable with the server's access token after the block."""
     before = os.environ.get(_TOKEN)
     try:
         yield
