@@ -3,8 +3,8 @@
 Starting a Spark session takes seconds, and each job some tenths of a second. Most commits change little, so they
 finish earlier without Spark.
 
-Corrupt files of a table may crash the process that reads them, so a child process reads them. This process merges
-only files that the Metastore wrote.
+A corrupt file of a table may crash the process that reads it. Therefore child processes or Spark tasks read the files
+of tables. The process of the refresh reads and merges only files that the Metastore wrote.
 """
 
 from __future__ import annotations

@@ -283,14 +283,14 @@ class Plan:
 
     @property
     def may_read_again(self) -> dict[str, int]:
-        """Number of unchanged fragments that may be read again, by path of each fingerprinted column.
+        """Number of fragments with reused profiles that may be read again, by path of each fingerprinted column.
 
-        A fragment is read again if one of its values occurred once before and occurs twice now. This is unknown before
-        profiling.
+        They are read if a value occurred once before and now occurs twice, or if a removed fingerprint stands for
+        several values. This is unknown before profiling.
         """
         fingerprinted = [leaf.path for leaf, policy in self.spec.leaves if policy.is_fingerprinted]
-        unchanged = len(self.added) + self.unchanged - len(self.to_profile)
-        return dict.fromkeys(fingerprinted, unchanged) if unchanged and (self.added or self.removed) else {}
+        reused = len(self.added) + self.unchanged - len(self.to_profile)
+        return dict.fromkeys(fingerprinted, reused) if reused and (self.added or self.removed) else {}
 
     def to_json(self) -> dict[str, object]:
         """Return the plan as `refresh --dry-run --json` prints it."""

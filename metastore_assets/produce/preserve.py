@@ -46,13 +46,13 @@ def apply_preserve(task: ApplyTask, written: pl.DataFrame, previous: pl.DataFram
 
 
 def _call_hook(task: ApplyTask, written: pl.DataFrame, examples: pl.DataFrame, novel: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows after one call of the hook.
+    """Call the hook once. Return `written` with the values that the hook gives to its rows.
 
     Args:
         task: The task, with the hook.
         written: The new rows, sorted.
         examples: One previous row for each target key that has one.
-        novel: The new target keys, with their numbers.
+        novel: The target keys without previous rows, each with the consecutive number that it gets.
     """
     hook, stage, rows = task.preserve, task.stage, task.rows
     assert hook is not None

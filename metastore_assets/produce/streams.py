@@ -22,7 +22,8 @@ class Stream:
 def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
     """Read sorted streams together, one range of keys at a time. Yield a list with each stream's rows in the range.
 
-    All rows of a key are in one list. One frame of each stream is in memory, or all rows of one key if that is more.
+    All rows of a key are in one list. At most two frames of each stream are in memory, or all rows of one key if these
+    are more.
     """
     cursors = [_StreamCursor(stream, order) for stream in streams]
     while True:
@@ -39,7 +40,7 @@ def align_streams(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.D
         if any(frame.height for frame in frames):
             yield frames
         else:
-            # All buffered rows have one key: read on until the key ends.
+            # No buffered row is before `bound`: read on in the streams whose last buffered key it is.
             for cursor in cursors:
                 cursor.extend(bound)
 

@@ -180,14 +180,17 @@ def compact_changes(
     counted: StoredEntries[SharedFileEntry] | None,
     windows: Mapping[str, Sequence[str]],
 ) -> SegmentChanges:
-    """Compact sparse files as `compact_segments` does, but only in groups whose waste a commit may have increased.
+    """Compact sparse files as `compact_segments` does, but only in groups that lost a profile in this commit.
+
+    A group is the fragments of a partition, or the nodes of one merge tree. Groups with profiles in a file that became
+    sparse are compacted, too.
 
     Args:
         context: The table, its store and engine.
         columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
         counted: How many entries of the version before reference each shared file; None if there is no such version.
-        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. Other groups have no limit.
+        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. All nodes of other groups may.
 
     Returns:
         The changes. Entries of copied profiles have new files.
@@ -231,7 +234,7 @@ def plan_compaction(
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
         counted: How many entries of the version before reference each shared file; None if there is no such version.
-        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. Other groups have no limit.
+        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. All nodes of other groups may.
 
     Returns:
         (tasks that copy used profiles, entries of all profiles in shared files of these groups).

@@ -286,7 +286,10 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
-    """Return the possible names of branches above changed children, if as long as one of `names`."""
+    """Return the names that branches above changed or removed children may have.
+
+    A branch's name is a prefix of its children's digits. Only prefixes that are as long as one of `names` are returned.
+    """
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}
     keys = (*children.changed, *children.removed) if lengths else ()

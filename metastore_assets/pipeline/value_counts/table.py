@@ -143,7 +143,10 @@ class ValueCountUpdate:
             self._store.delete(sorted(written | ({self._files.state} if self._files else set())))
 
     def _without_outdated_names(self, files: ValueCountFiles) -> ValueCountFiles:
-        """Return the published files, without plain files if columns were renamed."""
+        """Return the published files. If columns were renamed, omit the files that contain the old names.
+
+        These are the plain copies `frequencies` and `ranks`, which `compact` writes.
+        """
         before, after = self._schemas
         if not files.frequencies or before is None or _names(before) == _names(after):
             return files
