@@ -14,14 +14,10 @@ import pyarrow as pa
 
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.values import Constant, repeat_constant
+from metastore_assets.formats.variants import TYPED_VALUE, VARIANT, assemble_variants
 from metastore_assets.startup import pc
-from metastore_assets.storage.corrupt_input import UnsupportedError
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
-VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
-"""The stored form of a variant: two binary fields, which only together have a meaning."""
-_SHREDDED = "typed_value"
-"""The field in which a shredded variant stores the values of one type."""
 _WITHHELD = b"withheld"
 _TIME = pa.time64("us")
 _DAY = 24 * 60 * 60 * 1_000_000
@@ -199,7 +195,6 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
 
     Raises:
         ArrowInvalid: a value does not fit, or the types are incompatible.
-        UnsupportedError: the array is a shredded variant. This class is a subclass of ArrowInvalid.
     """
     if array.type == target and not pa.types.is_nested(target):
         return array
@@ -230,10 +225,10 @@ def _cast_struct(array: pa.Array, target: pa.StructType, matcher: FieldMatcher) 
     """
     if not pa.types.is_struct(array.type):
         raise _type_error(array.type, target)
-    find_index = matcher.index_finder(list(array.type))
     fields = list(target)
-    if [field.name for field in fields] == VARIANT.names and array.type.get_field_index(_SHREDDED) >= 0:
-        raise UnsupportedError("it holds a shredded variant, which has no reader")
+    if [field.name for field in fields] == VARIANT.names and array.type.get_field_index(TYPED_VALUE) >= 0:
+        array = assemble_variants(array)
+    find_index = matcher.index_finder(list(array.type))
     children = []
     for field in fields:
         index = find_index(field)

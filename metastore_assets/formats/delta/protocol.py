@@ -19,6 +19,8 @@ _FEATURES = {
     "typeWidening-preview",
     "v2Checkpoint",
     "vacuumProtocolCheck",
+    "variantShredding",
+    "variantShredding-preview",
     "variantType",
     "variantType-preview",
 }

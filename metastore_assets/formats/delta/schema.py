@@ -13,12 +13,13 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.delta.protocol import MappingMode
 from metastore_assets.formats.metadata_json import as_object, as_objects, as_text, check_distinct
-from metastore_assets.formats.schema_casting import VARIANT
 from metastore_assets.formats.values import Constant, constant
+from metastore_assets.formats.variants import VARIANT
 from metastore_assets.iso8601 import parse_date, parse_timestamp
 from metastore_assets.storage.corrupt_input import check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING
 
+# Old versions of Spark write `null` for `void`, and `decimal` for decimals of 10 digits.
 _PRIMITIVES = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -35,9 +36,11 @@ _PRIMITIVES = {
     "timestamp_nanos": pa.timestamp("ns", "UTC"),
     "timestamp_nanos_ntz": pa.timestamp("ns"),
     "void": pa.null(),
+    "null": pa.null(),
+    "decimal": pa.decimal128(10, 0),
     "variant": VARIANT,
 }
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _DECIMAL_DIGITS = 38
 _GENERATED = "delta.generationExpression"
 _WORD = re.compile(r"\w+")
@@ -138,7 +141,7 @@ def _check_type(type_: Any, field_count: list[int], depth: int) -> None:
     kind = as_text(as_object(type_, "the type of a field").get("type"), "the type of a field")
     if kind == "struct":
         _check_fields(type_.get("fields"), field_count, depth + 1)
-    for part in {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kind, ()):
+    for part in {"array": ("elementType",), "map": ("keyType", "valueType"), "udt": ("sqlType",)}.get(kind, ()):
         _check_type(type_.get(part), field_count, depth + 1)
 
 
@@ -165,6 +168,9 @@ def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType
     if type_["type"] == "map":
         key = _type(table, column, type_["keyType"], mode)
         return pa.map_(key, _type(table, column, type_["valueType"], mode))
+    if type_["type"] == "udt":
+        # A user-defined type of Spark, such as a vector of MLlib. Data files store its values as `sqlType`.
+        return _type(table, column, type_["sqlType"], mode)
     raise TableFormatError(f"{table}: column {column!r} has type {type_['type']!r}, which is not supported")
 
 

@@ -25,9 +25,7 @@ def _table(folder: Path, needs: dict[str, Any], **configuration: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "feature", ["variantShredding-preview", "catalogManaged", "catalogOwned-preview", "someThingNew"]
-)
+@pytest.mark.parametrize("feature", ["catalogManaged", "catalogOwned-preview", "someThingNew"])
 def test_the_error_names_an_unsupported_feature(tmp_path: Path, feature: str) -> None:
     with pytest.raises(TableFormatError, match=f"{tmp_path}.*{feature}"):
         _snapshot(_table(tmp_path, protocol("deletionVectors", feature)))

@@ -87,6 +87,47 @@ def test_values_that_do_not_fit_the_declared_type_are_refused(tmp_path: Path, st
         read_columns(snapshot)
 
 
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("decimal", pa.array([Decimal(-5), None], pa.decimal128(10, 0))),
+        ("decimal( 5 , 2 )", pa.array([Decimal("1.50"), None], pa.decimal128(5, 2))),
+        ("char(3)", pa.array(["ab ", None])),
+        ("varchar(9)", pa.array(["ab", None])),
+    ],
+)
+def test_other_names_of_types_are_read(tmp_path: Path, name: str, stored: pa.Array) -> None:
+    """Spark reads these names, some of which only its old versions write."""
+    commit(tmp_path, protocol(), metadata([field("a", name)]), add_file(tmp_path, pa.table({"a": stored})))
+    snapshot = _snapshot(tmp_path)
+    assert snapshot.schema.field("a").type == stored.type
+    assert read_columns(snapshot)["a"] == stored.to_pylist()
+
+
+def test_the_old_name_of_void_is_read(tmp_path: Path) -> None:
+    fields = [field("a", "long"), field("n", "null")]
+    commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, pa.table({"a": [1]})))
+    assert read_columns(_snapshot(tmp_path)) == {"a": [1], "n": [None]}
+
+
+def test_user_defined_types_of_spark_are_read_as_stored(tmp_path: Path) -> None:
+    """A vector of MLlib has a class of Spark as its type, and the stored type inside of that."""
+    stored = {"type": "struct", "fields": [field("type", "byte"), field("values", list_of("double"))]}
+    vector = {
+        "type": "udt",
+        "class": "org.apache.spark.ml.linalg.VectorUDT",
+        "pyClass": "pyspark.ml.linalg.VectorUDT",
+        "sqlType": stored,
+    }
+    type_ = pa.struct([("type", pa.int8()), ("values", pa.list_(pa.float64()))])
+    values = pa.array([{"type": 1, "values": [0.5, 2.0]}, None], type_)
+    commit(tmp_path, protocol(), metadata([field("v", vector)]), add_file(tmp_path, pa.table({"v": values})))
+    delta = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = delta.snapshot()
+    assert read_columns(snapshot)["v"] == values.to_pylist()
+    assert delta.bounds(snapshot, "v.type")["minimum_guarantee"].to_pylist() == ["absent"]
+
+
 @pytest.fixture
 def nanoseconds() -> Iterator[None]:
     """Let deltalake write nanoseconds, which it enables for a whole process."""
