@@ -124,8 +124,8 @@ _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "pr
 def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
     """Convert storage options to properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
 
-    Properties that the catalog already has are left out. If these include credentials, no others with their prefix are
-    returned.
+    Properties that the catalog already has are left out. If it has credentials for `s3.*` or `glue.*`, the result has
+    no property with this prefix.
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):

@@ -236,7 +236,7 @@ def _digest(text: str) -> str:
 
 
 def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
-    """Return the id of an unfinished run of the table; None without one. Dead runs are reported as failed."""
+    """Return the id of an unfinished run of the table; None without one. Report dead runs (`_is_dead`) as failed."""
     now = time.time()
     for run in _unfinished_runs(instance, names):
         if not _is_dead(instance, run, now):

@@ -95,8 +95,8 @@ def profile_specs(
 ) -> list[AssetSpec]:
     """Return the specs of the assets that a refresh materializes.
 
-    There is one asset for each kind of table-level file, such as statistics. They depend on a partitioned asset if the
-    table is partitioned, or may be. With `outputs: table`, one asset replaces all of them.
+    There is one asset for each kind of file with statistics of the whole table, such as histograms. They depend on a
+    partitioned asset if the table is partitioned, or may be. With `outputs: table`, one asset replaces all of them.
 
     Args:
         table: The configuration of the table.

@@ -40,7 +40,7 @@ def fetch_column_statistics(
 ) -> Event:
     """Return a copy of a result with more metadata: the table's columns with their main statistics, and the row count.
 
-    Call it at the end of the asset that writes the table. It replaces no metadata of the result. If the table cannot be
+    Call it at the end of the asset that writes the table. Existing metadata of the result stays. If the table cannot be
     read, the metadata gets a note with the reason, and the asset does not fail.
 
     Args:

@@ -269,7 +269,7 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _resolve_job(table: str) -> RefreshJob:
-    """Return the job that refreshes a table. A job of a Metastore without a prefix has priority.
+    """Return the job that refreshes a table. A job without a prefix in its name has priority.
 
     Raises:
         ConfigError: No daemon runs, the code locations do not load, or not exactly one job refreshes the table.

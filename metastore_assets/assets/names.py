@@ -108,7 +108,7 @@ class TableNames:
 def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
     """Return the kinds of table-level files that have an asset of their own, in the order of `KINDS`.
 
-    Ranks have one only if a column has `ranks: on`. With `outputs: table`, only `statistics` is returned.
+    `ranks` is included only if a column has `ranks: on`. With `outputs: table`, only `statistics` is returned.
     """
     if table.outputs == "table":
         return ("statistics",)

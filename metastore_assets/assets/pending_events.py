@@ -1,7 +1,8 @@
 """The events that a run has to report: the differences between a version and the state that Dagster shows.
 
 A version is the published statistics of a table at one snapshot. Its table-level files contain the profile of the whole
-table: statistics, value frequencies, histograms and ranks. Equal content ids of a partition mean equal statistics.
+table: statistics, value frequencies, histograms and ranks. Equal content ids of a partition mean equal statistics. A
+report of a version is complete when all of its events are in Dagster.
 """
 
 from collections.abc import Collection, Mapping

@@ -549,7 +549,7 @@ class Drift(Check):
 
 
 def _value_key(value: pa.Scalar) -> object:
-    """Return a key that is equal for equal values of one type class. All NaN have the same key."""
+    """Return a key that is equal for equal values of a column. All NaN have the same key."""
     key = order_key(value)
     return "NaN" if key != key else key
 

@@ -114,7 +114,7 @@ def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCh
 
 @contextmanager
 def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterator[None]:
-    """Catch errors in the block that mean that a check does not fit the table, such as a column that does not exist.
+    """Catch errors in the block about a check that does not fit the table, such as a column that does not exist.
 
     Args:
         check: The check.

@@ -77,7 +77,7 @@ def create_check_context(metastore: Metastore, table: TableConfig, lookup: Table
     Args:
         metastore: The Metastore with the table's versions.
         table: The table's configuration.
-        lookup: The table, opened at a version. Metadata that the version caches need not be requested.
+        lookup: The table, opened at a version. Metadata of the table is read from the version's cache if possible.
     """
 
     def table_format() -> TableFormat:

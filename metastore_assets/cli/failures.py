@@ -79,7 +79,7 @@ class MetastoreGroup(click.Group):
 
 
 def run_to_status(run: Callable[[], object], invocation: Invocation) -> int:
-    """Call `run`, report an error on stderr, and return the exit status. An int that `run` returns is the status."""
+    """Call `run`, and return the exit status: the int that `run` returns, or else 0. Report an error on stderr."""
     try:
         status = run()
         return status if isinstance(status, int) else SUCCESS

@@ -105,7 +105,7 @@ def open_version(config: MetastoreConfig, name: str, version: VersionReference |
 def open_relation(
     config: MetastoreConfig, name: str, where: str | None, partition: str | None, version: VersionReference | None
 ) -> Iterator[tuple[Table | FilteredView, str | None]]:
-    """Open a version of a table, or with a predicate a view of its matching rows.
+    """Open a version of a table or, with a predicate, a view of its matching rows.
 
     If the view had to read files of the table, a note on stderr says how many.
 

@@ -150,11 +150,11 @@ class SharedTableConfig(ConfigModel):
         """The text by which messages refer to the table or database, such as `table 'orders'`."""
 
     def effective_policy(self, column: str, aliases: Sequence[Sequence[str]] | None = None) -> ColumnPolicy:
-        """Return the policy that applies to a column.
+        """Return the policy that applies to a column, without `checks`.
 
         Each key comes from the first of these that sets it: the column's entry under `columns`, the entry `default`,
-        the built-in policy. The key `statistics` may also come from the table or database, before the built-in policy.
-        `checks` are left out. Two more rules apply:
+        the built-in policy. For `statistics`, the key of the table or database precedes the built-in policy. Two more
+        rules apply:
 
         - A column is hidden if its entry, or the entry of a struct, list or map around it, has `values: hidden`.
         - `ranks: on` and `by_partition: on` need all values: `frequencies: auto` becomes `all`, and an undecided

@@ -25,7 +25,7 @@ _LSOF_SECONDS = 10
 
 
 class LocalChannel(DefaultChannelBuilder):
-    """A builder of channels to a local server, by IP address because `localhost` may resolve to another address."""
+    """A builder of channels to a local server. It uses the IP address, because `localhost` may mean another one."""
 
     def __init__(self, server: RunningServer, session_id: str) -> None:
         super().__init__(f"sc://{HOST}:{server.port}/;session_id={session_id}")

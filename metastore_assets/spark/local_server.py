@@ -221,7 +221,7 @@ def _log(folder: str) -> str:
 
 
 def _set_discovery_file() -> None:
-    """Set PySpark's variable with the path of the discovery file to a file in the cache folder, unless it is set."""
+    """Let PySpark store the discovery file in the cache folder, unless an environment variable names its path."""
     if _DISCOVERY in os.environ:
         return
     # Each Python environment has a separate server, because workers use the environment's packages.

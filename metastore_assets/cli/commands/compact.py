@@ -24,10 +24,9 @@ from metastore_assets.report import text
 def compact(invocation: Invocation, name: str, as_json: bool) -> None:
     """Write a table's value counts as plain files for other tools.
 
-    Publishes a version with the same content and merged value counts. One file holds all value counts by decreasing
-    frequency. Another file holds those of columns with `ranks: on`, with their ranks. The next version whose value
-    counts change has no such files. The Metastore does not need this command: refreshes merge value counts when it
-    pays.
+    Publishes a version with the same content, merged value counts and the plain files. One file has all value counts by
+    decreasing frequency. Another one has the ranks of the values of columns with `ranks: on`. When value counts change,
+    the next version has no plain files. Refreshes do not need this command: they merge value counts when it pays.
     """
     from metastore_assets.pipeline.value_counts.compact import compact as compact_table
     from metastore_assets.store.versions import versions_of

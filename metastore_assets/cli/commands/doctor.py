@@ -83,7 +83,7 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
 
 
 def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, DoctorFinding]:
-    """Return the configuration with the tables in its databases, and the finding about it. None if it is invalid.
+    """Return the configuration with the tables in its databases (None if it is invalid), and the finding about it.
 
     Args:
         invocation: The global options.

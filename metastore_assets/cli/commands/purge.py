@@ -36,11 +36,10 @@ if TYPE_CHECKING:
 def purge(invocation: Invocation, name: str, before: VersionReference, as_json: bool) -> int:
     """Remove older versions and the statistics of removed rows at once.
 
-    Use it for values that must no longer be stored. Refresh the table, then purge everything before the newest
-    version. Purging publishes the newest version again. A reader of an older version fails and may try again. A running
-    refresh starts again. Files that no version references are removed whatever their age, and so are the profiles of
-    removed files. If such files return to the table, a refresh reads them again. The exports of the table are removed
-    and written again.
+    Use it for values that must no longer be stored. Refresh the table, then purge everything before the newest version.
+    Purging publishes the newest version again. Readers of older versions fail, and running refreshes start again. Files
+    that no version references, and profiles of removed files, are removed whatever their age. The exports of the table
+    are removed and written again.
     """
     from metastore_assets.lookup.versions import parse_version_reference, resolve_version
     from metastore_assets.pipeline.engine import Engine
