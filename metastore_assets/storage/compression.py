@@ -1,7 +1,6 @@
 """Compression of files and blocks: detection by the first bytes, and decompression with size limits.
 
-The first bytes determine the compression, because file names may be wrong. A truncated file raises an error: without
-it, rows would silently be missing.
+Names of files may be wrong, so their first bytes take precedence. A truncated file raises an error.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SUFFIXES = {
     ".br": "brotli",
     ".lzo": "lzo",
 }
-"""The compression that each suffix of a file name stands for."""
+"""Compression by the suffix of a file name."""
 HEAD_BYTES = 16
 """Number of a file's first bytes that detection needs."""
 
@@ -62,7 +61,7 @@ _PREFIXES = {
     "zstd": b"\x28\xb5\x2f\xfd",
     "lz4": b"\x04\x22\x4d\x18",
 }
-"""The bytes with which files begin, by compression. A truncated file may contain only a part of them."""
+"""First bytes of files, by compression. A truncated file may contain only a part of them."""
 _WITHOUT_MAGIC = ("brotli", "lzo", "deflate")
 """Compressions that are detected by the suffix, because the first bytes do not always show them."""
 _ARROW = ("gzip", "zstd", "lz4")
@@ -124,7 +123,7 @@ def detect_compression(head: bytes, name: str = "") -> str | None:
 
 
 def check_text(head: bytes, hint: str, wide: bool = False) -> None:
-    """Raise ArrowInvalid if decompressed content is not text: it contains zero bytes, or is compressed again.
+    """Raise ArrowInvalid if decompressed content is not text, because it has zero bytes or is compressed again.
 
     Args:
         head: The first bytes of the content.
@@ -139,7 +138,7 @@ def check_text(head: bytes, hint: str, wide: bool = False) -> None:
 
 
 class _Decompressed(io.RawIOBase):
-    """The decompressed content of a file with one or more compressed streams after one another."""
+    """The decompressed content of a file of one or more consecutive compressed streams."""
 
     def __init__(self, source: pa.NativeFile, create_decompressor: Callable[[], Any]) -> None:
         super().__init__()
@@ -157,7 +156,7 @@ class _Decompressed(io.RawIOBase):
         """
         content = b""
         while not content:
-            data = self._next()
+            data = self._next_input()
             if data is None:
                 return 0
             try:
@@ -171,11 +170,8 @@ class _Decompressed(io.RawIOBase):
         self._source.close()
         super().close()
 
-    def _next(self) -> bytes | None:
-        """Return the next compressed bytes: empty if the decompressor still has input, None at the end of the file.
-
-        If a compressed stream has ended and another follows, replace the decompressor.
-        """
+    def _next_input(self) -> bytes | None:
+        """Return the next compressed bytes: empty if the decompressor still has input, None at the end of the file."""
         if not self._decompressor.eof:
             data: bytes = self._source.read(_READ_BYTES) if self._decompressor.needs_input else b""
             if not data and self._decompressor.needs_input:
@@ -210,7 +206,7 @@ def is_gzip(data: bytes) -> bool:
 def decompress_gzip(data: bytes) -> bytes:
     """Return the decompressed content of all members of a gzip file.
 
-    Raises LimitError if the content is too large, and EOFError, OSError or zlib.error if the file is corrupt.
+    Raises LimitError if the content is too large; EOFError, OSError or zlib.error if the file is corrupt.
     """
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
         return _join_within_limit(iter(lambda: stream.read(_CHUNK_BYTES), b""), data)
@@ -231,12 +227,7 @@ def decompress_block(codec: str, data: bytes) -> bytes:
 
 
 def _join_within_limit(pieces: Iterator[bytes], data: bytes) -> bytes:
-    """Join pieces of decompressed content. Raises LimitError as soon as they exceed the limit.
-
-    Args:
-        pieces: The content, in pieces.
-        data: The compressed data, whose size determines the limit.
-    """
+    """Join pieces of the decompressed content of `data`. Raises LimitError for too large content."""
     limit = max_decompressed_size(len(data))
     parts: list[bytes] = []
     size = 0
@@ -247,13 +238,8 @@ def _join_within_limit(pieces: Iterator[bytes], data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
-    """Decompress one or more streams of bzip2 or xz after one another. Yield the content in chunks.
-
-    Args:
-        data: The compressed streams.
-        decompressor: Creates the decompressor of one stream.
-    """
+def _decompress_streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the decompressed content of consecutive bzip2 or xz streams."""
     start = 0
     while start < len(data):
         stream = decompressor()
@@ -266,8 +252,7 @@ def _streams(data: bytes, decompressor: Callable[[], Any]) -> Iterator[bytes]:
         start -= len(stream.unused_data)
 
 
-def _deflate(data: bytes) -> bytes:
-    """Decompress a block of raw DEFLATE. Raises LimitError, zlib.error, or ArrowInvalid for a truncated block."""
+def _decompress_raw_deflate(data: bytes) -> bytes:
     limit = max_decompressed_size(len(data))
     stream = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     result = stream.decompress(data, limit + 1)
@@ -325,12 +310,14 @@ def _check_declared_size(size: int, ratio: int, data: bytes) -> None:
 
 _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
     "null": lambda data: data,
-    "deflate": _deflate,
+    "deflate": _decompress_raw_deflate,
     "snappy": _snappy,
     "zstandard": _zstandard,
-    "bzip2": lambda data: _join_within_limit(_streams(data, bz2.BZ2Decompressor), data),
+    "bzip2": lambda data: _join_within_limit(_decompress_streams(data, bz2.BZ2Decompressor), data),
     "lz4": _lz4,
-    "xz": lambda data: _join_within_limit(_streams(data, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)), data),
+    "xz": lambda data: _join_within_limit(
+        _decompress_streams(data, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)), data
+    ),
 }
 CODECS = tuple(_CODECS)
 """Names of the codecs of Avro."""

@@ -52,21 +52,20 @@ _UNSUPPORTED = re.compile(
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Return whether a decoder's error means that valid content is not supported, and not that bytes are corrupt."""
+    """Return True if a decoder's error means that valid content is not supported."""
     if isinstance(error, UnsupportedError | pa.ArrowNotImplementedError):
         return True
     return type(error) is OSError and error.errno is None and _UNSUPPORTED.search(str(error)) is not None
 
 
 class LimitError(ValueError):
-    """An error that a file declares, contains or decompresses to more than a limit. The message has both numbers."""
+    """An error about a file that declares, contains or decompresses to more than a limit."""
 
 
 class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
-    """An error that the content of a file is invalid.
+    """An error about invalid content of a file.
 
-    A message that quotes values of rows needs a second form, `without_values`, for columns whose values are hidden. By
-    default, both are equal.
+    `without_values` is the message for columns whose values are hidden. By default, it is the normal message.
     """
 
     def __init__(self, message: str, without_values: str | None = None) -> None:
@@ -97,7 +96,7 @@ def check_limit(limit: int, number: int, what: str) -> None:
 def metadata_errors(path: str, what: str = "") -> Iterator[None]:
     """Convert errors of decoders in the block to a TableFormatError that names the metadata file.
 
-    A FileNotFoundError passes unchanged, because callers handle missing files in different ways.
+    A FileNotFoundError passes unchanged.
 
     Args:
         path: Path or URI of the file.
@@ -112,7 +111,7 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
 
 
 def unreadable_error(what: str, error: BaseException) -> TableFormatError:
-    """Create a TableFormatError that says what failed and why. It has a second message for hidden values.
+    """Return a TableFormatError that says what failed and why, also without values of rows.
 
     Args:
         what: What failed, without values of rows.
@@ -122,7 +121,7 @@ def unreadable_error(what: str, error: BaseException) -> TableFormatError:
 
 
 def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
-    """Set `error.without_values`, the message that is shown if values are hidden, and return the error.
+    """Set `error.without_values`, the message to show if values are hidden, and return the error.
 
     Args:
         error: The error. Its message may quote values through the message of its cause.
@@ -137,7 +136,7 @@ def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return why a file cannot be read, in at most 500 characters: the error's message, or a text for its type."""
+    """Return why a file cannot be read, in at most 500 characters."""
     text = _DIGITS.sub(lambda match: f"it has a number of more than {match[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"

@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class FileCount:
-    """The distinct files that were read or written, as digests of their locations, and the number of bytes.
+    """The number of bytes that were read or written, and digests of the locations of the distinct files.
 
     If a file is read twice, its bytes count twice.
     """
@@ -43,7 +43,7 @@ class FileCount:
 
 @dataclass
 class _FileTally:
-    """Mutable counts, from which `count` creates a FileCount. Threads may share an instance."""
+    """A mutable FileCount that threads may share."""
 
     files: set[bytes] = field(default_factory=set)
     size: int = 0
@@ -139,9 +139,9 @@ def add_io_counts(counts: IoCounts) -> None:
 
 
 def read_recorder(location: str) -> Callable[[int], None]:
-    """Return a function that counts a read of some bytes of one file. Any thread may call the function.
+    """Return a function that counts a read of a given number of bytes of one file, in any thread.
 
-    The reads count for the step in which this function is called, not for that in which the result is called.
+    The reads count for the step in which `read_recorder` is called.
     """
     if (current := _current.get()) is None:
         return lambda size: None

@@ -7,9 +7,8 @@ that exceeds a limit is corrupt or malicious. docs/reference/limits.md lists the
 from __future__ import annotations
 
 METADATA_BYTES = 1 << 30
-"""Maximum size in bytes of a metadata file that is read into memory, compressed or decompressed, and of a block of an
-Avro file. Parsed, it takes up to ten times as much memory. An Iceberg metadata file with 500,000 snapshots has half
-this size."""
+"""Maximum size in bytes of a metadata file, compressed or decompressed, and of a block of an Avro file. An Iceberg
+metadata file with 500,000 snapshots has half this size."""
 HEADER_BYTES = 64 << 20
 """Maximum size in bytes of the header of an Avro file, with its schema. A schema of 100,000 fields has a tenth of this
 size."""
@@ -24,8 +23,7 @@ DOCUMENT_VALUES = 20_000_000
 """Maximum number of values in a JSON document. Each takes 60 to 230 bytes of memory. A document with 500,000 snapshots
 has half as many."""
 COMPRESSED_VALUES = 2_000_000
-"""Number of values in a compressed JSON document that is always allowed. Above it, COMPRESSED_VALUES_PER_BYTE applies.
-"""
+"""Number of values that a compressed JSON document may always have. Above it, COMPRESSED_VALUES_PER_BYTE applies."""
 COMPRESSED_VALUES_PER_BYTE = 4
 """Maximum number of values in a compressed JSON document per byte of the file. Real documents have less than one."""
 RECORD_VALUES = 5_000_000

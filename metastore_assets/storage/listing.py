@@ -11,11 +11,9 @@ from metastore_assets.storage.object_store import object_errors
 
 
 class StoredFile(NamedTuple):
-    """One file below a location, as a listing shows it.
+    """One file below a location, as a listing shows it."""
 
-    The class is a named tuple, which takes little memory and pickles fast: listings are long, and processes exchange
-    them.
-    """
+    # A named tuple takes little memory and pickles fast. Listings are long, and processes exchange them.
 
     path: str
     """Path below the location, with `/` between segments. Empty if the location is the file itself."""
@@ -30,7 +28,7 @@ def object_key(prefix: str, path: str) -> str:
 
 
 def checked_path(path: str) -> str:
-    """Return the path unchanged. Raises OSError if it has a segment `..`, which only `LocationPolicy` may resolve."""
+    """Return the path unchanged. Raises OSError if it has a segment `..`."""
     if ".." in path.split("/"):
         raise OSError(f"the path {path!r} leads out of its folder")
     return path
@@ -56,7 +54,7 @@ class PathFilters(NamedTuple):
     select: Callable[[str], bool]
     """Returns whether a file is listed."""
     descend: Callable[[str], bool]
-    """Returns whether the files below a folder are listed. It is called once per folder."""
+    """Returns whether the files below a folder are listed. Called once per folder."""
 
 
 def files_on_disk(

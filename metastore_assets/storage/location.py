@@ -57,8 +57,7 @@ class Location:
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Storage options, ordered by key. `repr` omits them, because some are secret."""
     confined: bool = False
-    """Whether symbolic links on local disk that lead out of the folder are refused. Paths with `..` are never allowed.
-    """
+    """Whether symbolic links on local disk that lead out of the folder are refused."""
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str] | None = None, *, confined: bool = False) -> Location:
@@ -118,8 +117,7 @@ class Location:
         Args:
             select: Selects files by their path below the location.
             descend: Selects folders by their path below the location; called once per folder.
-            by_folder: Whether an object store is listed folder by folder, without folders that `descend` rejects. If
-                false, one listing returns all objects.
+            by_folder: Whether to list an object store folder by folder, instead of all objects at once.
         """
         filters = PathFilters(select, descend)
         return self._list_local(filters) if self.is_local else self._list_remote(filters, by_folder)
@@ -127,8 +125,7 @@ class Location:
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
         """Yield the names of the files directly in a folder; none if the folder does not exist.
 
-        In an object store, only names between the bounds are requested. The listing of a folder includes the objects in
-        its subfolders; after 1,000 of them, a subfolder is skipped.
+        In an object store, only names between the bounds are requested.
 
         Args:
             folder: Path of the folder below the location; empty for the location itself.
@@ -153,9 +150,9 @@ class Location:
             )
 
     def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield the name and the `identity` of each file directly in a folder. The arguments are those of `names`.
+        """Yield the name and the `identity` of each file directly in a folder, from one listing.
 
-        The listing contains the identities, so there are no requests for single files.
+        The arguments are those of `names`.
         """
         if self.is_local:
             files = self.files(folder, after, before)
@@ -180,9 +177,9 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return size, version and modification time of a file. Another file at the same path differs in at least one.
+        """Return texts of which at least one changes if the file at a path is replaced.
 
-        For a file on disk, the version is the modification time, so the result has only size and version.
+        They are the size, in an object store the ETag, and the modification time.
         """
         if self.is_local:
             stored = self.stat(path)
@@ -192,7 +189,7 @@ class Location:
             return _identity(store.head(object_key(prefix, path)))
 
     def modified(self, path: str) -> datetime:
-        """Return the modification time of a file, in UTC, from the file system or the object store."""
+        """Return the modification time of a file, in UTC."""
         if self.is_local:
             return datetime.fromtimestamp(os.stat(self._on_disk(path)).st_mtime, UTC)
         store, prefix = self._store()
@@ -216,7 +213,6 @@ class Location:
         """Return the full path of a file on local disk, for libraries that open files themselves.
 
         Raises OSError for a path with `..`, for a link that leads out of a confined location, and for a pipe or device.
-        If another file replaces the checked one before the library opens it, the new one is not checked.
         """
         full_path = self._on_disk(path)
         _check_regular_file(full_path)
@@ -229,23 +225,20 @@ class Location:
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
         """Open a listed file for random access. Raises OverwrittenError if it has changed since the listing.
 
-        It may also change while it is read. Call `check` after reading to detect this.
+        Call `check` after reading, because the file may also change while it is read.
         """
         self.check(stored)
         return self.open_listed(stored)
 
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
-        """Open a listed file for random access without checking first whether it has changed.
+        """Open a listed file for random access, without the check of `open_stored`.
 
-        Callers call `check` after reading. This saves a request compared with `open_stored`.
+        Call `check` after reading.
         """
         return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
-        """Raise OverwrittenError if a file has changed since it was listed.
-
-        Nothing is requested for an object with an ETag: each read of it has already required this ETag.
-        """
+        """Raise OverwrittenError if a file has changed since it was listed."""
         if not self.is_local and is_e_tag(stored.version):
             return  # Every read requires the ETag.
         if self.stat(stored.path) != stored:
@@ -342,7 +335,6 @@ def _open_local(path: str) -> pa.NativeFile:
 
 
 def _check_size(path: str, size: int) -> None:
-    """Raise OSError if a metadata file is too large to be read into memory."""
     if size > METADATA_BYTES:
         raise OSError(f"{path} has {size:,} bytes; of a file of metadata at most {METADATA_BYTES:,} are read")
 

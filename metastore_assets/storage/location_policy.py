@@ -1,10 +1,8 @@
 """The policy that decides which files are read when a table's metadata name files outside of the table's folder.
 
-Only this module converts paths in metadata to locations.
-
-An attacker who can write metadata could name any file that the reader can access, to get a copy of its rows. The
-attacker could also name any server, to receive the table's credentials. Therefore files outside of the table's disk
-or bucket are read only if the configuration allows it.
+Only this module converts paths in metadata to locations. An attacker who can write metadata could name any file that
+the reader can access, or any server, which would receive the table's credentials. Therefore files outside of the
+table's disk or bucket are read only if the configuration allows it.
 """
 
 from __future__ import annotations
@@ -94,10 +92,7 @@ class StorageAddress:
 
 @dataclass(frozen=True)
 class LocationPolicy:
-    """The rules for one table that decide which of the locations in its metadata may be read.
-
-    Files from a listing of the table's folder may always be read.
-    """
+    """The rules that decide which locations in a table's metadata may be read."""
 
     name: str
     """The table's URI, for messages."""
@@ -145,7 +140,7 @@ class LocationPolicy:
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
         """Return the location of a file, and the file's path below it, for a path relative to a folder of the table.
 
-        Raises TableFormatError if the path leaves the folder by `..` and the policy does not allow the file.
+        Raises TableFormatError if the policy does not allow the file, which `..` may put outside of the folder.
         """
         if ".." not in path.split("/"):
             return folder, path
@@ -172,12 +167,12 @@ class LocationPolicy:
             return replace(self.table_root, uri=table_address.root + address.path), ""
         if any(prefix.contains(address) for prefix in self.allowed):
             return Location(address.uri, self._options(table_address, address)), ""
-        raise self._refusal(address, recorded)
+        raise self._refusal_error(address, recorded)
 
     def _path_below_root(self, table_address: StorageAddress, address: StorageAddress, recorded: str) -> str:
-        """Return a file's path below the table's folder, for a table with `restrict_to_table_root`.
+        """Return a file's path below the table's folder, after resolving symbolic links.
 
-        Symbolic links are resolved. Raises TableFormatError if the file is then not below the folder.
+        Raises TableFormatError if the file is not below the folder.
         """
         if table_address.kind == address.kind == "file":
             root, real = os.path.realpath(self.table_root.uri), os.path.realpath(address.uri)
@@ -189,10 +184,10 @@ class LocationPolicy:
         )
 
     def _options(self, table_address: StorageAddress, address: StorageAddress) -> tuple[tuple[str, str], ...]:
-        """Return the storage options of the table that may be used to open an address.
+        """Return the table's storage options that apply to an address.
 
-        The result is empty if kind or account of the address differ from the table's. A table on local disk shares its
-        options with any object store. Options named for another kind of store, such as `aws_…` for Azure, are left out.
+        There are none if kind or account differ from the table's, except for a table on local disk. Options for another
+        kind of store, such as `aws_…` for Azure, are omitted.
         """
         if address.kind not in _OPTIONS or (
             table_address.kind != "file" and table_address.store[::2] != address.store[::2]
@@ -201,8 +196,7 @@ class LocationPolicy:
         foreign = tuple(prefix for kind, prefix in _OPTIONS.items() if kind != address.kind)
         return tuple(option for option in self.table_root.options if not option[0].lower().startswith(foreign))
 
-    def _refusal(self, address: StorageAddress, recorded: str) -> TableFormatError:
-        """Create the error about a file outside of the allowed locations, with advice how to allow it."""
+    def _refusal_error(self, address: StorageAddress, recorded: str) -> TableFormatError:
         where = "on local disk" if address.kind == "file" else f"in {address.root}"
         problem = f"{self.name}: its metadata name {recorded}, which is {where} and not in the table's own store"
         if address.kind not in _READABLE:
@@ -245,7 +239,7 @@ def _path_mapping(table: TableConfig) -> PathMapping:
 def _table_address(table: Location) -> StorageAddress:
     """Return the address of a table's folder.
 
-    If an Azure URI does not name the account, it is taken from the storage options, or else from the environment.
+    The storage options or the environment provide an Azure account that the URI does not name.
     """
     options = {key.lower(): value for key, value in table.options}
     account = next((value for key, value in options.items() if key.endswith("account_name")), "")

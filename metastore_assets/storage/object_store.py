@@ -67,8 +67,7 @@ def object_errors(uri: str) -> Iterator[None]:
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and the metadata of each object directly in a folder, in ascending order of names.
 
-    Each request lists 1,000 objects, and is sent only when they are needed. Objects in subfolders are listed and
-    skipped. Subfolders with more than 1,000 objects cost one or two requests each.
+    A request lists 1,000 objects. Subfolders with more objects cost one or two requests each.
 
     Args:
         store: The store of obstore.
@@ -99,7 +98,7 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
 
 
 def is_e_tag(version: str) -> bool:
-    """Return whether the version of a file is an ETag. In stores without ETags, it is a time."""
+    """Return True if the version of a file is an ETag. In stores without ETags, it is a time."""
     return version.startswith(('"', "W/"))
 
 
@@ -134,7 +133,7 @@ mistyped endpoint would look like a hang."""
 def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_only: bool = False) -> dict[str, Any]:
     """Convert storage options to the keyword arguments of obstore's `from_url`.
 
-    Options that are missing come from environment variables.
+    Missing options come from environment variables.
 
     Args:
         scheme: Scheme of the URL, such as `s3`.
@@ -170,12 +169,10 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
 
 
 def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
-    """Return whether credentials come from an endpoint of the container's host that obstore does not support.
-
-    obstore supports only endpoints whose token is in a file.
-    """
+    """Return True if credentials come from an endpoint of the container's host that obstore does not support."""
     configured = {_PREFIX.sub("", key.lower()) for key in config} & _IDENTITY_OPTIONS
     environment = {name for name, value in os.environ.items() if value}
+    # obstore supports only endpoints whose token is in a file.
     return not configured and _HOST_VARIABLE in environment and not environment & _VARIABLES_BEFORE_HOST
 
 
@@ -232,7 +229,7 @@ class RangedFile(io.RawIOBase, ABC):
 class ObjectFile(RangedFile):
     """An object of a store as a seekable file.
 
-    If the object has an ETag, each read requires it, and raises OverwrittenError after the object has changed.
+    If the object has an ETag, reads raise OverwrittenError once the object has changed.
     """
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:

@@ -1,4 +1,4 @@
-"""The memory limit of processes that read tables' files, because a file of some kilobytes may decompress to any size.
+"""The memory limit of processes that read tables' files, because a small file may decompress to any size.
 
 The limit is RLIMIT_DATA. It counts private writable memory, but neither mapped files nor shared memory.
 """
@@ -38,12 +38,9 @@ def limit_memory() -> None:
 
 @contextmanager
 def limited_memory() -> Iterator[None]:
-    """Limit the memory of a Spark worker during the block. Raises ConfigError for an invalid variable.
-
-    The default limit has no upper bound here, because users choose the memory of executors.
-    """
+    """Limit the memory of a Spark worker during the block. Raises ConfigError for an invalid variable."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    _set_limit(configured_limit(upper_bound=None))
+    _set_limit(configured_limit(upper_bound=None))  # Users choose the memory of executors.
     try:
         yield
     finally:
@@ -57,7 +54,7 @@ def run_with_memory_limit(function: Callable[..., R], *arguments: Any) -> R:
 
 
 def _set_limit(limit: int | None) -> None:
-    """Set the soft limit of this process in bytes, unless its soft or hard limit is lower. None changes nothing."""
+    """Set the soft limit of this process in bytes, unless a limit is already lower. None changes nothing."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     current_limits = [value for value in (soft, hard) if value != resource.RLIM_INFINITY]
     if limit is not None and all(limit <= value for value in current_limits):
@@ -124,7 +121,7 @@ def current_limit() -> int | None:
 
 
 def memory_exceeded_clause(limit: int | None) -> str:
-    """Return the part of an error message that says that a file needs more memory than the limit, with advice.
+    """Return the clause of an error message that a file needs more memory than the limit.
 
     Args:
         limit: The limit in bytes; None if there was none.

@@ -65,10 +65,9 @@ class TemporaryFolder:
 
 @contextmanager
 def full_folder_errors() -> Iterator[None]:
-    """Convert an error of the `with` block that a disk is full or a quota is reached to a StoreError.
+    """Convert the error that the disk is full, or a quota is reached, to a StoreError.
 
-    The block writes a temporary file. Without this, a caller would take the error for damage of the table's file that
-    it reads.
+    Callers would take the error for damage of the table's file that they read.
     """
     try:
         yield

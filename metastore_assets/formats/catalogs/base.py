@@ -1,4 +1,4 @@
-"""The interface of catalog clients, and the results of their methods: entries of tables, and listings of databases."""
+"""The interface of catalog clients, with the entries of tables and the listings of databases that they return."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _TABLE_OPTIONS = {
     "adls.account-key": "azure_storage_account_key",
     "adls.sas-token": "azure_storage_sas_key",
 }
-"""Storage options of tables, by the pyiceberg property with the same meaning. These properties apply to files only."""
+"""Storage options by the pyiceberg property with the same meaning. These properties apply to files only."""
 _SHARED_OPTIONS = {
     "client.access-key-id": "aws_access_key_id",
     "client.secret-access-key": "aws_secret_access_key",
     "client.session-token": "aws_session_token",
     "client.region": "aws_region",
 }
-"""Storage options of tables, by the pyiceberg property with the same meaning. These properties apply to the catalog and
-to files."""
+"""Storage options by the pyiceberg property with the same meaning. These properties apply to the catalog and to files.
+"""
 
 
 @dataclass(frozen=True)
 class PartitionFolder:
-    """The folder of one partition of plain files, as a catalog registers it."""
+    """The folder that a catalog registers for one partition of plain files."""
 
     values: tuple[str | None, ...]
     """Values of the partition columns, in their order."""
@@ -40,15 +40,12 @@ class PartitionFolder:
 
 @dataclass(frozen=True)
 class RegisteredFolders:
-    """The folders that a catalog registers for a table of plain files.
-
-    Only these folders contain rows of the table.
-    """
+    """The folders that a catalog registers for a table of plain files. Other folders contain no rows of the table."""
 
     columns: tuple[tuple[str, str], ...]
     """Name and Hive type of each partition column; empty for an unpartitioned table."""
     partitions: tuple[PartitionFolder, ...]
-    """Registered partitions. An unpartitioned table has none: its rows are in the table's own folder."""
+    """Registered partitions; none for an unpartitioned table, whose rows are in the table's folder."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +56,15 @@ class CatalogEntry:
     location: str
     """The recorded location: the newest metadata file of an Iceberg table, otherwise the table's folder."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Storage options to read the table with. The options in the table's configuration take precedence. Some options
-    are secret, so `repr` omits them all."""
+    """Storage options to read the table with. Options in the table's configuration take precedence. `repr` omits them,
+    because some are secret."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the format `files`, translated from the table's declaration in the catalog."""
     types: Mapping[str, str] = field(default_factory=dict)
     """Declared Hive types by column, for files that store no types."""
     folders: RegisteredFolders | None = None
-    """The partition folders that the catalog registers for plain files. None if folder names (`column=value`) contain
-    the partition values instead."""
+    """The registered folders of plain files. None if folder names (`column=value`) contain the partition values
+    instead."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +80,7 @@ class ListedTable:
 
 
 class Catalog(Protocol):
-    """A client of one catalog.
-
-    It may raise errors of its client library, which the module `client` converts.
-    """
+    """A client of one catalog. Its methods may raise errors of the client library."""
 
     def list_tables(self, database: str) -> Sequence[ListedTable]:
         """Return all tables and views of a database, in any order.
@@ -109,8 +103,7 @@ def catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
     """Return the storage options of tables for the properties of their catalog, such as `aws_region` for `s3.region`.
 
-    A property that applies only to files (`s3.region`) takes precedence over one that also applies to the catalog
-    (`client.region`).
+    Properties that apply only to files (`s3.region`) take precedence.
     """
     options = {
         option: str(properties[name])

@@ -69,7 +69,6 @@ class GlueCatalogClient:
         return ListedTable(table["Name"], None, reason) if reason else resolve_listed_table(_declared_table(table))
 
     def _request_partitions(self, database: str, name: str) -> Iterator[DeclaredPartition]:
-        """Request all partitions of a table, page by page."""
         pages = self.glue.get_paginator("get_partitions").paginate(
             DatabaseName=database, TableName=name, ExcludeColumnSchema=True
         )
@@ -90,7 +89,7 @@ class GlueCatalogClient:
 
 
 def _link_reason(table: Mapping[str, Any]) -> str:
-    """Return why a resource link (a link to a table elsewhere) cannot be read; empty if `table` is no link."""
+    """Return why a resource link to another table cannot be read; empty if `table` is no link."""
     target = table.get("TargetTable")
     if not target:
         return ""

@@ -70,18 +70,12 @@ class HiveCatalogClient:
         return replace(entry, storage_options=storage_options(self._properties))
 
     def connect(self) -> AbstractContextManager[Any]:
-        """Return a new connection, as a context manager that yields Thrift's client `ThriftHiveMetastore.Client`.
-
-        Each query has its own connection, because threads must not share one.
-        """
+        """Return a new connection, as a context manager that yields Thrift's client."""
         return HiveCatalog(self._name, **self._properties)._client
 
 
 def request_table(client: Any, database: str, name: str) -> Any:
-    """Return Thrift's object of a table. Raises TableNotFoundError.
-
-    `client` is what `HiveCatalogClient.connect` yields.
-    """
+    """Return Thrift's object of a table. Raises TableNotFoundError."""
     try:
         return client.get_table(dbname=database, tbl_name=name)
     except Exception as error:
@@ -91,7 +85,6 @@ def request_table(client: Any, database: str, name: str) -> Any:
 
 
 def _request_partitions(client: Any, database: str, name: str) -> Iterator[DeclaredPartition]:
-    """Request all partitions of a table, in batches."""
     names = client.get_partition_names(db_name=database, tbl_name=name, max_parts=-1)
     for batch in _batches(names):
         for partition in client.get_partitions_by_names(db_name=database, tbl_name=name, names=batch):

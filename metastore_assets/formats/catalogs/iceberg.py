@@ -20,7 +20,7 @@ MISSING_TABLE = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
 
 
 class _Located(Exception):
-    """An exception with the location of a file, raised instead of opening the file."""
+    """Raised with the location of a file, instead of opening the file."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -30,8 +30,7 @@ class _Located(Exception):
 class LocatingFileIO(FileIO):
     """A FileIO that raises `_Located` when pyiceberg opens a table's metadata file.
 
-    Only the location of that file is needed. The format `iceberg` reads the file later, so that path mappings and
-    access rules apply.
+    Only the location is needed, because the format `iceberg` reads the file.
     """
 
     def __init__(self, properties: Properties) -> None:
@@ -48,10 +47,7 @@ class LocatingFileIO(FileIO):
 
 
 class IcebergCatalogClient:
-    """A client of a SQL or REST catalog.
-
-    A database is a namespace, which may have several parts: `lake.sales`.
-    """
+    """A client of a SQL or REST catalog. A database is a namespace, such as `lake.sales`."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
         """Create the client without sending a request.
@@ -110,14 +106,10 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 
 
 def _check_working_folder(catalog: str) -> None:
-    """Raise ConfigError if pyiceberg would apply a configuration file in the working folder.
-
-    Other people may have written files to the working folder, and such a file decides where pyiceberg sends the
-    catalog's credentials.
-    """
     folders = [os.environ.get(PYICEBERG_HOME) or None, os.path.expanduser("~")]
     if any(folder and os.path.isfile(os.path.join(folder, PYICEBERG_YML)) for folder in folders):
         return  # pyiceberg reads the first file that exists.
+    # Other people may have written the file, which decides where pyiceberg sends the catalog's credentials.
     path = os.path.abspath(PYICEBERG_YML)
     if os.path.isfile(path):
         raise ConfigError(

@@ -21,8 +21,8 @@ _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",)
 def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
     """Return the null count, minimum and maximum of a leaf column in a data file.
 
-    All three are absent without statistics, or for nested columns whose values writers count in different ways. Minimum
-    and maximum have the guarantee `bound`, because writers may truncate them and ignore NaN.
+    They are absent without statistics, or if writers count the values of the column in different ways. Minimum and
+    maximum have the guarantee `bound`.
 
     Args:
         path: the fields from the top-level column down to the leaf.
@@ -37,6 +37,7 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
     lower, upper = (
         decode_bound(bounds.get(field_id), type_) for bounds in (statistics.lower_bounds, statistics.upper_bounds)
     )
+    # Writers may truncate bounds, and ignore NaN.
     return FragmentBounds(
         null_count=_ABSENT if nulls is None else (nulls, "bound" if has_deletes else "exact"),
         minimum=_ABSENT if lower is None else (lower[0], "bound"),
@@ -45,11 +46,8 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
 
 
 def _is_uncertain(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
-    """Return True if writers count the values of a nested column in different ways.
-
-    Counts of columns inside lists and maps differ between writers. Inside structs, only Parquet writers count rows
-    whose struct is null.
-    """
+    """Return True if writers count the values of a nested column in different ways."""
+    # Inside lists and maps, all counts differ. Inside structs, only Parquet writers count rows whose struct is null.
     above = path[:-1]
     return any(not pa.types.is_struct(field.type) for field in above) or (bool(above) and entry.format != "parquet")
 
@@ -62,10 +60,7 @@ def _null_count(statistics: FileStatistics, field_id: int, rows: int) -> int | N
 
 
 def decode_bound(data: bytes | None, type_: pa.DataType) -> Constant | None:
-    """Decode a bound in Iceberg's binary single-value form.
-
-    The result is None if the bytes are no value of the type, or if the value is NaN.
-    """
+    """Decode a bound in Iceberg's binary single-value form; None for NaN or invalid bytes."""
     if data is None:
         return None
     try:
@@ -75,10 +70,6 @@ def decode_bound(data: bytes | None, type_: pa.DataType) -> Constant | None:
 
 
 def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
-    """Return the value of a bound as a constant; None for NaN, or for a wrong number of bytes.
-
-    Raises the errors of the conversion for other invalid bytes.
-    """
     if pa.types.is_boolean(type_) and len(data) == 1:
         return constant(data != b"\x00", type_)
     if pa.types.is_decimal(type_) and data:
@@ -97,7 +88,7 @@ def _decode_bound(data: bytes, type_: pa.DataType) -> Constant | None:
 
 
 def _number(data: bytes, formats: tuple[str, ...]) -> int | float | None:
-    """Decode a number by the first of the `struct` formats with the right number of bytes; None if no format fits."""
+    """Decode a number by the first `struct` format of the right size; None if no format fits."""
     for number_format in formats:
         if struct.calcsize(number_format) == len(data):
             number: int | float = struct.unpack(number_format, data)[0]

@@ -1,7 +1,7 @@
-"""The difference between two snapshots of an Iceberg table, from the manifests that only one of them lists.
+"""The difference between two snapshots of an Iceberg table.
 
-A manifest is a list of files. A manifest that both snapshots list is opened only if it may contain data files whose
-deletes changed, or deletes for added or changed data files.
+Manifests that only one snapshot lists contain the changed files. Manifests that both list (shared manifests) are read
+only to match their files with changed files, such as an old data file with a new delete file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metastore_assets.formats.iceberg.plan import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.touched_manifests import TouchedManifests
 
 _DELETE_MANIFEST = 1
-"""The content of manifests of delete files."""
+"""The value of `Manifest.content` for manifests of delete files."""
 
 
 @dataclass(frozen=True)
@@ -29,50 +29,46 @@ class FragmentDifference:
     added: tuple[Fragment, ...]
     """Sorted by (partition_key, id)."""
     removed: frozenset[FragmentPath]
-    """Fragments whose partition key and path only the earlier snapshot has."""
+    """(partition key, path) of the fragments that only the earlier snapshot has."""
     replaced: frozenset[FragmentPath]
-    """Fragments of the earlier snapshot that have the partition key and path of an added one."""
+    """(partition key, path) of the earlier fragments that a fragment in `added` replaces."""
 
 
 def plan_changes(planner: IcebergFragmentPlanner, since: IcebergSnapshot | None) -> FragmentDifference:
-    """Return the difference between an earlier snapshot and the planner's state.
+    """Return the fragments by which the planner's state differs from an earlier snapshot.
 
     Args:
         planner: plans the fragments of the current state.
-        since: the earlier snapshot; None if the table had none.
+        since: the earlier snapshot; None if the table had no snapshot.
 
     Raises:
-        NoDiffError: the earlier snapshot cannot be read, or a file is listed several times.
+        NoDiffError: the earlier snapshot cannot be read, or the manifests do not determine the difference.
         TableFormatError: the current snapshot cannot be read.
     """
     manifests = planner.manifests(planner.state.snapshot)
     if since == planner.state.snapshot:
         before = manifests
     else:
-        with _earlier_snapshot(since):
+        with _no_diff_errors(since):
             before = planner.manifests(since)
     if any(manifest.spec_id is None for manifest in (*before, *manifests)):
         raise NoDiffError("the table does not record the partition specs of its manifests")
     planner.specs_in_use |= {manifest.spec_id for manifest in manifests if manifest.spec_id is not None}
     unchanged = set(map(_manifest_identity, before)) & set(map(_manifest_identity, manifests))
-    with _earlier_snapshot(since):
+    with _no_diff_errors(since):
         old = list(planner.entries([manifest for manifest in before if _manifest_identity(manifest) not in unchanged]))
     new = list(planner.entries([manifest for manifest in manifests if _manifest_identity(manifest) not in unchanged]))
     shared_manifests = [manifest for manifest in manifests if _manifest_identity(manifest) in unchanged]
-    return _FileChanges(planner, shared_manifests, *_without_common(old, new)).fragments()
+    return _FileChanges(planner, shared_manifests, *_compare_entries(old, new)).fragments()
 
 
 def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
-    """Return a value that identifies the entries of a manifest. Manifests are immutable."""
-    return manifest.path, manifest.sequence_number
+    return manifest.path, manifest.sequence_number  # Manifests are immutable.
 
 
 @contextmanager
-def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
-    """Convert errors in the `with` block, such as a missing file of the earlier snapshot, to NoDiffError.
-
-    Only the difference needs the earlier snapshot. The current snapshot may be valid.
-    """
+def _no_diff_errors(snapshot: IcebergSnapshot | None) -> Iterator[None]:
+    """Convert errors of reading the earlier snapshot to NoDiffError."""
     try:
         yield
     except (FileNotFoundError, TableFormatError) as error:
@@ -80,10 +76,13 @@ def _earlier_snapshot(snapshot: IcebergSnapshot | None) -> Iterator[None]:
         raise NoDiffError(f"a manifest of the snapshot {snapshot.id} cannot be read") from error
 
 
-def _without_common(
+def _compare_entries(
     old: Sequence[FileEntry], new: Sequence[FileEntry]
 ) -> tuple[list[FileEntry], list[FileEntry], list[FileEntry]]:
-    """Return three lists of entries: those only in the old list, those only in the new list, and those in both."""
+    """Return the entries only in `old`, those only in `new`, and those in both.
+
+    Raises NoDiffError if a list repeats an entry.
+    """
     old_keys, new_keys = ([_identity(entry) for entry in entries] for entries in (old, new))
     old_set, new_set = set(old_keys), set(new_keys)
     for entries, keys in ((old, old_set), (new, new_set)):
@@ -105,7 +104,7 @@ def _identity(entry: FileEntry) -> FileEntry:
 
 
 class _FileChanges:
-    """The files that were added or removed between two snapshots, and the files that both snapshots have."""
+    """The files that were added, removed or unchanged between two snapshots."""
 
     def __init__(
         self,
@@ -120,22 +119,18 @@ class _FileChanges:
         Args:
             planner: plans the fragments of the current snapshot.
             shared_manifests: the manifests that both snapshots list.
-            removed: files that only the earlier snapshot has, from its manifests that are not shared.
-            added: files that only the current snapshot has, from its manifests that are not shared.
-            unchanged: files that both snapshots have, from manifests that are not shared.
+            removed: files that only the earlier snapshot has.
+            added: files that only the current snapshot has.
+            unchanged: files that both snapshots have, except those in shared manifests.
         """
         self._planner = planner
         self._shared_manifests = shared_manifests
-        self._removed, self._removed_deletes = _split(removed)
-        self._added, self._added_deletes = _split(added)
-        self._unchanged, self._unchanged_deletes = _split(unchanged)
+        self._removed, self._removed_deletes = _split_by_kind(removed)
+        self._added, self._added_deletes = _split_by_kind(added)
+        self._unchanged, self._unchanged_deletes = _split_by_kind(unchanged)
 
     def fragments(self) -> FragmentDifference:
-        """Return the fragments that differ.
-
-        Raises NoDiffError if a snapshot has several fragments of one path and partition in the manifests that are read.
-        Other manifests are not checked for such fragments.
-        """
+        """Return the fragments that differ. Raises NoDiffError if the manifests do not determine them."""
         # Compare the fragments before and after of all data files that may differ: files of one path in both snapshots
         # (`replaced`), files whose deletes changed (`touched`), and added files.
         touched = self._touched()
@@ -149,6 +144,7 @@ class _FileChanges:
                 self._planner.fragment(entry, old_index.deletes_of(entry)) for entry in (*replaced, *touched)
             )
         }
+        # Only the manifests that were read are searched for repeated files.
         removed = set(map(self._planner.fragment_path, self._removed))
         if len(removed) < len(self._removed) or len(added_paths) < len(self._added):
             raise _listed_again()
@@ -166,7 +162,7 @@ class _FileChanges:
         return FragmentDifference(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
 
     def _touched(self) -> list[FileEntry]:
-        """Return the data files in both snapshots that a removed or an added delete file applies to."""
+        """Return the data files of both snapshots that an added or removed delete file applies to."""
         changed = [*self._removed_deletes, *self._added_deletes]
         indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
         candidates = [*self._unchanged, *self._read(DATA, changed)]
@@ -177,32 +173,29 @@ class _FileChanges:
         return [entry for entry in candidates if any(index.deletes_of(entry).files for index in indexes)]
 
     def _check_targets(self, data: Iterable[FileEntry]) -> None:
-        """Raise NoDiffError if a delete file was added for a data file that is not among `data`.
-
-        Such a delete file may apply to a data file in a partition that was not searched.
-        """
+        """Raise NoDiffError if an added delete file names a data file that is not in `data`."""
+        # Such a delete file may apply to a data file in a partition that was not searched.
         naming = [entry for entry in self._added_deletes if target_path(entry) is not None]
         index = self._index(naming)
         named = {id(delete) for entry in data for delete in index.path_deletes(entry)}
         if len(named) < len(naming):
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
-    def _read(self, content: int, touching: Collection[FileEntry]) -> list[FileEntry]:
-        """Read the shared manifests that may contain files touched by the given files, and return their entries.
+    def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
+        """Return the entries of the shared manifests that may have files touched by `files`.
 
-        Delete files touch the data files that they apply to, and data files touch the delete files that apply to them.
-        `content` is the kind of manifest to read: DATA or _DELETE_MANIFEST.
+        A delete file touches the data files that it applies to, and a data file touches its delete files. `content` is
+        DATA or _DELETE_MANIFEST.
         """
         manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
-        selected = TouchedManifests(self._planner.partitions, touching).select(manifests)
+        selected = TouchedManifests(self._planner.partitions, files).select(manifests)
         return list(self._planner.entries(selected))
 
     def _index(self, deletes: Iterable[FileEntry]) -> DeleteIndex:
         return DeleteIndex(deletes, self._planner.partitions.is_unpartitioned)
 
 
-def _split(entries: Iterable[FileEntry]) -> tuple[list[FileEntry], list[FileEntry]]:
-    """Return the entries of data files and those of delete files."""
+def _split_by_kind(entries: Iterable[FileEntry]) -> tuple[list[FileEntry], list[FileEntry]]:
     data: list[FileEntry] = []
     deletes: list[FileEntry] = []
     for entry in entries:

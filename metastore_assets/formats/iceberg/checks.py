@@ -13,11 +13,7 @@ _OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id")
 
 
 def check_metadata(raw: Mapping[str, Any]) -> None:
-    """Raise ValueError if the content of a metadata file is invalid.
-
-    It is invalid if a required key is missing, a value is of the wrong kind, an id or a name is repeated, or a limit is
-    exceeded.
-    """
+    """Raise ValueError if the content of a metadata file is invalid, such as a missing key or a repeated id."""
     as_text(raw.get("location"), "location")
     as_integer(raw.get("last-updated-ms"), "last-updated-ms")
     for key in _OPTIONAL_NUMBERS:
@@ -40,7 +36,7 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError for a schema in which field ids or names are repeated, or which exceeds the limits."""
+    """Raise ValueError if a schema repeats field ids or names, or exceeds the limits."""
     ids: list[int] = []
     _check_fields(schema.get("fields"), ids, 1)
     check_distinct(ids, "the field id")
@@ -55,10 +51,7 @@ def _check_fields(fields: Any, ids: list[int], depth: int) -> None:
 
 
 def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
-    """Check a type, and the types in it.
-
-    Their field ids, and `field_id`, are appended to `ids`. Raises ValueError.
-    """
+    """Check the type of a field, and append the ids of the field and its nested fields to `ids`."""
     ids.append(as_integer(field_id, "the id of a field"))
     check_limit(FIELDS, len(ids), "fields in a schema")
     if isinstance(type_, str):
@@ -72,7 +65,6 @@ def _check_type(field_id: Any, type_: Any, ids: list[int], depth: int) -> None:
 
 
 def _check_spec(fields: Any) -> None:
-    """Raise ValueError if the fields of a partition spec are invalid, or two have the same name."""
     objects = as_objects(fields, "the fields of a partition spec")
     for field in objects:
         as_text(field.get("name"), "the name of a partition field")
@@ -92,7 +84,6 @@ def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> 
 
 
 def _check_snapshots(raw: Mapping[str, Any]) -> None:
-    """Raise ValueError if the snapshots, the branches and tags, or the snapshot log are invalid."""
     snapshots = as_objects(raw.get("snapshots") or [], "snapshots")
     for snapshot in snapshots:
         _snapshot_id(snapshot, "snapshot-id")

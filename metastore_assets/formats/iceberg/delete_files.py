@@ -30,7 +30,7 @@ _LEAST_VECTOR = 12
 
 @dataclass(frozen=True)
 class PositionDeletes:
-    """A position delete file, or a deletion vector (format `puffin`), with its location."""
+    """A position delete file, or a deletion vector if the format is `puffin`."""
 
     location: Location
     path: str
@@ -44,15 +44,14 @@ class PositionDeletes:
         """Return the deleted positions of a data file, in any order and possibly repeated.
 
         Args:
-            data_path: the recorded path of the data file. A deletion vector belongs to one data file, and ignores this
-                argument.
+            data_path: the recorded path of the data file. Deletion vectors ignore it.
             row_count: the number of rows of the data file.
 
         Raises:
             ValueError, OSError, ArrowException: the file cannot be read.
         """
         if self.format == "puffin":
-            return self._vector(row_count)
+            return self._vector_positions(row_count)
         file = open_columns(self.format, self.location.open(self.path), rebases=False)
         try:
             names = [field.name for field in file.fields]
@@ -69,8 +68,7 @@ class PositionDeletes:
             file.close()
         return np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
 
-    def _vector(self, row_count: int) -> Positions:
-        """Read the deletion vector. Raises ValueError if it contradicts the manifest, or OSError."""
+    def _vector_positions(self, row_count: int) -> Positions:
         if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
             raise ValueError(
                 f"the manifest does not say where it is: content_offset is {self.offset}, "
@@ -86,7 +84,7 @@ class PositionDeletes:
 
 
 def align_chunks(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
-    """Yield the chunks of several columns, cut so that the arrays of each tuple have the same length.
+    """Yield tuples of chunks of equal length, one chunk of each column.
 
     Raises ArrowInvalid unless all columns have the same number of rows.
     """
@@ -102,7 +100,7 @@ def align_chunks(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Arr
 
 
 def _next(column: Iterator[pa.Array]) -> pa.Array:
-    """Return the next chunk that has rows, or an empty array at the end."""
+    """Return the next chunk that has rows; an empty array at the end."""
     return next((piece for piece in column if len(piece)), pa.nulls(0))
 
 
@@ -112,10 +110,7 @@ def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _names_file(paths: pa.Array, data_path: str) -> pa.Array:
-    """Return a mask of the paths that name the data file.
-
-    Each distinct path is compared once.
-    """
+    """Return a mask of the paths that name the data file."""
     encoded = paths.dictionary_encode()
     matches = [path is not None and is_same_file(path, data_path) for path in encoded.dictionary.to_pylist()]
     return pc.fill_null(pc.take(pa.array(matches, pa.bool_()), encoded.indices), False)

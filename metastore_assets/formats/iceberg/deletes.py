@@ -23,7 +23,7 @@ class Deletes:
 
     files: tuple[FileEntry, ...] = ()
     digest: str = ""
-    """Digest that identifies `files`; empty if there are none."""
+    """Identifies `files`; empty if there are none."""
 
     def row_count(self, data: FileEntry) -> int | None:
         """Return the number of live rows of a data file; None if the manifests do not determine it."""
@@ -40,21 +40,17 @@ _NO_DELETES = Deletes()
 
 
 class DeleteIndex:
-    """An index of delete files, by data file and by partition.
-
-    Whether a delete file applies to a data file does not depend on other files of the snapshot. Equality deletes of an
-    unpartitioned spec apply to all partitions.
-    """
+    """An index of delete files by data file and by partition."""
 
     def __init__(self, deletes: Iterable[FileEntry], is_unpartitioned: Callable[[int], bool]) -> None:
         """Create the index.
 
         Args:
             deletes: the entries of delete files.
-            is_unpartitioned: returns whether the spec with an id is unpartitioned.
+            is_unpartitioned: returns whether a partition spec, given by its id, has no fields.
         """
         self.crosses_partitions = False
-        """Whether `deletes_of` returned a position delete file of another partition than its data file. The
+        """True after `deletes_of` returned a position delete file of another partition than its data file. The
         specification forbids such files, but other readers apply them."""
         self._by_path: dict[str, list[tuple[str, FileEntry]]] = {}
         self._by_partition: dict[_Partition, list[FileEntry]] = {}
@@ -74,7 +70,7 @@ class DeleteIndex:
     def deletes_of(self, data: FileEntry) -> Deletes:
         """Return the deletes that apply to a data file.
 
-        Raises ValueError if a sequence number that is needed is missing, or if the file has several deletion vectors.
+        Raises ValueError if a sequence number is missing, or if the file has several deletion vectors.
         """
         by_path = self.path_deletes(data) if self._by_path else []
         if not by_path and not self._by_partition and not self._unpartitioned:
@@ -101,10 +97,10 @@ class DeleteIndex:
         return Deletes(files, _digest(files))
 
     def path_deletes(self, data: FileEntry) -> list[FileEntry]:
-        """Return the position delete files that name a single data file, which is or may be the given one.
+        """Return the position delete files whose only target is, or may be, the given data file.
 
-        A delete file names its data file in `referenced_data_file` or in the bounds of its paths. Bounds may be
-        truncated. A truncated path may mean any data file of the same partition whose path starts with it.
+        A recorded target path may be truncated. It then matches the data files of the same partition whose path starts
+        with it.
         """
         path, partition = plain_path(data.path), (data.spec_id, data.partition)
         files: list[FileEntry] = []
@@ -118,20 +114,16 @@ class DeleteIndex:
                     may_apply = entry.referenced_data_file is None and (entry.spec_id, entry.partition) == partition
                 if may_apply:
                     files.append(entry)
-        return sorted(files, key=_order)
+        return sorted(files, key=_sort_key)
 
     def _partition_deletes(self, partition: _Partition, sequence_number: int) -> Deletes:
         candidates = [*self._by_partition.get(partition, ()), *self._unpartitioned]
-        files = tuple(sorted((entry for entry in candidates if _applies(entry, sequence_number)), key=_order))
+        files = tuple(sorted((entry for entry in candidates if _applies(entry, sequence_number)), key=_sort_key))
         return Deletes(files, _digest(files))
 
 
 def _applies(entry: FileEntry, sequence_number: int) -> bool:
-    """Return True if a delete file applies to the data files of its partition that have a given sequence number.
-
-    Equality deletes do not apply to data files of their own commit. Raises ValueError if the delete file has no
-    sequence number.
-    """
+    """Return True if a delete file applies to data files of its partition with this sequence number."""
     if entry.sequence_number is None:
         raise ValueError(f"the delete file {entry.path} has no sequence number in its manifest")
     if entry.content == EQUALITY_DELETES:
@@ -139,15 +131,14 @@ def _applies(entry: FileEntry, sequence_number: int) -> bool:
     return sequence_number <= entry.sequence_number
 
 
-def _order(entry: FileEntry) -> tuple[str, int]:
-    """Return a sort key for delete files, so that their order does not depend on that of the manifests."""
+def _sort_key(entry: FileEntry) -> tuple[str, int]:
     return entry.path, entry.content_offset or 0
 
 
 def target_path(entry: FileEntry) -> str | None:
-    """Return the path of the only data file that a position delete file applies to, or the start of that path.
+    """Return the path of the only data file that a position delete file applies to.
 
-    None if the delete file applies to several data files, or if the manifest does not record the path.
+    The path may be truncated. It is None if there are several data files, or if the manifest does not record it.
     """
     if entry.content == EQUALITY_DELETES:
         return None

@@ -1,7 +1,4 @@
-"""Equality deletes of Iceberg tables.
-
-The positions of the rows that equal a deleted row are found with Arrow.
-"""
+"""Equality deletes of Iceberg tables, resolved to the positions of deleted rows."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ Columns = Sequence[pa.Array]
 
 
 class DeleteRowCache:
-    """A least-recently-used cache of the rows of delete files, limited in bytes.
-
-    One delete file applies to many fragments, so its rows are needed often.
-    """
+    """A least-recently-used cache of the rows of delete files, limited in bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -42,7 +36,7 @@ class DeleteRowCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
-        """Return the columns of a key, calling `read` if they are not cached. Raises the errors of `read`."""
+        """Return the cached columns of a key; without any, those that `read` returns."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
@@ -73,8 +67,7 @@ _WHAT = "bytes of rows by which rows are deleted"
 class EqualityDeletes:
     """An equality delete file.
 
-    A row of a data file is deleted if its values in the columns `keys` equal those of any row of the delete file. Null
-    equals null.
+    It deletes each row whose values in the columns `keys` equal those of one of its rows. Null equals null.
     """
 
     location: Location
@@ -83,7 +76,7 @@ class EqualityDeletes:
     size: int
     """Recorded size in bytes."""
     keys: tuple[pa.Field, ...]
-    """The key columns. Each is a top-level field of the table, pruned to the path to one leaf."""
+    """The key columns, each as a top-level field that is pruned to one leaf."""
 
 
 def deleted_positions(
@@ -92,7 +85,7 @@ def deleted_positions(
     """Return the ascending positions of the rows that equality delete files delete.
 
     Args:
-        data: an open reader that returns all rows of the data file. It fills columns that the file lacks.
+        data: an open reader of all rows of the data file, which fills columns that the file lacks.
         path: path of the data file, for messages.
         deletes: the delete files that apply to the data file.
         fallback: assigns field ids to files without ids.
@@ -113,7 +106,7 @@ def deleted_positions(
                 size += sum(column.nbytes for column in rows[-1])
                 check_limit(DELETE_FILE_BYTES, size, _WHAT)
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
-        deleted = _Rows(columns)
+        deleted = _RowSet(columns)
         start = 0
         for pieces in align_chunks([_leaves(data, key) for key in keys]):
             positions.append(np.flatnonzero(deleted.contain(pieces)).astype(np.uint64) + np.uint64(start))
@@ -124,10 +117,7 @@ def deleted_positions(
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
     """Return the key columns of a delete file.
 
-    Args:
-        file: the delete file.
-        fallback: assigns field ids to files without ids.
-        size: bytes of the rows of other delete files. Their sum with the bytes of this file's rows has a limit.
+    `size` is the number of bytes of the delete files that were read before, which count towards the limit.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
@@ -155,7 +145,7 @@ def _leaf_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _leaves(reader: FileFragmentReader, key: pa.Field) -> Iterator[pa.Array]:
-    """Yield the leaf column of a key in chunks. A leaf below a null struct is null."""
+    """Yield the leaf values of a key column in chunks."""
     for chunk in reader.read(key):
         while pa.types.is_struct(chunk.type):
             chunk = pc.struct_field(chunk, [0])
@@ -174,8 +164,8 @@ def _comparable(array: pa.Array) -> pa.Array:
     return array
 
 
-class _Rows:
-    """A set of rows. It tests for many rows at once whether they are in the set."""
+class _RowSet:
+    """A set of rows with a vectorized membership test."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._values = [pc.unique(column) for column in columns]
@@ -195,10 +185,10 @@ class _Rows:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Compute a code for each row, column by column, so that equal rows have equal codes.
+        """Combine the values of each row to a code, column by column. Equal rows have equal codes.
 
-        `present` has one flag per row. It becomes false if, in any column, no row of the set has the row's value. After
-        each column, `compress` replaces the codes by smaller ones, so that they do not overflow.
+        After each column, `compress` replaces the codes by smaller ones, so that they do not overflow. `present`
+        becomes False for rows with a value that the set does not have in that column.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
@@ -208,18 +198,15 @@ class _Rows:
             codes = compress(index, codes * max(1, len(values)) + column_codes, present)
 
     def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Number the distinct codes in ascending order, and return for each row the number of its code.
-
-        The distinct codes are stored for `_look_up_codes`, which numbers the codes of other rows in the same way.
-        """
+        """Replace each code by its index among the distinct codes, which are stored for `_look_up_codes`."""
         distinct_codes, numbers = np.unique(codes, return_inverse=True)
         self._distinct_codes.append(distinct_codes)
         return numbers.astype(np.int64)
 
     def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Return for each row the number that `_number_codes` gave to its code after the column `index`.
+        """Replace each code by its index among the codes that `_number_codes` stored.
 
-        If it gave no number to the code, the row's flag in `present` becomes false.
+        `present` becomes False for rows whose code was not stored.
         """
         distinct_codes = self._distinct_codes[index]
         if not len(distinct_codes):

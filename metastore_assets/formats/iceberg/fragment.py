@@ -29,16 +29,16 @@ class IcebergFragmentSource:
     path: str
     format: str
     recorded_path: str
-    """The path of the data file as manifests and delete files record it."""
+    """The path of the data file as its manifest records it."""
     constants: tuple[tuple[str, Constant], ...]
-    """Field id and value of each column whose value is constant in the file's partition. The file may also store the
-    column."""
+    """Field id and value of each column that is constant in the file's partition. The file may store the column, too.
+    """
     position_deletes: tuple[PositionDeletes, ...]
     equality_deletes: tuple[EqualityDeletes, ...]
     fallback: FallbackIds
 
     def stored_size(self) -> int:
-        """Return the size in bytes of the data file in the storage. Raises OSError or MetastoreError."""
+        """Return the size of the data file in the storage, in bytes."""
         return self.location.stat(self.path).size
 
     def arrow_file(self) -> ArrowFile | str:
@@ -58,17 +58,13 @@ class IcebergFragmentSource:
                 stack.callback(columns.close)
                 matcher = self.fallback.matcher(self.format, columns.fields)
                 reader = self._reader(columns, matcher, full_path, None)
-            deleted = self._deleted(reader, columns.row_count, full_path)
+            deleted = self._deleted_positions(reader, columns.row_count, full_path)
             stack.pop_all()
         return self._reader(columns, matcher, full_path, deleted)
 
     def _reader(
         self, columns: FileColumns, matcher: FieldMatcher, full_path: str, deleted: Positions | None
     ) -> FileFragmentReader:
-        """Return a reader of the data file.
-
-        If the file has field ids, a column that it stores takes precedence over a constant for that column.
-        """
         constants = dict(self.constants)
         if has_ids(columns.fields):
             # Columns in the file take precedence. Files migrated from Hive have neither ids nor partition values.
@@ -77,7 +73,7 @@ class IcebergFragmentSource:
         mapping = ColumnMapping(matcher, constants)
         return FileFragmentReader(columns, path=full_path, mapping=mapping, deleted=deleted)
 
-    def _deleted(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
+    def _deleted_positions(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
         """Return the ascending positions of the deleted rows; None if no deletes apply."""
         deleted: list[Positions] = []
         for deletes in self.position_deletes:
@@ -101,7 +97,7 @@ class RepeatedFragmentSource:
     """A data file that a snapshot lists several times, so that its rows are repeated."""
 
     sources: tuple[FragmentSource, ...]
-    """One source for each time that the file is listed, with the deletes that apply to that listing."""
+    """One source for each time that the file is listed."""
 
     def open(self) -> RepeatedFragmentReader:
         """Open the data file once for each time that it is listed. Raises FragmentError."""
@@ -111,7 +107,7 @@ class RepeatedFragmentSource:
 
 
 class RepeatedFragmentReader:
-    """A reader of the rows of several readers, one after the other."""
+    """A reader that returns the rows of several readers, one after the other."""
 
     def __init__(self, readers: Sequence[FragmentReader], exit_stack: ExitStack) -> None:
         """Chain readers of files with the same columns. `exit_stack` closes them."""
@@ -120,16 +116,16 @@ class RepeatedFragmentReader:
 
     @property
     def row_count(self) -> int:
-        """Number of live rows of all readers."""
+        """Total number of live rows."""
         return sum(reader.row_count for reader in self._readers)
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities of the top-level columns whose values the file stores."""
+        """Identities of the top-level columns that the file stores."""
         return self._readers[0].stored_columns
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
-        """Return the live rows of one top-level column, see `FragmentReader.read`."""
+        """Yield the live rows of one top-level column; see `FragmentReader.read`."""
         for reader in self._readers:
             yield from reader.read(field, encoded=encoded)
 

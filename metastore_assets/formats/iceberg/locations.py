@@ -1,6 +1,6 @@
 """Locations of the files of an Iceberg table.
 
-The table's metadata record absolute paths. If the table was moved, they are resolved in its current folder.
+Recorded paths are usually absolute. If the table was moved, they are resolved in its current folder.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/]+)/")
 
 
 def plain_path(recorded: str) -> str:
-    """Return a path without scheme, authority and a leading `./`, which writers spell in several ways."""
+    """Return a path without scheme, authority and leading `./`."""
     return path_without_origin(recorded).removeprefix("./")
 
 
 def is_same_file(recorded: str, other: str) -> bool:
     """Return True if two recorded paths name the same file.
 
-    Schemes are ignored. The authority is ignored unless both paths have one, because some writers record paths in
-    delete files with another scheme and authority than in manifests.
+    Schemes are ignored. Authorities are compared only if both paths have one.
     """
     if recorded == other:
         return True
     if plain_path(recorded) != plain_path(other):
         return False
+    # Some writers record paths in delete files with another scheme and authority than in manifests.
     ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(other)
     return not (ours and theirs) or ours[1] == theirs[1]
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """A resolver of the recorded paths of a table's files, given the current location of the table."""
+    """A resolver of the recorded paths of a table's files to their current locations."""
 
     location_policy: LocationPolicy
     folder: Location
     """The table's current folder, which contains `metadata/`."""
     previous_roots: tuple[str, ...] = ()
-    """Earlier locations of the table, as recorded, whose files are now in `folder`."""
+    """Recorded locations of the table before it was moved to `folder`."""
 
     @property
     def name(self) -> str:
@@ -51,12 +51,11 @@ class TableFiles:
         return self.location_policy.name
 
     def locate(self, recorded: str) -> tuple[Location, str]:
-        """Return where the file with a recorded path is now: a location, and the path of the file below it.
+        """Return the current location of a file, and the file's path below that location.
 
-        A path mapping in the configuration takes precedence over a detected move of the table.
+        A configured path mapping takes precedence over a detected move of the table.
 
-        Raises TableFormatError for a file outside the locations that the table may refer to, and for a relative path
-        that cannot be resolved.
+        Raises TableFormatError if the table may not refer to the file, or if a relative path cannot be resolved.
         """
         if self.location_policy.path_mapping.apply(recorded) == recorded:
             for root in (*self.previous_roots, self.folder.uri):
@@ -68,11 +67,10 @@ class TableFiles:
 def table_files(
     location_policy: LocationPolicy, folder: Location, metadata: TableMetadata, snapshot: IcebergSnapshot | None
 ) -> TableFiles:
-    """Detect whether a table was moved, and return a resolver of the recorded paths of its files.
+    """Detect whether a table was moved, and return a resolver of its recorded paths.
 
-    The whole table counts as moved or copied if its metadata record another folder, and the snapshot's manifest list
-    exists at the same relative path in the current folder. Then all files of the table are read in the current folder.
-    The original table is not read, even if it still exists, because it may change.
+    A table was moved or copied if its metadata record another folder, and the snapshot's manifest list exists at the
+    same relative path in the current folder. Then files in the recorded folder are not read.
 
     Args:
         location_policy: decides which files the table may refer to.
@@ -92,13 +90,14 @@ def table_files(
     matching = [path for root in other_roots if (path := _below(first, root)) is not None]
     if not matching or not _exists(*location_policy.resolve_relative(folder, matching[0])):
         return files
+    # The files in the recorded folder may be those of the original table, which may change.
     return TableFiles(location_policy, folder, tuple(sorted(other_roots, key=len, reverse=True)))
 
 
 def _below(recorded: str, root: str) -> str | None:
-    """Return the path of a file below a root folder; None if it is not below the root.
+    """Return the path of a file relative to `root`; None if the file is not below it.
 
-    Schemes are ignored. The authority is ignored unless both have one.
+    Schemes and authorities are compared as in `is_same_file`.
     """
     ours, theirs = _AUTHORITY.match(recorded), _AUTHORITY.match(f"{root}/")
     if ours and theirs and ours[1] != theirs[1]:

@@ -1,7 +1,6 @@
 """Manifest lists and manifests of an Iceberg table.
 
-Manifests list the live files of a snapshot; entries with the status DELETED are ignored. Avro fields are matched by
-their field ids. No other part of the Avro header is required, because some writers omit parts.
+Entries with the status DELETED are ignored. Avro fields are matched by their field ids.
 """
 
 from __future__ import annotations
@@ -72,16 +71,12 @@ class Manifest(NamedTuple):
     """0 for data files, 1 for delete files."""
     sequence_number: int
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
-    """(lower bound, upper bound, whether there is a null or NaN) for each partition field. None if not recorded.
-
-    If the manifest list does not say whether there is a null, one is assumed. If it does not say whether there is a
-    NaN, none is assumed.
-    """
+    """(lower bound, upper bound, whether there is a null or NaN) for each partition field; None if not recorded."""
     is_encrypted: bool = False
     min_sequence_number: int = 0
     """A lower bound of the sequence numbers of the live files."""
     has_live_files: bool = True
-    """False if the list records that all entries have the status DELETED."""
+    """False if the manifest list records no added and no existing files."""
 
 
 class FileStatistics(NamedTuple):
@@ -117,7 +112,7 @@ class FileEntry(NamedTuple):
 
 
 def read_manifest_list(location: Location, path: str) -> list[Manifest]:
-    """Return the manifests in a manifest list, in order. Runs in a child process.
+    """Return the manifests in a manifest list, in order.
 
     Raises ValueError or ArrowInvalid for a corrupt list.
     """
@@ -143,21 +138,17 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
 
 @dataclass(frozen=True)
 class ManifestReader:
-    """A reader of the manifests of one table. It can be sent to a child process."""
+    """A picklable reader of the manifests of one table."""
 
     specs: Mapping[int, tuple[PartitionField, ...]]
     """Partition specs by id."""
     default_spec_id: int
-    """The spec of a manifest that names none."""
+    """The spec of manifests that do not record one."""
     with_statistics: bool
-    """Whether to read the column statistics of data files, which are most of a manifest.
-
-    The path bounds of position delete files are always read, because they identify data files. Other bounds of delete
-    files are never read, because they contain deleted values.
-    """
+    """Whether to read all column statistics. If not, only the path bounds of position delete files are read."""
 
     def read(self, manifest: Manifest, location: Location, path: str) -> list[FileEntry]:
-        """Return the live entries of a manifest. Runs in a child process.
+        """Return the live entries of a manifest.
 
         Args:
             manifest: the manifest's entry in the manifest list.
@@ -169,7 +160,7 @@ class ManifestReader:
             ValueError, ArrowInvalid: the manifest is corrupt or not supported.
         """
         data = location.read(path)
-        spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
+        spec_id = _header_spec_id(data) if manifest.spec_id is None else manifest.spec_id
         spec_id = self.default_spec_id if spec_id is None else spec_id
         if spec_id not in self.specs:
             raise TableFormatError(
@@ -178,8 +169,7 @@ class ManifestReader:
         return list(_live_entries(data, manifest, spec_id, self.specs[spec_id], self.with_statistics))
 
 
-def _spec_id(data: bytes) -> int | None:
-    """Return the partition spec id in the header of a manifest; None if the header does not have it."""
+def _header_spec_id(data: bytes) -> int | None:
     text = read_avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
@@ -187,7 +177,6 @@ def _spec_id(data: bytes) -> int | None:
 def _live_entries(
     data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], with_statistics: bool
 ) -> Iterator[FileEntry]:
-    """Yield the entries of a manifest that are not deleted, with inherited sequence numbers."""
     has_statistics = with_statistics or manifest.content == 1
     read_statistics = _statistics if with_statistics else _deleted_paths
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if has_statistics else {})
@@ -215,10 +204,6 @@ def _entry(
     sequence_number: int | None,
     statistics: FileStatistics | None,
 ) -> FileEntry:
-    """Return the entry of a file.
-
-    Raises ValueError for a value of the wrong kind, or UnsupportedError for unknown content.
-    """
     referenced, offset, size = map(file.get, _VECTOR_FIELDS)
     content = as_integer(file.get("content") or DATA, "content", minimum=DATA)
     if content > EQUALITY_DELETES:
@@ -242,15 +227,12 @@ def _entry(
 
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
-    """Return the stored value of each field of a partition spec.
-
-    Raises ValueError if a value is missing, because a missing value must not be read as null. Values of fields with the
-    transform `void` may be missing.
-    """
+    """Return the stored value of each partition field. Raises ValueError if one is missing."""
     values = tuple(record.get(partition_name(index), _MISSING) for index in range(len(spec)))
     if _MISSING not in values:
         return values
     for field, value in zip(spec, values, strict=True):
+        # A missing value must not be read as null, except for void fields.
         if value is _MISSING and field.transform != "void":
             raise ValueError(f"it has no value of the partition field {field.name!r}")
     return tuple(None if value is _MISSING else value for value in values)
@@ -267,9 +249,10 @@ def _statistics(file: Mapping[str, Any]) -> FileStatistics:
 
 
 def _deleted_paths(file: Mapping[str, Any]) -> FileStatistics | None:
-    """Return the bounds of the paths in a position delete file; None for other files or without bounds."""
+    """Return the path bounds of a position delete file; None for other files, or without bounds."""
     if file.get("content") != POSITION_DELETES:
         return None
+    # Other bounds contain deleted values.
     lower, upper = (
         {key: value for key, value in _mapping(file.get(name)).items() if key == DELETED_PATH_ID}
         for name in ("lower_bounds", "upper_bounds")
@@ -278,5 +261,5 @@ def _deleted_paths(file: Mapping[str, Any]) -> FileStatistics | None:
 
 
 def _mapping(value: Any) -> Mapping[int, Any]:
-    """Return an Avro map with number keys as a dict. Avro stores such a map as an array of records."""
+    """Return a map with integer keys, which manifests store as an array of records."""
     return {item["key"]: item["value"] for item in value or ()}

@@ -54,9 +54,9 @@ class IcebergSnapshot:
 
 
 CHANGED_FILE_PROPERTY = "metastore-assets.changed-file"
-"""Property in our statistics files: the location of the metadata file that the commit of the statistics replaced."""
+"""Property of exported statistics: the metadata file that their commit replaced."""
 CHANGED_AT_PROPERTY = "metastore-assets.changed-at"
-"""Property in our statistics files: the time of the last change in that metadata file, in milliseconds."""
+"""Property of exported statistics: the time of the last change before their commit, in milliseconds."""
 
 
 _MILLISECONDS = re.compile(r"[0-9]{1,18}")
@@ -69,7 +69,7 @@ class TableMetadata:
     format_version: int
     location: str
     last_updated_ms: int
-    """The time of the last change, not counting the commits of our exports."""
+    """Time of the last change in milliseconds, ignoring commits of exported statistics."""
     schemas: Mapping[int, Mapping[str, Any]]
     """All recorded schemas as JSON, by schema id."""
     current_schema_id: int
@@ -89,7 +89,7 @@ class TableMetadata:
 def read_metadata(location: Location, path: str) -> TableMetadata:
     """Read a metadata file, and return its content.
 
-    Raises TableFormatError if it is invalid, too new, or that of a view; TableNotFoundError if it does not exist.
+    Raises TableNotFoundError if it does not exist, or TableFormatError if it is invalid, too new, or of a view.
     """
     full_path = location.full_path(path)
     raw = read_metadata_json(location, path)
@@ -111,10 +111,7 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
 
 
 def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
-    """Return the metadata in a checked metadata file.
-
-    Keys of older format versions and missing keys get their defaults.
-    """
+    """Parse a metadata file that `check_metadata` has accepted."""
     schemas = {schema.get("schema-id", 0): schema for schema in raw.get("schemas") or [raw["schema"]]}
     current_schema_id = raw.get("current-schema-id")
     if current_schema_id is None:
@@ -144,11 +141,9 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
 
 
 def last_changed_ms(raw: Mapping[str, Any]) -> int:
-    """Return the time of the last change of the table in milliseconds, ignoring the commits of exports.
+    """Return the time of the table's last change in milliseconds, ignoring commits of exported statistics.
 
-    An export commits a statistics file to the table. If this commit counted, each export would cause a refresh, and
-    each refresh an export. The export `iceberg` therefore records the metadata file that it replaced, and the time of
-    the last change in that file.
+    If these commits counted, each export would cause a refresh, and each refresh an export.
 
     Args:
         raw: the content of the metadata file.
@@ -166,7 +161,7 @@ def last_changed_ms(raw: Mapping[str, Any]) -> int:
 
 
 def _statistics_properties(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the properties of each blob in the statistics files. Invalid ones are skipped: statistics are optional."""
+    """Yield the properties of each blob in the statistics files. Invalid blobs are skipped."""
     files = raw.get("statistics")
     for file in files if isinstance(files, list) else ():
         blobs = file.get("blob-metadata") if isinstance(file, dict) else None
@@ -176,10 +171,6 @@ def _statistics_properties(raw: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
 
 
 def _parse_spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
-    """Return the fields of a partition spec.
-
-    Fields without an id are numbered from 1000, as in format version 1.
-    """
     return tuple(
         PartitionField(
             name=field_json["name"],
@@ -200,14 +191,11 @@ def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _transform_kind(name: str, source_count: int) -> str:
-    """Return the kind of a transform, as in `PartitionField.transform`; `unknown` if this package does not know it.
-
-    Most transforms of several source columns are `unknown`, too. Unknown transforms are allowed, because later versions
-    of the specification may add some.
-    """
+    """Return the kind of a transform, as in `PartitionField.transform`."""
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
-    # A transform of several columns may have other results than the same transform of one column.
+    # Later versions of the specification may add transforms. A transform of several columns may have other results than
+    # the same transform of one column.
     return "unknown" if source_count != 1 and kind not in ("void", "bucket") else kind
 
 
@@ -217,7 +205,6 @@ def _bucket_count(name: str) -> int | None:
 
 
 def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
-    """Return one snapshot. Raises ValueError if it names neither a manifest list nor manifests."""
     if raw.get("manifest-list") is None and raw.get("manifests") is None:
         raise ValueError(f"the snapshot {raw['snapshot-id']} names neither a manifest list nor manifests")
     return IcebergSnapshot(

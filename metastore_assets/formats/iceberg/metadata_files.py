@@ -14,16 +14,16 @@ from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location import Location
 
 METADATA = "metadata"
-"""The folder of a table with its metadata files."""
+"""Name of the folder with the metadata files of a table."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
 _MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
 """A metadata file has at least one of these keys besides `location`."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
 _HINTS = ("version-hint.text", "version-hint.txt")
 _VERSIONED = ("v", "w")
-"""The names `v1`, `v2`, … in tables without a catalog sort between these two texts."""
+"""Limits of the names `v1…`, `v2…` of metadata files without a catalog, in the order of a listing."""
 _PROBED = 10_000
-"""Number of file names that are searched for metadata files. Catalogs number such files, so that they sort early."""
+"""Maximum number of file names that are searched for metadata files."""
 _TRIED = 3
 """Maximum number of files that are read to check whether they are metadata files."""
 
@@ -34,9 +34,9 @@ def is_metadata_file(path: str) -> bool:
 
 
 def is_iceberg_table(location: Location) -> bool:
-    """Return True if a location that a user names is a metadata file, or a folder with metadata files.
+    """Return True if a location is a metadata file, or a folder with metadata files.
 
-    Files are read only if their names have no version. For folders in listings see `has_iceberg_metadata`.
+    Files whose names have a version, such as `v3.metadata.json`, are not read.
     """
     if is_metadata_file(location.uri):
         return True
@@ -45,11 +45,12 @@ def is_iceberg_table(location: Location) -> bool:
 
 
 def has_iceberg_metadata(location: Location) -> bool:
-    """Return True if a folder that was found by listing has Iceberg metadata.
+    """Return True if a folder has Iceberg metadata, by the content of a few files.
 
-    Unlike `is_iceberg_table`, this function reads some of the files that are named like metadata files, because other
-    JSON files may have such names. It reads few of them, so that large folders need few requests.
+    Unlike `is_iceberg_table`, it does not trust names: a folder found by listing may have other JSON files with such
+    names.
     """
+    # Catalogs number metadata files, so that their names sort early.
     names = list(islice(location.names(METADATA), _PROBED))
     if len(names) == _PROBED:
         names += islice(location.names(METADATA, *_VERSIONED), _TRIED)
@@ -58,11 +59,12 @@ def has_iceberg_metadata(location: Location) -> bool:
 
 
 def newest_metadata(folder: Location) -> StoredFile:
-    """Return the current metadata file in a table's folder, which is the file with the highest version.
+    """Return the current metadata file in a table's folder.
 
-    If two writers without a catalog wrote the same version, several files have it. Names may also lack a version. In
-    these cases, the file that the version hint names is returned; without a hint, the file with the latest update
-    time. Raises TableNotFoundError if there is no metadata file.
+    It is the file with the highest version. If there are several candidates, the version hint decides; without a hint,
+    the latest update time.
+
+    Raises TableNotFoundError if there is no metadata file.
     """
     files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
     names = [name for name in files if _NAME.fullmatch(name)]
@@ -72,6 +74,7 @@ def newest_metadata(folder: Location) -> StoredFile:
     highest = max((number for number in numbers.values() if number is not None), default=None)
     candidates = sorted(name for name, number in numbers.items() if number in (None, highest))
     if len(candidates) > 1:
+        # Two writers without a catalog wrote the same version, or names lack a version.
         hint = _read_version_hint(folder)
         hinted = [name for name in candidates if hint in (_stem(name), name)]
         candidates = hinted or sorted(candidates, key=lambda name: _update_order(folder, name))
@@ -122,10 +125,7 @@ def _update_order(folder: Location, name: str) -> tuple[int, int, str]:
 
 
 def _is_metadata(location: Location, path: str) -> bool:
-    """Return True if the content of a file is that of a metadata file.
-
-    For a corrupt file, return True if its name has a version. For a missing file, return False.
-    """
+    """Return True if the content of a file is that of a metadata file."""
     try:
         raw = _read_json(location, path)
     except TableFormatError:
@@ -137,10 +137,6 @@ def _is_metadata(location: Location, path: str) -> bool:
 
 
 def _read_json(location: Location, path: str) -> Any:
-    """Return a file as parsed JSON.
-
-    Raises TableNotFoundError if it is missing, or TableFormatError if it is corrupt.
-    """
     full_path = location.full_path(path)
     try:
         return parse_json_file(location.read(path))

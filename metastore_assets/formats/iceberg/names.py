@@ -1,4 +1,4 @@
-"""Assignment of field ids to data files that have none, by the table's name mapping or by position."""
+"""Field ids for data files that have none, by the table's name mapping or by position."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Tree = tuple["Node", ...]
 
 @dataclass(frozen=True)
 class Node:
-    """A field with its id and nested fields, as a name mapping or a schema describes it."""
+    """A field with its id and nested fields, from a name mapping or a schema."""
 
     names: tuple[str, ...]
     """Names that the field may have in files; unused if fields are matched by position."""
@@ -43,10 +43,9 @@ class FallbackIds:
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> FallbackIds:
-        """Return the rule of a table: its name mapping; without one, column positions in the oldest recorded schema.
+        """Return the rule of a table: its name mapping, otherwise the column positions in its oldest schema.
 
-        A mapping is ignored if it gives a field id to another field than the schemas do. Hive's migration writes such
-        mappings, because it numbers nested fields differently.
+        A mapping that contradicts the field ids of the schemas is ignored. Migrations from Hive write such mappings.
         """
         field_paths: dict[int | None, set[tuple[int | None, ...]]] = {}
         for field_path in (
@@ -57,7 +56,7 @@ class FallbackIds:
             field_paths.setdefault(field_path[-1], set()).add(field_path)
         text = metadata.properties.get(NAME_MAPPING)
         if text:
-            mapping = tuple(map(_mapping_node, json.loads(text)))
+            mapping = tuple(map(_parse_mapping_node, json.loads(text)))
             if all(_is_among(field_path, field_paths.get(field_path[-1])) for field_path in _field_paths(mapping)):
                 return cls(mapping, by_position=False)
         return cls(_position_nodes(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
@@ -68,8 +67,7 @@ class FallbackIds:
         Args:
             kind: the file format, such as `parquet`.
             fields: the fields of the file.
-            positions: whether fields may be matched by position. This must be false for files that lack columns of the
-                table.
+            positions: whether fields may be matched by position; False for files that lack columns of the table.
         """
         # The specification says so. ORC has an attribute for it, which not all writers set.
         longs_are_times = kind == "orc"
@@ -80,16 +78,16 @@ class FallbackIds:
             for index, field in enumerate(fields)
             if (node := self._node(field, index, self.nodes)) is not None and node.id is not None
         }
-        return _NamedMatcher(dict(self._identified(fields, self.nodes)), top_level, longs_are_times)
+        return _NamedMatcher(dict(self._ids_and_names(fields, self.nodes)), top_level, longs_are_times)
 
-    def _identified(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
-        """Yield the id of each field of a file, also of nested ones, with its name in the file."""
+    def _ids_and_names(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
+        """Yield (field id, name in the file) of each field of a file, including nested fields."""
         for index, field in enumerate(fields):
             node = self._node(field, index, nodes)
             if node is not None:
                 if node.id is not None:
                     yield str(node.id), field.name
-                yield from self._identified(_child_fields(field.type), node.children)
+                yield from self._ids_and_names(_child_fields(field.type), node.children)
 
     def _node(self, field: pa.Field, index: int, nodes: _Tree) -> Node | None:
         if self.by_position:
@@ -100,8 +98,7 @@ class FallbackIds:
 class _NamedMatcher(FieldMatcher):
     """A matcher for one file without field ids.
 
-    `names` maps each field id to the field's name in the file. `top_level` maps the name of each column to its field
-    id.
+    `names` maps field ids to names in the file. `top_level` maps the names of columns to field ids.
     """
 
     def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
@@ -113,17 +110,13 @@ class _NamedMatcher(FieldMatcher):
         return self._top_level.get(stored.name)
 
     def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
-        """Return a function that finds the field of a file for a field of the table.
-
-        A field of the table with an id matches the file's field with the name in `names`. A field without an id matches
-        the file's field with the same name.
-        """
+        """Return a function that finds the index of a table's field among the fields of the file."""
         find = FieldMatcher().index_finder(stored)
 
         def find_named(wanted: pa.Field) -> int | None:
             if FIELD_ID not in (wanted.metadata or {}):
                 return find(wanted)
-            name = self._names.get(identity(wanted))
+            name = self._names.get(identity(wanted))  # the name in the file
             return None if name is None else find(pa.field(name, wanted.type))
 
         return find_named
@@ -135,7 +128,7 @@ def has_ids(fields: Sequence[pa.Field]) -> bool:
 
 
 def _child_fields(type_: pa.DataType) -> list[pa.Field]:
-    """Return the child fields of a type. Inside lists and maps, they have the names of name mappings."""
+    """Return the child fields of a type, named `element`, `key` and `value` in lists and maps."""
     if isinstance(type_, pa.BaseExtensionType):
         return _child_fields(type_.storage_type)
     if pa.types.is_struct(type_):
@@ -147,16 +140,16 @@ def _child_fields(type_: pa.DataType) -> list[pa.Field]:
     return []
 
 
-def _mapping_node(entry: Mapping[str, Any]) -> Node:
-    """Return a node of a name mapping, parsed from JSON."""
-    return Node(tuple(entry["names"]), entry.get("field-id"), tuple(map(_mapping_node, entry.get("fields") or ())))
+def _parse_mapping_node(entry: Mapping[str, Any]) -> Node:
+    return Node(
+        tuple(entry["names"]), entry.get("field-id"), tuple(map(_parse_mapping_node, entry.get("fields") or ()))
+    )
 
 
 def _position_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:
-    """Return a node for each column position. The node of position n has the field id n.
+    """Return the node of each column position, which is the node with that field id.
 
-    Iceberg gives the columns of a new table ids in the same way. Positions start at 0 if a field has the id 0, else at
-    1. Nested fields are in the order of their ids.
+    Iceberg numbers the columns of a new table by position. If there is a field id 0, positions start at 0.
     """
     by_id = {node.id: node for node in _struct_nodes(fields)}
     first = 0 if 0 in by_id else 1
@@ -179,10 +172,9 @@ def _type_nodes(type_: Any) -> _Tree:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return True if the path of ids that a name mapping gives to a field is one of the field's paths in the schemas.
+    """Return True if a path of field ids in a name mapping is among the paths in the schemas.
 
-    If no schema has the field (`field_paths` is None), the result is True. A None in `mapped`, for a parent without an
-    id, matches every id.
+    A None in `mapped` matches every id. If no schema has the field, `field_paths` is None and the result is True.
     """
     return field_paths is None or any(
         len(field_path) == len(mapped)
@@ -192,7 +184,7 @@ def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None,
 
 
 def _field_paths(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:
-    """Yield, for each field with an id, the ids on the path from its column down to the field."""
+    """Yield, for each field with an id, the ids from its top-level column down to the field."""
     for node in nodes:
         field_path = (*above, node.id)
         if node.id is not None:

@@ -1,6 +1,6 @@
 """Partitions of an Iceberg table.
 
-The partition values that manifests store are converted to texts in partition keys, and to values of rows.
+Manifests store partition values. This module converts them to texts for partition keys, and to values of columns.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from metastore_assets.iso8601 import date_text, timestamp_text
 
 _UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 _TRANSFORM_TYPES = {"year": pa.int32(), "day": pa.date32(), "bucket": pa.int32()}
-"""Types of transformed values, as partition keys spell them. Months and hours are texts."""
+"""Types of transformed values in partition keys. Months and hours are texts."""
 _SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
-"""For each transform, what the text of a period lacks to be the date of its first day: `-01` after `2024-01`."""
+"""Suffixes that turn the text of a period into the date of its first day: `-01` for the month `2024-01`."""
 _NAN = math.nan
-"""A single NaN object: NaN does not equal itself, but tuples that hold the same object are equal."""
+"""A single NaN object. Tuples with this object are equal, although NaN does not equal itself."""
 _OF_SOURCE_TYPE = ("identity", "truncate")
 """Transforms whose values have the type of the source column."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """The partition of data files that have the same partition values."""
+    """A partition of the table."""
 
     key: str
     items: tuple[tuple[str, str | None], ...]
@@ -46,15 +46,15 @@ class Partition:
 
     @cached_property
     def constant_texts(self) -> tuple[tuple[str, str | None], ...]:
-        """The constants as texts, which are distinct for distinct values."""
+        """The constants as (field id, text). Distinct values have distinct texts."""
         return tuple((field_id, value_text(value)) for field_id, value in self.constants)
 
 
 class Partitions:
-    """The partition fields of a table, from all its partition specs. It converts stored partition values."""
+    """The partition fields of all partition specs of a table. It converts stored partition values."""
 
     def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
-        """Prepare the conversion.
+        """Collect the types of the source columns.
 
         Args:
             table: name of the table, for messages.
@@ -71,7 +71,7 @@ class Partitions:
         for path in (path for schema_json in schemas for path in field_paths(schema_json["fields"])):
             self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
         self._paths: dict[int, tuple[str, str]] = {}
-        """Field id and dotted path of the columns of all schemas, including fields of structs, as in `LeafColumn`."""
+        """(dotted path of field ids, dotted path of names) of each field of all schemas, by field id."""
         for path in (path for schema_json in schemas for path in field_paths(schema_json["fields"])):
             id_and_name = ".".join(str(field["id"]) for field in path), ".".join(field["name"] for field in path)
             self._paths.setdefault(path[-1]["id"], id_and_name)
@@ -83,7 +83,7 @@ class Partitions:
             if any(map(_needs_normalization, spec_types))
             or any(field.transform == "unknown" for field in self.specs[spec_id])
         }
-        """Types of the partition fields of each spec whose stored values need `normalize`, by spec id."""
+        """Types of the partition fields by spec id, for the specs whose stored values need `normalize`."""
         self._partitions_by_values: dict[tuple[int, tuple[Any, ...]], Partition] = {}
 
     def columns(self) -> tuple[str, ...]:
@@ -95,8 +95,8 @@ class Partitions:
     def types(self) -> tuple[tuple[str, pa.DataType], ...]:
         """Return each partition field with the type of its values in partition keys.
 
-        Days are dates; years and buckets are integers. Months (`2024-01`) and hours (`2024-01-31-08`) are texts. A
-        field is also text if specs disagree about its type, or its type is unknown.
+        For example, days are dates, and months (`2024-01`) are texts. A field is text if its type is unknown or differs
+        between specs.
         """
         types_by_name: dict[str, set[pa.DataType]] = {name: set() for name in self.columns()}
         for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
@@ -104,9 +104,9 @@ class Partitions:
         return tuple((name, types.pop() if len(types) == 1 else pa.string()) for name, types in types_by_name.items())
 
     def buckets(self) -> tuple[tuple[str, str, int], ...]:
-        """Return the partition fields that are buckets, without those whose definition differs between specs.
+        """Return (name, field id of the source column, number of buckets) of each bucket field.
 
-        Each is (name of the field, field id of its top-level source column, number of buckets).
+        Nested source columns, and fields whose definition differs between specs, are omitted.
         """
         fields: dict[str, set[PartitionField]] = {}
         for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
@@ -118,7 +118,7 @@ class Partitions:
         )
 
     def derived(self, specs: Collection[int]) -> tuple[DerivedColumn, ...]:
-        """Return the partition fields of the specs with these ids, and their source columns."""
+        """Return the partition fields of the specs with the given ids, and their source columns."""
         fields = {field: None for spec_id in sorted(specs) for field in self.specs[spec_id]}
         return tuple(
             DerivedColumn(
@@ -132,7 +132,7 @@ class Partitions:
         )
 
     def constant_columns(self) -> tuple[int, ...]:
-        """Return the field ids of the columns that identity transforms make constant, see `Partition.constants`."""
+        """Return the field ids of the top-level columns with an identity transform."""
         fields = (field for spec in self.specs.values() for field in spec if field.transform == "identity")
         return tuple(sorted(self._top_level & {field.source_id for field in fields}))
 
@@ -148,10 +148,9 @@ class Partitions:
         return partition
 
     def normalize(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return stored values in a normal form, so that files of one partition have equal values.
+        """Return stored values in a form that is equal for all files of a partition.
 
-        Without a normal form, values of one partition may differ: NaN does not equal itself, and the number of bytes
-        of a decimal depends on the column's precision when the value was written.
+        For example, the bytes of a decimal become an integer.
         """
         types = self._types_to_normalize.get(spec_id)
         return raw if types is None else tuple(map(_normalize, raw, types))
@@ -159,8 +158,7 @@ class Partitions:
     def text(self, field: PartitionField, raw: Any) -> str | None:
         """Return a stored value as text of a partition key; None for null.
 
-        An hour is `2024-01-01-08`, a bucket `3`. For an unknown transform it is the stored number or text, or bytes as
-        hexadecimal digits.
+        An hour is `2024-01-01-08`, a bucket `3`.
         """
         if raw is None:
             return None
@@ -169,10 +167,9 @@ class Partitions:
         return value_text(_typed_constant(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
-        """Return the (field, text) pair of a partition field whose two bounds in a manifest are both `bound`.
+        """Return the (field, text) pair of a partition field whose lower and upper bound are both `bound`.
 
-        The result is None if the manifest may contain other values of the field. Bounds may be truncated, so equal
-        bounds are not always enough.
+        The result is None if the manifest may contain other values of the field.
         """
         type_ = self.stored_type(field)
         if type_ is None or pa.types.is_floating(type_):
@@ -188,10 +185,6 @@ class Partitions:
         return pa.int32() if field.transform in _UNITS or field.transform == "bucket" else self._type(field)
 
     def _create_partition(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
-        """Return the partition with stored values, one for each field of the spec.
-
-        Void fields are omitted.
-        """
         pairs = [(field, value) for field, value in zip(spec, raw, strict=True) if field.transform != "void"]
         items = tuple((field.name, self.text(field, value)) for field, value in pairs)
         constants = tuple(
@@ -204,7 +197,7 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of a field's values; None if it is unknown, or the stored values need no conversion."""
+        """Return the type of a field whose values have the type of its source column; None for other fields."""
         if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
             return None
         name, type_ = self._sources[field.source_id]
@@ -212,7 +205,7 @@ class Partitions:
 
 
 def _period_text(number: int, transform: str) -> str:
-    """Return the text of a period, such as `2024-01` for a month, from its number since 1970."""
+    """Return the text of a period, such as `2024-01` for the month 648 after January 1970."""
     if transform == "hour":
         return timestamp_text(number * 3600, "s", "-").removesuffix(":00:00")
     first_day = np.datetime64(number, _UNITS[transform]).astype("datetime64[D]").astype(np.int64)
@@ -230,10 +223,6 @@ def _normalize(raw: Any, type_: pa.DataType | None) -> Any:
 
 
 def _typed_constant(raw: Any, type_: pa.DataType | None) -> Constant:
-    """Return a stored value as a constant of its type.
-
-    Manifests store dates and times as numbers, and decimals as bytes.
-    """
     if raw is None or type_ is None:
         return constant(raw, type_)
     if pa.types.is_decimal(type_):

@@ -1,4 +1,4 @@
-"""Planning of the fragments of an Iceberg snapshot: manifests are read, and delete files matched with data files."""
+"""Planning of the fragments of an Iceberg snapshot from its manifests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from metastore_assets.tasks.runner import with_arguments
 _References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
 
 _READ_AT_ONCE = 8
-"""Number of manifests that are fetched at the same time, because requests spend most of their time waiting."""
+"""Number of manifests that are fetched at the same time."""
 _MANIFESTS = 64
 """Number of manifests in one batch of requests."""
 
@@ -49,7 +49,7 @@ _MANIFESTS = 64
 class PlannedFragment:
     """A fragment with the manifest entry of its data file.
 
-    The entry has the file's statistics if they were requested, and if the snapshot lists the file once.
+    The entry has statistics only if they were requested, and if the snapshot lists the file once.
     """
 
     fragment: Fragment
@@ -58,14 +58,14 @@ class PlannedFragment:
 
 
 class IcebergFragmentPlanner:
-    """A planner of the fragments of one state of a table. It reads the manifests that list their files."""
+    """A planner of the fragments of one state of a table, which reads the manifests."""
 
     def __init__(
         self, files: TableFiles, metadata: TableMetadata, state: IcebergState, partition_filter: PartitionFilter
     ) -> None:
-        """Prepare the plan.
+        """Create the planner without reading a file.
 
-        Raises TableFormatError if the filter names no partition field. Nothing is read.
+        Raises TableFormatError if the filter names a column that is no partition field.
         """
         self.files = files
         self.metadata = metadata
@@ -73,11 +73,11 @@ class IcebergFragmentPlanner:
         self._fallback = FallbackIds.of(metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
-        """Ids of the default spec and, once fragments are planned, of the specs of the selected manifests."""
+        """Ids of the default spec and of the specs of the planned manifests."""
         self.crosses_partitions = False
-        """Once fragments are planned, whether a position delete file is of another partition than its data file."""
+        """Whether a planned fragment has a position delete file of another partition."""
         self.repeats_files = False
-        """Once fragments are planned, whether the snapshot lists a data file several times."""
+        """Whether the planned snapshot lists a data file several times."""
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
         self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
@@ -119,14 +119,13 @@ class IcebergFragmentPlanner:
     def stream(self, manifests: Sequence[Manifest]) -> Iterator[Fragment]:
         """Yield the fragments of the selected partitions, in any order.
 
-        Delete files are in memory; data files are not.
+        The entries of all delete files are in memory, but those of data files are not.
 
         Args:
             manifests: the manifests of the snapshot. Each must have a spec id.
 
         Raises:
-            UnstreamableError: the snapshot lists a data file several times, or a manifest has other files than the
-                manifest list says.
+            UnstreamableError: the snapshot lists a data file several times, or contradicts its manifest list.
             TableFormatError: a file is encrypted, or its format is not supported.
         """
         deletes = list(self.entries([manifest for manifest in manifests if manifest.content != DATA]))
@@ -146,7 +145,7 @@ class IcebergFragmentPlanner:
                 raise UnstreamableError(f"{self.files.name}: the snapshot lists a data file several times")
 
     def manifests(self, snapshot: IcebergSnapshot | None) -> list[Manifest]:
-        """Return the manifests of a snapshot that may have live files in selected partitions; none without a snapshot.
+        """Return the manifests of a snapshot that may have live files in selected partitions.
 
         Raises TableFormatError if the manifest list or a manifest is encrypted.
         """
@@ -157,7 +156,7 @@ class IcebergFragmentPlanner:
         return [manifest for manifest in manifests if manifest.has_live_files and self._may_match(manifest)]
 
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
-        """Yield the selected entries of manifests, reading a batch of manifests at a time.
+        """Yield the live delete files in manifests, and the live data files of selected partitions.
 
         Raises TableFormatError for an encrypted file, or a file format that is not supported.
         """
@@ -173,14 +172,11 @@ class IcebergFragmentPlanner:
             for manifest, outcome in zip(batch, outcomes, strict=True):
                 with metadata_errors(manifest.path, f"{self.files.name}: the manifest"):
                     for entry in self._selected(metadata_result(outcome)):
-                        self._check(entry)
+                        self._check_readable(entry)
                         yield entry
 
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Yield the entries of delete files, and of data files in selected partitions.
-
-        The partition values of the entries are normalized; see `Partitions.normalize`.
-        """
+        """Yield delete files, and data files of selected partitions, with normalized partition values."""
         for entry in entries:
             partition = self.partitions.normalize(entry.spec_id, entry.partition)
             normalized = entry if partition is entry.partition else entry._replace(partition=partition)
@@ -211,8 +207,7 @@ class IcebergFragmentPlanner:
     def _is_selected(self, entry: FileEntry) -> bool:
         return self._filter.may_match(self.partitions.partition(entry.spec_id, entry.partition).items)
 
-    def _check(self, entry: FileEntry) -> None:
-        """Raise TableFormatError for an encrypted file, or a file format that is not supported."""
+    def _check_readable(self, entry: FileEntry) -> None:
         if entry.is_encrypted:
             raise TableFormatError(f"{self.files.name}: {entry.path} is encrypted, which has no reader")
         if entry.format not in (KINDS if entry.content != 1 else (*KINDS, "puffin")):
@@ -248,10 +243,7 @@ class IcebergFragmentPlanner:
         )
 
     def _references(self, deletes: Deletes) -> _References:
-        """Return the delete files in the form that fragment sources need.
-
-        Data files with the same deletes share the result.
-        """
+        """Return the position deletes and equality deletes for fragment sources."""
         if deletes.digest not in self._shared:
             by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]
             by_position = [file for file in deletes.files if file.content != EQUALITY_DELETES]
@@ -262,10 +254,6 @@ class IcebergFragmentPlanner:
         return self._shared[deletes.digest]
 
     def _position_deletes(self, entry: FileEntry) -> PositionDeletes:
-        """Return a position delete file, or a deletion vector, in the form that fragment sources need.
-
-        Equal results are the same object.
-        """
         key = entry.path, entry.content_offset
         if key not in self._position_files:
             location, path = self.files.locate(entry.path)
@@ -275,25 +263,16 @@ class IcebergFragmentPlanner:
         return self._position_files[key]
 
     def _equality_deletes(self, entry: FileEntry) -> EqualityDeletes:
-        """Return an equality delete file in the form that fragment sources need.
-
-        Equal results are the same object.
-
-        Raises TableFormatError if its key columns are not recorded.
-        """
         if entry.path not in self._equality_files:
             location, path = self.files.locate(entry.path)
-            keys = tuple(self._key(entry, field_id) for field_id in sorted(entry.equality_ids))
+            keys = tuple(self._key_field(entry, field_id) for field_id in sorted(entry.equality_ids))
             if not keys:
                 raise TableFormatError(f"{self.files.name}: {entry.path} does not say by which columns it deletes")
             self._equality_files[entry.path] = EqualityDeletes(location, path, entry.format, entry.size, keys)
         return self._equality_files[entry.path]
 
-    def _key(self, entry: FileEntry, field_id: int) -> pa.Field:
-        """Return a key column of an equality delete file.
-
-        It comes from the planned schema; if this lacks the field, from the newest schema that has the field.
-        """
+    def _key_field(self, entry: FileEntry, field_id: int) -> pa.Field:
+        """Return a key column of an equality delete file, from the planned or the newest schema that has it."""
         newest_first = [self.metadata.schemas[schema_id] for schema_id in sorted(self.metadata.schemas, reverse=True)]
         for schema in (self.state.schema, *newest_first):
             for path in field_paths(schema["fields"]):
@@ -305,7 +284,7 @@ class IcebergFragmentPlanner:
 
 
 def _repeat(copies: Sequence[PlannedFragment]) -> PlannedFragment:
-    """Return one fragment for a file that a snapshot lists several times. It repeats the file's rows."""
+    """Return one fragment with the rows of all copies of a file that the snapshot lists several times."""
     fragments = [copy.fragment for copy in copies]
     row_counts = [fragment.row_count for fragment in fragments]
     fragment = Fragment(

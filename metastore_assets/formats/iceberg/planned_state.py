@@ -1,4 +1,4 @@
-"""A record of the state that was planned last. It shows whether another state differs only in its files."""
+"""A record of the last planned state, to detect whether another state differs from it only in its files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class PlannedState:
-    """Everything that the fragments of a state depend on, except the files of the state."""
+    """What the fragments of a state depend on, except its files."""
 
     reference: SnapshotReference
     uuid: str
     digests: Mapping[str, str]
-    """Digests, with the keys of `_REASONS`."""
+    """Digests by the keys of `_REASONS`, such as `schema`."""
     crosses_partitions: bool
     """Whether a position delete file is of another partition than its data file."""
     repeats_files: bool
@@ -36,7 +36,7 @@ class PlannedState:
 
     @classmethod
     def of(cls, table: TableConfig, planner: IcebergFragmentPlanner) -> PlannedState:
-        """Return the record of the planner's state. Its fragments must have been planned before."""
+        """Return the record of the planner's state. Its fragments must be planned already."""
         files, partitions, metadata = planner.files, planner.partitions, planner.metadata
         specs = [metadata.default_spec_id, *sorted(metadata.specs.items())]
         identities = {
@@ -55,7 +55,7 @@ class PlannedState:
 
     @classmethod
     def decode(cls, data: bytes) -> PlannedState:
-        """Parse the encoded form of a record. Raises an error of CORRUPTION_ERRORS if it is invalid."""
+        """Parse an encoded record. Raises an error of CORRUPTION_ERRORS if it is invalid."""
         id_, committed_at, uuid, digests, crosses_partitions, repeats_files = json.loads(data)
         return cls(
             SnapshotReference(id_, datetime.fromisoformat(committed_at)),
@@ -66,7 +66,7 @@ class PlannedState:
         )
 
     def encode(self) -> bytes:
-        """Return the encoded form of the record."""
+        """Encode the record as JSON."""
         committed_at = self.reference.committed_at
         assert committed_at is not None
         return json.dumps(
@@ -81,7 +81,7 @@ class PlannedState:
         ).encode()
 
     def check_only_files_differ(self, current: PlannedState) -> None:
-        """Raise NoDiffError unless this state and the current one certainly differ only in their files."""
+        """Raise NoDiffError unless the current state certainly differs from this one only in its files."""
         if self.uuid != current.uuid:
             raise NoDiffError("the table was recreated")
         if self.crosses_partitions:

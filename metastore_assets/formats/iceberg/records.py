@@ -1,4 +1,4 @@
-"""Reading of Avro records by the field ids in their schema. Field names are not used."""
+"""Reading of Avro records by the field ids in their schema."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ _UNWANTED = "unwanted_"
 def records_by_id(
     data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records of an Avro file with the requested fields only, under the requested names.
+    """Yield the records of an Avro file with only the requested fields, under the requested names.
 
     Args:
         data: the content of the file.
         names: the name of each requested field, by field id.
-        spec: the partition spec of the file. Its fields are inside the field `partition`, under the names of
-            `partition_name`.
+        spec: the partition spec of the file. `partition_name` names its fields.
     """
 
     def schemas(field: Any) -> tuple[Any, Any]:
@@ -32,7 +31,7 @@ def records_by_id(
 
 
 def partition_name(index: int) -> str:
-    """Return the name that a partition field has in records, by its position in the spec."""
+    """Return the name of a partition field in records, by its position in the spec."""
     return f"partition_{index}"
 
 
@@ -44,15 +43,15 @@ class _Naming:
     spec: tuple[PartitionField, ...]
 
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the new name of each field: the name that was requested for its id.
+        """Return the new name of each field, which is the name requested for its field id.
 
-        A field without an id retains its name if that name was requested and no other field gets it. Fields that were
-        not requested get a name that marks them for removal.
+        Other fields get names that mark them for removal.
         """
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []
         for index, (field, name) in enumerate(zip(fields, by_id, strict=True)):
             if "field-id" not in field:
+                # It retains a requested name that no other field gets.
                 name = self._by_name(field["name"], index, any("field-id" in other for other in fields))
                 name = None if name in by_id else name
             names.append(name or self._otherwise(field["name"], index))
@@ -75,10 +74,9 @@ class _Naming:
 
 
 class _PartitionNaming(_Naming):
-    """The names of the fields inside `partition`, which are the results of `partition_name`.
+    """The names of the fields inside `partition`, as `partition_name` returns them.
 
-    A field is matched with the partition spec by its id. Without an id, it is matched by name, or by position if no
-    field has an id.
+    Fields are matched with the partition spec by id; without ids, by name or position.
     """
 
     def _by_id(self, field_id: int) -> str | None:
@@ -97,14 +95,12 @@ class _PartitionNaming(_Naming):
 
 
 def _rename_fields(type_: Any, naming: _Naming) -> Any:
-    """Return an Avro type with renamed fields and without logical types.
-
-    Without logical types, dates and times stay numbers. Python has no dates after the year 9999, for example.
-    """
+    """Return an Avro type with renamed fields and without logical types."""
     if isinstance(type_, list):
         return [_rename_fields(branch, naming) for branch in type_]
     if not isinstance(type_, dict):
         return type_
+    # Dates and times stay numbers, because Python has no dates after the year 9999.
     result = {key: value for key, value in type_.items() if key != "logicalType"}
     for key in ("type", "items", "values"):
         if isinstance(result.get(key), dict | list):

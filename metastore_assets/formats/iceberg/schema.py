@@ -1,4 +1,4 @@
-"""The schema of an Iceberg table in Arrow, with field ids and initial defaults at every depth."""
+"""Conversion of Iceberg schemas to Arrow, with field ids and initial defaults at every depth."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WELL_KNOWN_BINARY = re.compile(r"(geometry|geography)(\(.*\))?")
 
 
 def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
-    """Return a schema in Arrow. Every field is nullable, because a file may be older than the field.
+    """Return an Iceberg schema as an Arrow schema. Every field is nullable.
 
     Args:
         table: URI of the table, for messages.
@@ -57,7 +57,7 @@ def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
 
 
 def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
-    """Yield the path to each field of a struct, from the outermost field down to the field itself.
+    """Yield the path of each field: the fields above it, outermost first, and the field itself.
 
     Fields inside lists and maps are omitted.
     """
@@ -69,7 +69,7 @@ def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterat
 
 
 def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
-    """Convert a path that `field_paths` yielded to a top-level Arrow field with only the fields on the path."""
+    """Return a path of `field_paths` as a top-level Arrow field with only the fields on the path."""
     field = _field(table, path[-1], "")
     for above in reversed(path[:-1]):
         field = _with_id_and_default(table, above, pa.field(above["name"], pa.struct([field])))
@@ -78,11 +78,10 @@ def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
 
 def _field(table: str, field: Mapping[str, Any], above: str) -> pa.Field:
     path = f"{above}{field['name']}"
-    return _with_id_and_default(table, field, pa.field(field["name"], _type(table, path, field["type"])))
+    return _with_id_and_default(table, field, pa.field(field["name"], _arrow_type(table, path, field["type"])))
 
 
 def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Field:
-    """Return the Arrow field `result` with the field id and the initial default of `field`, which is JSON."""
     result = result.with_metadata({FIELD_ID: str(field["id"])})
     default = field.get("initial-default")
     if default is None:
@@ -99,21 +98,17 @@ def _with_id_and_default(table: str, field: Mapping[str, Any], result: pa.Field)
         ) from error
 
 
-def _type(table: str, path: str, type_: Any) -> pa.DataType:
-    """Return the Arrow type of a column, from its type in the JSON of a metadata file.
-
-    Raises TableFormatError if the type is not supported. `path` is the column's dotted path, for the message.
-    """
+def _arrow_type(table: str, path: str, type_: Any) -> pa.DataType:
     if isinstance(type_, str):
         return primitive_type(table, path, type_)
     if type_["type"] == "struct":
         return pa.struct([_field(table, field, f"{path}.") for field in type_["fields"]])
     if type_["type"] == "list":
-        element = pa.field("element", _type(table, f"{path}.element", type_["element"]))
+        element = pa.field("element", _arrow_type(table, f"{path}.element", type_["element"]))
         return pa.list_(_with_field_id(element, type_["element-id"]))
     if type_["type"] == "map":
-        key = pa.field("key", _type(table, f"{path}.key", type_["key"]), nullable=False)
-        value = pa.field("value", _type(table, f"{path}.value", type_["value"]))
+        key = pa.field("key", _arrow_type(table, f"{path}.key", type_["key"]), nullable=False)
+        value = pa.field("value", _arrow_type(table, f"{path}.value", type_["value"]))
         return pa.map_(_with_field_id(key, type_["key-id"]), _with_field_id(value, type_["value-id"]))
     raise TableFormatError(f"{table}: column {path!r} has type {type_['type']!r}, which has no reader")
 
@@ -123,7 +118,7 @@ def _with_field_id(field: pa.Field, field_id: int) -> pa.Field:
 
 
 def primitive_type(table: str, column: str, name: str) -> pa.DataType:
-    """Return the Arrow type of a primitive Iceberg type by its name.
+    """Return the Arrow type of a primitive Iceberg type, such as `decimal(9, 2)`.
 
     Raises TableFormatError if it is not supported.
     """
@@ -142,7 +137,7 @@ def primitive_type(table: str, column: str, name: str) -> pa.DataType:
 def default_value(value: Any, type_: pa.DataType) -> Constant:
     """Return a value in Iceberg's JSON single-value form as a constant.
 
-    Raises ValueError, TypeError or another error of the conversion if it does not fit the type.
+    Raises ValueError, TypeError or another conversion error if it does not fit the type.
     """
     if value is None:
         return pa.nulls(1, type_)
@@ -168,7 +163,7 @@ def _concat_values(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def _to_arrow_input(value: Any, type_: pa.DataType) -> Any:
-    """Return a value of a leaf type in a form that Arrow accepts."""
+    """Convert a JSON value of a leaf type to a value that Arrow accepts."""
     if pa.types.is_decimal(type_):
         return Decimal(value)
     if type_ == pa.uuid():

@@ -17,7 +17,7 @@ class IcebergState:
     """A state of a table: a snapshot and the schema to read it with."""
 
     snapshot: IcebergSnapshot | None
-    """The snapshot; None if the table has never had rows."""
+    """None if the table has no snapshot."""
     schema: Mapping[str, Any]
     committed_at: datetime
 
@@ -57,12 +57,10 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> Iceberg
 
 
 def history_change_since(metadata: TableMetadata, state: IcebergState, previous: SnapshotReference) -> HistoryChange:
-    """Return the kind of change from a previous state to the current one: rolled back, metadata changed, or None.
+    """Return how the table changed since a previous state: rolled back, metadata changed, or None.
 
-    The result is "metadata changed" if both states have the same snapshot. It is "rolled back" if the previous
-    snapshot is no recorded ancestor of the current one. A previous snapshot that has expired may have been an ancestor:
-    then the result is "rolled back" only if that snapshot is not older than the current one. None means that there were
-    only ordinary commits, or that the kind is unknown.
+    The table is rolled back if the previous snapshot is no ancestor of the current one. Only its metadata changed if
+    both snapshots are the same. None means ordinary commits, or an unknown change.
     """
     if state.id == previous.id:
         return "metadata changed"

@@ -1,7 +1,4 @@
-"""Iceberg tables.
-
-Metadata files and manifests show which files belong to a snapshot. Fragments apply the deletes.
-"""
+"""Iceberg tables: their snapshots, fragments and changes."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 
 @dataclass(frozen=True)
 class _LoadedTable:
-    """The content of a table's metadata file, the table's current folder, and the requested state."""
+    """A table's metadata, its current folder, and the requested state."""
 
     location_policy: LocationPolicy
     """Decides which files the table may refer to."""
@@ -60,7 +57,7 @@ class _LoadedTable:
 
 
 class IcebergFormat(TableFormat):
-    """An Iceberg table. It is located by its folder or by a metadata file."""
+    """An Iceberg table, located by its folder or by a metadata file."""
 
     def __init__(self, table: TableConfig, cache: MetadataCache) -> None:
         self._cache = cache
@@ -69,14 +66,13 @@ class IcebergFormat(TableFormat):
         self._planned_key = cache_key("iceberg planned state", table.uri)
 
     def snapshot_id(self) -> str:
-        """Return the id of the requested snapshot; empty for a table that never had rows."""
+        """Return the id of the requested snapshot; empty for a table without snapshots."""
         return self.current().id
 
     def current(self) -> SnapshotReference:
-        """Return the id and time of the requested state, from a listing and the metadata file.
+        """Return the id and time of the requested state.
 
-        Without `at`, the time is that of the table's last change, which may be a change of the schema. With `at`, it is
-        the time of the snapshot.
+        If the configuration sets `at`, the time is that of the snapshot; otherwise that of the table's last change.
         """
         with self._iceberg_errors():
             location, file = self._file()
@@ -99,7 +95,7 @@ class IcebergFormat(TableFormat):
         return history_change_since(loaded.metadata, loaded.state, previous) if loaded.state.id == current.id else None
 
     def snapshot(self) -> Snapshot:
-        """Return the requested snapshot. The metadata file, the manifest list, and all manifests are read."""
+        """Return the requested snapshot. All its manifests are read."""
         with self._iceberg_errors():
             planner = self._planner(self._load())
             fragments = [planned.fragment for planned in planner.fragments()]
@@ -110,7 +106,7 @@ class IcebergFormat(TableFormat):
             )
 
     def stream(self) -> SnapshotStream:
-        """Return the requested snapshot as a stream. Manifests are read one batch after the other."""
+        """Return the requested snapshot as a stream, which reads manifests in batches."""
         with self._iceberg_errors():
             planner = self._planner(self._load())
             manifests = planner.manifests(planner.state.snapshot)
@@ -131,8 +127,7 @@ class IcebergFormat(TableFormat):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the changes from the state `since` to the current one, or a NoDiff.
 
-        There is a difference only if `since` is the state that was planned last, and if the cached record of `since`
-        shows that the current state differs from it only in its files. See `plan_changes`.
+        The result is a NoDiff unless `since` was planned last, and the current state differs from it only in its files.
         """
         with self._iceberg_errors():
             try:
@@ -141,7 +136,6 @@ class IcebergFormat(TableFormat):
                 return NoDiff(str(error))
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
-        """Return the changes; see `changes`. Raises NoDiffError."""
         loaded = self._load()
         planned = self._cache.get(self._planned_key, PlannedState.decode)
         if planned is None or planned.reference != since:
@@ -162,11 +156,7 @@ class IcebergFormat(TableFormat):
             return self._planner(self._load()).partitions.columns()
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return the bounds of a leaf column from the manifests.
-
-        Null counts are exact in files without deletes. Minimum and maximum are bounds. Columns inside lists and maps
-        have no bounds.
-        """
+        """Return the null counts and bounds of a leaf column from the manifests; see `fragment_bounds`."""
         path = column_path(snapshot.schema, column)
         bounds_by_id: dict[str, FragmentBounds] = {}
         with self._iceberg_errors():
@@ -183,10 +173,7 @@ class IcebergFormat(TableFormat):
         )
 
     def _file(self) -> tuple[Location, StoredFile]:
-        """Return the table's location and its current metadata file. The file is the location itself, or below it.
-
-        Raises OSError.
-        """
+        """Return the table's location, and the current metadata file at or below it."""
         location = table_location(self._table)
         if not is_metadata_file(location.uri):
             return location, newest_metadata(location)
@@ -196,10 +183,7 @@ class IcebergFormat(TableFormat):
             raise TableNotFoundError(f"{location.uri} does not exist") from error
 
     def _load(self, location: Location | None = None, file: StoredFile | None = None) -> _LoadedTable:
-        """Read a metadata file, and resolve the requested state. By default, the file is the table's current one.
-
-        `file` is at or below `location`.
-        """
+        """Read a metadata file, by default the current one, and resolve the requested state."""
         if location is None or file is None:
             location, file = self._file()
         metadata = read_metadata(location, file.path)
@@ -212,7 +196,7 @@ class IcebergFormat(TableFormat):
         return _LoadedTable(location_policy, folder, metadata, state)
 
     def _from_metadata_file(self, file: Location, metadata: TableMetadata) -> tuple[LocationPolicy, Location]:
-        """Return the location policy and the folder of a table that is located by a metadata file."""
+        """Return the location policy and the folder of the table that a metadata file describes."""
         parent = file.folder
         if parent.uri.endswith(f"/{METADATA}"):
             folder = parent.folder
@@ -242,10 +226,7 @@ class IcebergFormat(TableFormat):
 
     @contextmanager
     def _iceberg_errors(self) -> Iterator[None]:
-        """Convert errors of missing or corrupt files to TableFormatError.
-
-        Errors of this package are not converted.
-        """
+        """Convert errors of missing or corrupt files to TableFormatError."""
         uri = self._table.uri
         try:
             yield

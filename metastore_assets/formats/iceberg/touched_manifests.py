@@ -1,4 +1,7 @@
-"""Selection of the manifests that may contain files of given partitions, by the summaries in a manifest list."""
+"""Selection of manifests by the partition summaries and sequence numbers in a manifest list.
+
+A delete file touches the data files that it applies to, and a data file touches the delete files that apply to it.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,11 @@ from metastore_assets.formats.iceberg.partitions import Partitions
 _NUMBER_FORMATS = {4: "<i", 8: "<q"}
 _FLOAT_FORMATS = {4: "<f", 8: "<d"}
 _BEFORE_SURROGATES = "\ud7ff"
-"""Texts with later characters are ordered differently by UTF-16, which Java writers compare, and by code points."""
+"""Texts with later characters are ordered differently by Java (UTF-16) and Python (code points)."""
 
 
 class TouchedManifests:
-    """A selection of the manifests that may contain files touched by a set of files.
-
-    Delete files touch the data files that they apply to, and data files touch the delete files that apply to them.
-    """
+    """A selection of the manifests that may contain files touched by a set of files."""
 
     def __init__(self, partitions: Partitions, files: Iterable[FileEntry]) -> None:
         """Group files by partition.
@@ -45,10 +45,9 @@ class TouchedManifests:
 
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
         """Return the manifests that may have touched files. The manifests must have spec ids."""
-        return [manifest for manifest in manifests if self._may_touch(manifest)]
+        return [manifest for manifest in manifests if self._may_have_touched_files(manifest)]
 
-    def _may_touch(self, manifest: Manifest) -> bool:
-        """Return whether the given files may touch a file of a manifest, by sequence numbers and partition bounds."""
+    def _may_have_touched_files(self, manifest: Manifest) -> bool:
         if self._all is None or manifest.spec_id is None:
             return self._all is not None
         if not _may_apply(manifest, self._all):
@@ -72,7 +71,7 @@ _Range = tuple[float, float]
 
 
 def _widen(range_: _Range | None, file: FileEntry) -> _Range:
-    """Return a range extended by the sequence number of a file; the range of all numbers if that number is unknown."""
+    """Extend a range by the sequence number of a file, or to all numbers if that is unknown."""
     if file.sequence_number is None:
         return -math.inf, math.inf
     lowest, highest = range_ or (math.inf, -math.inf)
@@ -82,8 +81,8 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
     """Return True if, by sequence numbers, a delete file may apply to a data file.
 
-    The number of the delete file must not be less than that of the data file. `range_` has the numbers of delete files
-    if `manifest` lists data files, and the numbers of data files if it lists delete files. None means no files.
+    One of both files is in `manifest`. `range_` has the sequence numbers of the other kind of file, or is None without
+    such files.
     """
     if range_ is None:
         return False
@@ -94,17 +93,11 @@ def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
 
 
 FieldBounds = tuple[Any, Any, bool] | None
-"""Lower bound, upper bound, and whether there may be a null or NaN, for one partition field of a manifest's files.
-
-None if the field may have any value.
-"""
+"""Lower bound, upper bound, and whether there may be a null or NaN, for one partition field; None if unknown."""
 
 
 def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBounds]:
-    """Return the bounds of each partition field of a manifest, as values that compare with stored partition values.
-
-    The manifest must have a spec id.
-    """
+    """Return the decoded bounds of each partition field of a manifest. The manifest must have a spec id."""
     assert manifest.spec_id is not None
     spec = partitions.specs.get(manifest.spec_id, ())
     if manifest.partitions is None or len(manifest.partitions) != len(spec):
@@ -116,7 +109,7 @@ def partition_bounds(partitions: Partitions, manifest: Manifest) -> list[FieldBo
 
 
 def may_contain(bounds: FieldBounds, value: Any) -> bool:
-    """Return False if the bounds of a partition field show that no file of the manifest has a value.
+    """Return False if the bounds of a partition field in a manifest exclude a value.
 
     Args:
         bounds: the bounds of the field in the manifest.
@@ -138,10 +131,7 @@ def may_contain(bounds: FieldBounds, value: Any) -> bool:
 def _field_bounds(
     field: PartitionField, type_: pa.DataType | None, lower: bytes | None, upper: bytes | None, is_mixed: bool
 ) -> FieldBounds:
-    """Return the decoded bounds of a field; None if they cannot be used.
-
-    Bounds cannot be used if they are missing, corrupt, or of a type whose order differs between writers.
-    """
+    """Return the decoded bounds of a field; None if they are missing, corrupt, or not comparable."""
     if field.transform == "void" or type_ is None or lower is None or upper is None:
         return None
     decoded = _decode(lower, type_), _decode(upper, type_)
@@ -152,7 +142,7 @@ def _field_bounds(
 
 
 def _decode(bound: bytes, type_: pa.DataType) -> Any:
-    """Decode a bound of a manifest; decimals become their unscaled integers. None if the bound cannot be decoded."""
+    """Decode a bound, and decimals to unscaled integers; None if the bound cannot be decoded."""
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
         formats = _NUMBER_FORMATS
     elif pa.types.is_floating(type_):

@@ -1,4 +1,7 @@
-"""The source of a fragment of a Lance table: data files with different columns, and a deletion file."""
+"""The source of a fragment of a Lance table.
+
+A fragment has data files with different columns, and a deletion file.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,11 @@ class LanceFragmentSource:
     """Location and path of each data file, and of the deletion file."""
 
     def stored_size(self) -> int:
-        """Return the size in bytes of the fragment's files in the storage. Raises OSError or MetastoreError."""
+        """Return the total size of the fragment's files in the storage, in bytes."""
         return sum(location.stat(path).size for location, path in self.files)
 
     def open(self) -> FileFragmentReader:
-        """Open the fragment in its version. Raises FragmentError, also if the version was removed meanwhile."""
+        """Open the fragment. Raises FragmentError, for example if the version was removed."""
         with fragment_errors(self.path, "the version", self.version.manifest_path), lance_errors():
             dataset = open_dataset(self.version)
             fragment = dataset.get_fragment(self.number)
@@ -106,7 +109,6 @@ class LanceColumns:
         record_read(self._dataset.uri, self._dataset.io_stats_incremental().read_bytes)
 
     def _scan(self, stored: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:
-        """Yield the live rows of a stored column. Raises UnsupportedError if pylance cannot select it by its name."""
         with lance_errors():
             try:
                 scanner = self._fragment.scanner(columns=[stored.name], batch_readahead=_READAHEAD, **options)
@@ -120,7 +122,7 @@ class LanceColumns:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:
-        """Return the number of blobs to read at once, so that even the longest ones have about CHUNK_BYTES in total."""
+        """Return the number of blobs to read at once, which have at most about CHUNK_BYTES together."""
         longest = 1
         for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
             if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():
@@ -134,11 +136,9 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
 
 
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
-    """Return placeholders for the stored columns that the schema no longer has.
-
-    Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, but not
-    listed. So each id that may be a dropped column gets a placeholder.
-    """
+    """Return placeholders for the stored columns that the schema no longer has."""
+    # Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, so each
+    # unused lower id may be that of a dropped column.
     dropped = [number for number in stored_ids - schema_ids if number >= 0]
     candidates = sorted(set(range(max(dropped) + 1)) - schema_ids) if dropped else []
     return [pa.field("", pa.null(), metadata={PARQUET_FIELD_ID: str(number)}) for number in candidates]

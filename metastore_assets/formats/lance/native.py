@@ -33,20 +33,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BaseFile:
-    """A file of a fragment. Its path is relative to the folder of the version's branch, or to another folder."""
+    """A file of a fragment, by its path below a folder."""
 
     base: tuple[str, bool] | None
-    """The recorded other folder, and whether it is the folder of a Lance table; None for the folder of the branch."""
+    """(the folder, whether it is the folder of a Lance table); None for the folder of the version's branch."""
     path: str
-    """The path below the folder, such as `data/x.lance`; without `data/` if the folder is not that of a table."""
+    """The path below the folder, such as `data/x.lance`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentMetadata:
-    """The metadata that a manifest records about one fragment."""
+    """What a manifest records about one fragment."""
 
     number: int
-    """The fragment's number in the table. A later append of the same rows gets another number."""
+    """The fragment's number in the table."""
     id: str
     """Digest of the data files and the deletion file."""
     files: tuple[BaseFile, ...]
@@ -59,7 +59,7 @@ class FragmentMetadata:
 
 @dataclass(frozen=True)
 class VersionContent:
-    """A version with all of its fragments."""
+    """The commit time, schema and fragments of a version."""
 
     committed_at: datetime
     schema: pa.Schema
@@ -69,31 +69,31 @@ class VersionContent:
 
 @dataclass(frozen=True)
 class LanceDifference:
-    """The fragments that were added and removed between an earlier version of a table and another version."""
+    """The difference between an earlier version of a table and the current one."""
 
     earlier_committed_at: datetime
     earlier_schema: pa.Schema
     current: VersionContent
-    """The version, with only the fragments that the earlier version does not have."""
+    """The current version, with only the fragments that were added."""
     removed: tuple[FragmentMetadata, ...]
     """The fragments that only the earlier version has."""
 
 
 def read_commit_time(version: LanceVersion) -> datetime:
-    """Return the time at which a version was committed, in UTC."""
+    """Return the commit time of a version, in UTC."""
     with lance_errors():
         return _commit_time(open_dataset(version))
 
 
 def read_version_at(versions: Sequence[LanceVersion], moment: datetime) -> int | None:
-    """Return the number of the newest version that was committed at a time or before it; None if all are later."""
+    """Return the number of the newest version committed at or before `moment`; None if all are later."""
     with lance_errors():
         times = {version.number: _commit_time(open_dataset(version)) for version in versions}
     return max((number for number, time in times.items() if time <= moment), default=None)
 
 
 def read_version(version: LanceVersion) -> VersionContent:
-    """Return a version with its fragments, from its manifest."""
+    """Return the content of a version, from its manifest."""
     with lance_errors():
         dataset = open_dataset(version)
         schema = pa.schema(arrow_fields(dataset.schema, dataset.lance_schema.fields(), FIELD_ID))
@@ -103,7 +103,7 @@ def read_version(version: LanceVersion) -> VersionContent:
 
 
 def read_difference(earlier: LanceVersion, version: LanceVersion) -> LanceDifference:
-    """Return the difference between two versions, from both manifests."""
+    """Return the difference between two versions, from their manifests."""
     before, now = read_version(earlier), read_version(version)
     ids_before, ids_now = ({fragment.id for fragment in content.fragments} for content in (before, now))
     added = tuple(fragment for fragment in now.fragments if fragment.id not in ids_before)
@@ -114,7 +114,7 @@ def read_difference(earlier: LanceVersion, version: LanceVersion) -> LanceDiffer
 
 
 def open_dataset(version: LanceVersion) -> Any:
-    """Return pylance's dataset of a version. Recent ones are cached: workers open many fragments of one version."""
+    """Return pylance's dataset of a version, from a cache of recent ones."""
     version.location.check(version.manifest)
     return _open_dataset(version)
 
@@ -129,12 +129,11 @@ def _open_dataset(version: LanceVersion) -> Any:
 
 
 def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> FragmentMetadata:
-    """Return the metadata that the manifest records about a fragment.
+    """Return what the manifest records about a fragment.
 
     Args:
         fragment: pylance's fragment.
-        bases: the other folders that the manifest refers to, by number. Each is a pair: the recorded folder, and
-            whether it is the folder of a Lance table.
+        bases: (folder, whether it is the folder of a Lance table) by number, for other folders with files.
 
     Raises:
         UnsupportedError: the fragment has overlay files, which replace values of data files.
@@ -171,16 +170,14 @@ def _data_file(file: Any, bases: Mapping[int, tuple[str, bool]]) -> BaseFile:
 
 
 def _commit_time(dataset: Any) -> datetime:
-    """Return the commit time of an opened version. pylance returns it without a zone, in local time."""
-    time: datetime = dataset.get_version()["timestamp"]
+    time: datetime = dataset.get_version()["timestamp"]  # local time, without a zone
     return time.astimezone(UTC)
 
 
 def call_or_end(function: Callable[[], T]) -> T:
-    """Return the result of a call of pylance. If it takes longer than STALL_SECONDS, end this process.
+    """Return the result of a call of pylance, or abort this process after STALL_SECONDS.
 
-    For some corrupt data files pylance never returns, and allocates more and more memory. Only the end of the process
-    stops it. The runner of the process then attributes the crash to the file.
+    For some corrupt files, pylance never returns, and allocates ever more memory.
     """
     timer = Timer(STALL_SECONDS, os.abort)
     timer.daemon = True
@@ -193,10 +190,10 @@ def call_or_end(function: Callable[[], T]) -> T:
 
 @contextmanager
 def lance_errors() -> Iterator[None]:
-    """Turn a panic of pylance's Rust code into ArrowInvalid. The class of a panic is no subclass of Exception."""
+    """Convert a panic of pylance's Rust code to ArrowInvalid."""
     try:
         yield
-    except BaseException as error:
+    except BaseException as error:  # A panic is no Exception.
         if type(error).__module__ != _PANIC:
             raise
         raise pa.ArrowInvalid(str(error)) from error

@@ -14,7 +14,7 @@ _BLOB_EXTENSION = "lance.blob.v2"
 
 
 def arrow_fields(schema: pa.Schema, fields: Sequence[Any], key: bytes) -> list[pa.Field]:
-    """Return the columns of a table in canonical types, with the field ids of columns and of fields of structs.
+    """Return the columns of a table as Arrow fields with their field ids.
 
     Args:
         schema: the columns in the types that Lance stores.
@@ -25,31 +25,30 @@ def arrow_fields(schema: pa.Schema, fields: Sequence[Any], key: bytes) -> list[p
 
 
 def field_ids(field: Any) -> Iterator[int]:
-    """Yield the id of a `LanceField`, and the ids of all fields inside it."""
+    """Yield the ids of a `LanceField` and of all fields inside it."""
     yield field.id()
     for child in field.children():
         yield from field_ids(child)
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Return True if a stored field is a blob: its values are not in the pages of the column."""
+    """Return True if a stored field is a blob, whose values are outside of the column's pages."""
     return _BLOB in (field.metadata or {}) or getattr(field.type, "extension_name", "") == _BLOB_EXTENSION
 
 
 def has_nested_blob(type_: pa.DataType) -> bool:
-    """Return True if a stored type has a blob inside."""
+    """Return True if a stored type contains a blob."""
     children = [type_.field(index) for index in range(type_.num_fields)]
     return any(is_blob(child) or has_nested_blob(child.type) for child in children)
 
 
 def _field(stored: pa.Field, field: Any, key: bytes) -> pa.Field:
-    """Return a field in its canonical type. It is nullable, because a column can be added without values."""
-    type_ = pa.binary() if is_blob(stored) else _type(stored.type, field.children(), key)
+    type_ = pa.binary() if is_blob(stored) else _read_type(stored.type, field.children(), key)
+    # Nullable, because a column can be added without values.
     return pa.field(stored.name, type_, metadata={key: str(field.id())})
 
 
-def _type(stored: pa.DataType, children: Sequence[Any], key: bytes) -> pa.DataType:
-    """Return a canonical type with field ids. `children` are the fields inside it, as pylance lists them."""
+def _read_type(stored: pa.DataType, children: Sequence[Any], key: bytes) -> pa.DataType:
     if pa.types.is_date64(stored):
         return pa.date32()
     if isinstance(stored, pa.BaseExtensionType) or not pa.types.is_nested(stored):
@@ -59,6 +58,6 @@ def _type(stored: pa.DataType, children: Sequence[Any], key: bytes) -> pa.DataTy
     if pa.types.is_map(stored):
         # The only child of a map is a struct of key and value.
         item = children[0].children()[1]
-        return pa.map_(canonical_type(stored.key_type), _type(stored.item_type, item.children(), key))
+        return pa.map_(canonical_type(stored.key_type), _read_type(stored.item_type, item.children(), key))
     nested_fields = children[0].children() if children else ()  # A list of fixed size may have no child.
-    return pa.list_(pa.field("element", _type(stored.field(0).type, nested_fields, key)))
+    return pa.list_(pa.field("element", _read_type(stored.field(0).type, nested_fields, key)))

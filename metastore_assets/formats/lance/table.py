@@ -57,14 +57,14 @@ class LanceFormat(TableFormat):
         self._filter = PartitionFilter.of(table.partitions)
 
     def snapshot_id(self) -> str:
-        """Return the id of the newest or requested version, from a listing of the manifests."""
+        """Return the id of the requested version, by default the newest."""
         with _lance_errors(self._location):
-            return self._version().id
+            return self._requested_version().id
 
     def current(self) -> SnapshotReference:
-        """Return the newest or requested version with its commit time. If the time is cached, one listing suffices."""
+        """Return the id and commit time of the requested version, by default the newest."""
         with _lance_errors(self._location):
-            version = self._version()
+            version = self._requested_version()
             identity = [version.id, *version.manifest]
             cached = self._cache.get(self._time_key, json.loads)
             if cached is not None and cached[0] == identity:
@@ -74,9 +74,9 @@ class LanceFormat(TableFormat):
             return SnapshotReference(version.id, committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated" or "rolled back" if the version number did not increase, else None.
+        """Return "recreated", "rolled back" or None, by comparing version numbers.
 
-        A restored version is an ordinary commit. Versions of different branches are compared by their commit times.
+        Versions of different branches are compared by their commit times.
         """
         (branch, number), (current_branch, current_number) = map(_branch_and_number, (previous.id, current.id))
         if number is None or current_number is None or branch != current_branch:
@@ -84,24 +84,24 @@ class LanceFormat(TableFormat):
         return history_change_by_number((number, current_number), previous, current)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the newest or requested version, from its manifest."""
+        """Return the snapshot of the requested version, from its manifest."""
         with _lance_errors(self._location):
-            self._check_filter()
-            version = self._version()
+            self._check_no_partition_filter()
+            version = self._requested_version()
             content: VersionContent = run_isolated(read_version, version.manifest_path, version)
             fragments = self._fragments(version, content.fragments)
             metadata = self._metadata(version, content)
         return Snapshot(**vars(metadata), fragments=fragments)
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the difference between the manifests of version `since` and of the newest or requested one.
+        """Return the difference between version `since` and the requested version.
 
-        The result is a NoDiff if version `since` is no longer stored, if it is of another branch, if the schema
-        changed, or if the table was recreated.
+        The result is a NoDiff if version `since` is no longer stored or of another branch, if the schema changed, or if
+        the table was recreated.
         """
         with _lance_errors(self._location):
-            self._check_filter()
-            version = self._version()
+            self._check_no_partition_filter()
+            version = self._requested_version()
             branch, number = _branch_and_number(since.id)
             if branch != version.branch or number is None:
                 return NoDiff(f"the version {since.id} is of another branch")
@@ -128,12 +128,11 @@ class LanceFormat(TableFormat):
         return ()
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return bounds that are all absent. Manifests have none."""
+        """Return absent bounds, because Lance manifests have none."""
         column_path(snapshot.schema, column)
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
-    def _version(self) -> LanceVersion:
-        """Return the version that the configuration selects."""
+    def _requested_version(self) -> LanceVersion:
         if self._at is None:
             return newest_version(self._location)
         return resolve_version(self._location, self._at, self._version_at)
@@ -175,21 +174,19 @@ class LanceFormat(TableFormat):
         return Fragment(metadata.id, UNPARTITIONED, path, size, metadata.row_count, source)
 
     def _path(self, version: LanceVersion, metadata: FragmentMetadata) -> str:
-        """Return the path of a fragment's first data file, or a unique text if the fragment has no data file."""
+        """Return the path of a fragment's first data file; without data files, a unique text."""
         if not metadata.files:
             return f"{version.manifest_path}#fragment={metadata.number}"
         location, path = self._resolve(version, metadata.files[0])
         return location.full_path(path)
 
     def _resolve(self, version: LanceVersion, file: BaseFile) -> tuple[Location, str]:
-        """Return the location of a file, and the path below it.
-
-        Raises TableFormatError for a file that may not be read, or that pylance would look for elsewhere.
-        """
+        """Return the location of a file, and the path below it. Raises TableFormatError if it may not be read."""
         if file.base is None:
             return self._location_policy.resolve_relative(version.location, file.path)
         recorded = f"{file.base[0].rstrip('/')}/{file.path}"
         location, path = self._location_policy.resolve(recorded)
+        # pylance would look for such a file elsewhere.
         if location.options != self._location.options or self._location_policy.path_mapping.apply(recorded) != recorded:
             raise TableFormatError(
                 f"{self._location.uri}: a version names the file {recorded} of another table; pylance can read it only "
@@ -197,8 +194,7 @@ class LanceFormat(TableFormat):
             )
         return location, path
 
-    def _check_filter(self) -> None:
-        """Raise TableFormatError if the configuration selects partitions, which Lance tables do not have."""
+    def _check_no_partition_filter(self) -> None:
         if self._filter.excludes_partitions:
             raise TableFormatError(
                 f"{self._location.uri} is not partitioned by {', '.join(self._filter.columns)}; Lance tables have no "
@@ -207,7 +203,7 @@ class LanceFormat(TableFormat):
 
 
 def _branch_and_number(snapshot_id: str) -> tuple[str | None, int | None]:
-    """Return the branch and the version number in a snapshot id. The number is None if the id does not end with one."""
+    """Split a snapshot id, such as `experiment:12`, into branch and number. A missing part is None."""
     branch, _, number = snapshot_id.rpartition(":")
     return branch or None, int(number) if number.isascii() and number.isdecimal() else None
 

@@ -1,7 +1,7 @@
 """Versions of a Lance table: their manifests, branches and tags, and the version that the option `at` selects.
 
-Each version has one manifest file in the folder `_versions`. A branch is a folder `tree/<branch>` with versions of its
-own. A tag is a JSON file that names a version of a branch.
+Each version has one manifest file in the folder `_versions`. A branch is a folder `tree/<branch>` with versions. A tag
+is a JSON file that names a version of a branch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TAGS = "_refs/tags"
 _BRANCHES = "_refs/branches"
 _MANIFEST = re.compile(r"(\d+)\.manifest", re.ASCII)
 _REVERSED_DIGITS = 20
-"""Number of digits in names of the newer naming scheme: the version is subtracted from _MAX_VERSION."""
+"""Number of digits in names of the newer scheme, which are _MAX_VERSION minus the version."""
 _MAX_VERSION = 2**64 - 1
 _MAIN = "main"
 _REF = re.compile(r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*")
@@ -32,7 +32,7 @@ _REF = re.compile(r"(?!.*\.\.)[\w.-]+(/[\w.-]+)*")
 
 @dataclass(frozen=True)
 class LanceVersion:
-    """One version of a Lance table: a number, and the manifest file with that number in the folder of a branch."""
+    """One version of a branch of a Lance table."""
 
     location: Location
     """The folder of the branch. For the main branch it is the table's folder."""
@@ -54,9 +54,9 @@ class LanceVersion:
 
 
 def is_manifest(name: str) -> bool:
-    """Return True if a file in the folder `_versions` is the manifest of a version of the table.
+    """Return True if a file name in the folder `_versions` is that of a version's manifest.
 
-    The result is False for detached versions, which belong to no branch. Names of their manifests begin with `d`.
+    Manifests of detached versions, which belong to no branch, have other names.
     """
     return _MANIFEST.fullmatch(name) is not None
 
@@ -97,9 +97,8 @@ def resolve_version(
     Args:
         location: the folder of the table.
         at: a tag; a branch, for its newest version; a version; a branch and a version (`experiment:12`); or a time in
-            the history of the main branch. The first of these that exists is used, in this order.
-        version_at: returns the newest of some versions that was committed at a time or before it; None if all are
-            later.
+            the history of the main branch. The first of these that exists is used.
+        version_at: returns the newest of some versions that was committed at or before a time; None if all are later.
 
     Raises:
         TableNotFoundError: there is no table.
@@ -129,7 +128,9 @@ def resolve_version(
             raise state_not_found(location.uri, at, "its stored versions are later", versions)
         return versions[newest_number]
     choices = "a tag, a branch, a version or a time may be named, of which there are"
-    raise state_not_found(location.uri, at, choices, [*_refs(location, _TAGS), *_refs(location, _BRANCHES), *versions])
+    raise state_not_found(
+        location.uri, at, choices, [*_ref_names(location, _TAGS), *_ref_names(location, _BRANCHES), *versions]
+    )
 
 
 def _newest(location: Location, branch: str | None, versions: Mapping[int, LanceVersion]) -> LanceVersion:
@@ -153,6 +154,5 @@ def _read_tag(location: Location, name: str) -> tuple[str | None, int] | None:
         return None
 
 
-def _refs(location: Location, folder: str) -> Iterator[str]:
-    """Yield the names of the tags or branches in a folder, for messages."""
+def _ref_names(location: Location, folder: str) -> Iterator[str]:
     yield from sorted(unquote(name.removesuffix(".json")) for name in location.names(folder))

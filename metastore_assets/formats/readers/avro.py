@@ -37,7 +37,7 @@ class AvroColumns:
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         """Decode all rows, and close the source.
 
-        With `rebases`, Spark's days in the Julian calendar become Gregorian.
+        `rebases` converts Spark's Julian days to Gregorian days.
         """
         with _decoder_errors():
             stream = io.BufferedReader(source, _BUFFER)
@@ -78,12 +78,12 @@ class AvroHeader:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The columns with their names and field ids in the file."""
+        """The columns, with the names and field ids of the file."""
         return pa.schema(list(self.type.arrow))
 
 
 def read_avro_fields(source: pa.NativeFile) -> list[pa.Field]:
-    """Return the top-level columns of an Avro file from its header. No rows are read. Raises ArrowInvalid."""
+    """Return the top-level columns of an Avro file from its header. Raises ArrowInvalid."""
     with _decoder_errors():
         schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
         check_distinct(schema.names)
@@ -103,8 +103,8 @@ def read_avro_records(
 
     Args:
         data: content of the file.
-        schemas: returns, for the schema in the file (as JSON), a writer schema, which may rename fields, and a reader
-            schema, which may select fields. By default both are the schema in the file.
+        schemas: converts the schema in the file to (writer schema, reader schema). The writer schema may rename fields;
+            the reader schema may select fields.
 
     Raises:
         ArrowInvalid: the file is corrupt.
@@ -118,10 +118,9 @@ def read_avro_records(
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
-    """Read the header at the start of a stream. Afterwards, the stream is at the first block.
+    """Read the header at the start of a stream, up to the first block.
 
-    Raises ArrowInvalid, UnsupportedError or LimitError. Corrupt bytes may raise other errors, which `_decoder_errors`
-    converts.
+    Raises ArrowInvalid, UnsupportedError, LimitError, or an error that `_decoder_errors` converts.
     """
     if stream.read(len(_MAGIC)) != _MAGIC:
         raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")
@@ -143,10 +142,7 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
 
 
 def _decode_batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in batches of bounded rows and bytes.
-
-    The stream is at the first block.
-    """
+    """Yield the rows of a file in batches of bounded size, from a stream at the first block."""
     blocks = _Blocks(stream, header, header.type.written)
     rows: list[Any] = []
     size = 0.0
@@ -221,9 +217,9 @@ def _to_decimals(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 class _Blocks:
-    """A file-like object for the Avro decoder: a header with the given schema, then the blocks of a file.
+    """A file-like object for the Avro decoder: a header with a given schema, then the blocks of a file.
 
-    The blocks are decompressed and checked against limits before the decoder reads them.
+    The blocks are decompressed and checked against limits.
     """
 
     def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
@@ -235,10 +231,7 @@ class _Blocks:
         """Decompressed size in bytes of the block that was read last."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes, all of one piece of `_decompressed_blocks`; an empty result at the end.
-
-        Raises ArrowInvalid for a corrupt block.
-        """
+        """Return up to `size` bytes; none at the end. Raises ArrowInvalid for a corrupt block."""
         data = self._buffer.read(size)
         if not data and size:
             # The decoder takes the end of a file inside of a block for a regular end, so an error is raised here.
@@ -253,10 +246,7 @@ class _Blocks:
         return self._position
 
     def _decompressed_blocks(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        """Yield each block in two or three pieces: its counts, its data if not empty, and the sync marker.
-
-        The data is one piece, because the decoder reads it in one call.
-        """
+        """Yield the pieces of each block: its counts, its data, and the sync marker."""
         while stream.peek(1):
             count = _read_varint(stream)
             if count < 0:
@@ -268,7 +258,7 @@ class _Blocks:
             self.block_bytes = len(data)
             yield encode_varint(count) + encode_varint(len(data))
             if data:
-                yield data
+                yield data  # The decoder reads it in one call.
             yield header.sync
 
 
@@ -283,10 +273,7 @@ def _stream(data: bytes) -> io.BufferedReader:
 
 
 def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
-    """Return the next `size` bytes.
-
-    Raises EOFError if there are fewer, ArrowInvalid or LimitError for an invalid size.
-    """
+    """Return the next `size` bytes. Raises EOFError if there are fewer."""
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
     check_limit(METADATA_BYTES, size, "bytes in one part of the Avro file")
@@ -301,7 +288,6 @@ def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
 
 
 def _read_varint(stream: io.BufferedReader) -> int:
-    """Read a signed integer in zigzag encoding. Raises ArrowInvalid if it has more than 64 bits."""
     value = 0
     for position in range(_LONGEST_VARINT):
         byte = _read_exactly(stream, 1)[0]
@@ -322,12 +308,12 @@ def encode_varint(value: int) -> bytes:
 
 
 _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}
-"""Avro's name of a codec for each other name that table formats or writers use."""
+"""Avro's names of codecs, by the names that other formats and writers use."""
 
 
 @contextmanager
 def _decoder_errors() -> Iterator[None]:
-    """In the `with` block, raise ArrowInvalid instead of the errors that corrupt bytes cause in the decoder."""
+    """Convert errors of the decoder about corrupt bytes to ArrowInvalid."""
     try:
         yield
     except EOFError as error:

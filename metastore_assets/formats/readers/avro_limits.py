@@ -1,8 +1,7 @@
 """Limits on Avro schemas and blocks, which are checked before the decoder runs.
 
-The decoder trusts every declared length. A list of a billion nulls takes only the bytes of its length, and a recursive
-type can nest calls of the decoder without end. docs/decisions/0005-avro-limits.md shows why a memory limit of the
-process is not enough.
+The decoder trusts every declared length: a list of a billion nulls takes only a few bytes. A memory limit of the
+process is not enough, see docs/decisions/0005-avro-limits.md.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ class _EncodedType:
     min_bytes: int
     """Minimum size of a value."""
     type_count: int
-    """Number of types in this type, itself included."""
+    """Number of types in this type, including itself."""
     depth: int
     has_items: bool
-    """Whether the type is an array or a map, or contains one."""
+    """Whether the type is or contains an array or a map."""
     has_empty_items: bool
-    """Whether the type is or contains an array whose items may take no bytes. Such an array may declare any length."""
+    """Whether the type is or contains an array whose items may take no bytes."""
 
 
 class AvroLimits:
-    """A check of one Avro file against limits. The constructor checks the schema, and `check` each block.
+    """A checker of one Avro file against limits. The constructor checks the schema, and `check` checks a block.
 
     Raises:
         ArrowInvalid: the schema or a block is corrupt.
@@ -86,17 +85,14 @@ class AvroLimits:
 
 
 class _SchemaCompiler:
-    """A converter of an Avro schema to encoded types.
-
-    A name without a namespace gets the namespace of the type that contains it.
-    """
+    """A converter of an Avro schema to encoded types."""
 
     def __init__(self) -> None:
         self._named: dict[str, _EncodedType] = {}
         self._open: set[str] = set()
 
     def compile(self, schema: Any, namespace: str, depth: int) -> _EncodedType:
-        """Return the encoded type of a schema.
+        """Return the encoded type of a schema. `namespace` is that of the type around it.
 
         Raises LimitError, or UnsupportedError for a type that contains itself.
         """
@@ -138,10 +134,7 @@ class _SchemaCompiler:
         return encoded
 
     def _reference(self, name: str, namespace: str) -> _EncodedType:
-        """Return the type with a name: a primitive type, or one that the schema has defined before.
-
-        Raises ArrowInvalid for an unknown name, or UnsupportedError if the type contains itself.
-        """
+        """Return a primitive type, or a type that the schema has defined, by its name."""
         if name in _FIXED_BYTES:
             return _encoded_type(name, [], _FIXED_BYTES[name], _FIXED_BYTES[name])
         if name in _VARINTS or name in _LENGTHS:
@@ -155,10 +148,7 @@ class _SchemaCompiler:
 
 
 def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | None, min_bytes: int) -> _EncodedType:
-    """Return a type, with its sizes and flags derived from its children.
-
-    Raises LimitError if the type contains too many types, or has too many levels.
-    """
+    """Return a type with the counts and flags that follow from its children. Raises LimitError."""
     type_count = 1 + sum(child.type_count for child in children)
     check_limit(FIELDS, type_count, "fields in an Avro schema")
     depth = 1 + max((child.depth for child in children), default=0)
@@ -177,7 +167,7 @@ def _encoded_type(kind: str, children: list[_EncodedType], fixed_bytes: int | No
 
 
 class _ValueSkipper:
-    """A reader that skips encoded values without decoding, and counts the items of arrays and maps in `items`."""
+    """A reader that skips encoded values, and counts the items of arrays and maps in `items`."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -229,7 +219,6 @@ class _ValueSkipper:
         self._position += length
 
     def _read_varint(self) -> int:
-        """Read a signed integer in zigzag encoding."""
         value = shift = 0
         while True:
             byte = self._data[self._position]

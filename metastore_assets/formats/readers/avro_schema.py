@@ -1,6 +1,6 @@
 """Conversion of Avro schemas to Arrow types: logical types, named types, unions and field ids.
 
-To prepare a decoded value is to convert it to a Python value that `pa.array` accepts.
+Preparing a decoded value means converting it to a Python value that `pa.array` accepts.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 @dataclass(frozen=True)
 class AvroType:
-    """One type of an Avro schema: how its values are decoded, and how decoded values become Arrow values."""
+    """One type of an Avro schema, with what is needed to decode its values and convert them to Arrow."""
 
     written: Any
-    """The schema of this type for the decoder, without logical types, and with generated names."""
+    """The schema for the decoder, without logical types, and with generated names."""
     raw: pa.DataType
     """Arrow type of the values after decoding and `prepare`, before logical types are applied."""
     arrow: pa.DataType
@@ -85,10 +85,7 @@ def resolve_record_type(schema: Any) -> AvroType:
 
 
 class _Resolver:
-    """A converter of the parts of one Avro schema.
-
-    A name without a namespace gets the namespace of the type that contains it.
-    """
+    """A resolver of the types in one Avro schema."""
 
     def __init__(self) -> None:
         self._definitions: dict[str, tuple[dict[str, Any], str]] = {}
@@ -96,7 +93,10 @@ class _Resolver:
         self._count = 0
 
     def resolve(self, schema: Any, namespace: str) -> AvroType:
-        """Return the type of a schema. Raises LimitError, UnsupportedError or ArrowInvalid."""
+        """Return the type of a schema. `namespace` is that of the type around it.
+
+        Raises LimitError, UnsupportedError or ArrowInvalid.
+        """
         self._count += 1
         check_limit(FIELDS, self._count, "types in its Avro schema")
         if isinstance(schema, list):
@@ -118,7 +118,7 @@ class _Resolver:
         return self._reference(kind, namespace)
 
     def _reference(self, name: str, namespace: str) -> AvroType:
-        """Return the type of a name: a primitive type, or one that the schema has defined before."""
+        """Return a primitive type, or a type that the schema has defined, by its name."""
         if name in _PRIMITIVES:
             return AvroType(name, _PRIMITIVES[name], _PRIMITIVES[name])
         type_name = full_name(name, namespace)
@@ -201,15 +201,11 @@ class _Resolver:
 
 
 def _leaf(written: Any, raw: pa.DataType, schema: Mapping[str, Any]) -> AvroType:
-    """Return a primitive or fixed type. An invalid logical type is ignored, as the specification says."""
     return AvroType(written, raw, _logical(raw, schema) or raw)
 
 
 def _logical(raw: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType | None:
-    """Return the Arrow type of a schema's logical type.
-
-    None if the schema has no logical type, or one that is invalid or does not fit the stored type `raw`.
-    """
+    """Return the Arrow type of a schema's logical type; None without a valid logical type."""
     name = schema.get("logicalType")
     if name == "decimal" and (pa.types.is_binary(raw) or pa.types.is_fixed_size_binary(raw)):
         return _decimal(schema)
@@ -227,10 +223,7 @@ def _logical(raw: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType | None:
 
 
 def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
-    """Return a decimal type; None if its precision or scale is invalid.
-
-    Raises UnsupportedError if it has too many digits.
-    """
+    """Return a decimal type; None if its precision or scale is invalid."""
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
         return None
@@ -262,9 +255,9 @@ def _is_named(written: Any) -> bool:
 
 
 def _prepare_named(prepare: Prepare | None) -> Prepare:
-    """Return a function that takes a pair (type name, value) and returns the value, prepared by `prepare`.
+    """Return a function that takes a pair (type name, value) and prepares the value.
 
-    The decoder returns such pairs for named types in a union. If `prepare` is None, the value is returned as it is.
+    The decoder returns such pairs for named types in a union.
     """
     if prepare is None:
         return lambda pair: pair[1]
@@ -272,7 +265,7 @@ def _prepare_named(prepare: Prepare | None) -> Prepare:
 
 
 def _prepare_record(types: tuple[AvroType, ...]) -> Prepare | None:
-    """Return a function that prepares the fields of a decoded record in place; None if no field needs it."""
+    """Return a function that prepares the fields of a record in place; None if no field needs it."""
     steps = {f"f{number}": type_.prepare for number, type_ in enumerate(types) if type_.prepare}
     if not steps:
         return None
@@ -297,12 +290,9 @@ def _prepare_map(item: Prepare | None) -> Prepare:
 
 
 def _prepare_union(non_null_types: list[AvroType]) -> Prepare:
-    """Return a function that converts a value of a union to a struct with one field per branch.
+    """Return a function that converts a union's value to a struct, in which only the value's branch is set.
 
-    Only the field of the value's branch is not null.
-
-    Raises:
-        UnsupportedError: values of two branches have the same Python type, so they do not identify their branch.
+    Raises UnsupportedError if values of two branches have the same Python type.
     """
     branch_numbers: dict[Any, int] = {}
     for number, type_ in enumerate(non_null_types):

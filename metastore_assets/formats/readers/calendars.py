@@ -1,8 +1,7 @@
 """Conversion of days and timestamps from Spark's legacy hybrid calendar to the proleptic Gregorian calendar.
 
-Old Spark versions count days before 15 October 1582 in the Julian calendar, as java.util does. They record this in the
-metadata of Parquet and Avro files. As Spark's reader does, such a day is converted to the Gregorian day with the same
-year, month and day of the month.
+Old Spark versions count days before 15 October 1582 in the Julian calendar, and record this in the metadata of Parquet
+and Avro files. Such a day becomes the Gregorian day with the same year, month and day of the month.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FIRST_UNAMBIGUOUS_DAY = -25_566
 """2 January 1900 in days since 1970-01-01. Before that day, java.util and java.time have different time zone offsets.
 """
 _CYCLE_YEAR, _CYCLE_START = -4716, -2_441_989
-"""A year whose March begins a Julian cycle of four years, and the first day of that March in days since 1970-01-01."""
+"""A year whose March begins a Julian cycle of four years, and its 1 March in days since 1970-01-01."""
 SPARK_VERSION = "org.apache.spark.version"
 """Key of Spark's version in the metadata of a file."""
 _DATES, _INT96, _ZONE = (
@@ -44,7 +43,7 @@ class FileCalendar:
     """The calendar of a file's days and timestamps: Gregorian, or Spark's legacy hybrid of Julian and Gregorian."""
 
     has_julian_dates: bool = False
-    """Whether dates, and timestamps with a time zone, are in the hybrid calendar. INT96 has a separate flag."""
+    """Whether dates, and timestamps with a time zone except INT96, are in the hybrid calendar."""
     has_julian_int96: bool = False
     zone: str | None = None
     """Time zone in which Spark converted timestamps; None if the file does not name it."""
@@ -67,26 +66,25 @@ class FileCalendar:
 
     @property
     def is_gregorian(self) -> bool:
-        """Whether all days and timestamps are in the Gregorian calendar, so that none need a conversion."""
+        """Whether all days and timestamps are in the Gregorian calendar."""
         return not (self.has_julian_dates or self.has_julian_int96)
 
     def rebase(self, array: pa.Array, *, has_int96: bool = False) -> pa.Array:
-        """Convert the days and timestamps in an array, nested or not, to the Gregorian calendar.
+        """Convert the days and timestamps in an array to the Gregorian calendar.
 
         Args:
-            array: values as stored.
-            has_int96: whether its timestamps are stored as INT96.
+            array: values as stored, at any depth.
+            has_int96: whether timestamps are stored as INT96.
 
         Raises:
-            UnsupportedError: the days of timestamps depend on a time zone that is unknown, or whose old offsets are
-                uncertain.
+            UnsupportedError: timestamps depend on a time zone that is unknown or has uncertain offsets.
         """
         if not any(self._is_affected(leaf, has_int96) for leaf in leaves(array)):
             return array
         return map_leaves(array, lambda leaf: self._rebase_leaf(leaf) if self._is_affected(leaf, has_int96) else leaf)
 
     def affects(self, type_: pa.DataType, *, has_int96: bool = False) -> bool:
-        """Return whether values of a non-nested type may be in the hybrid calendar.
+        """Return True if values of a leaf type may be in the hybrid calendar.
 
         Args:
             type_: type of the values.
@@ -105,7 +103,7 @@ class FileCalendar:
         return minimum is not None and minimum < self.first_unambiguous(leaf.type)
 
     def first_unambiguous(self, type_: pa.DataType) -> int:
-        """Return the first date or timestamp from which on both calendars agree, as an integer in the type's unit."""
+        """Return the first date or timestamp from which on both calendars agree, in the unit of the type."""
         # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc
         return (_FIRST_UNAMBIGUOUS_DAY if is_non_utc else GREGORIAN_START) * _units_per_day(type_)
@@ -115,10 +113,6 @@ class FileCalendar:
         return self.zone is not None and not _UTC.fullmatch(self.zone)
 
     def _rebase_leaf(self, leaf: pa.Array) -> pa.Array:
-        """Convert the days or timestamps of a leaf array to the Gregorian calendar.
-
-        Raises UnsupportedError for timestamps whose time zone is unknown or has uncertain offsets.
-        """
         if pa.types.is_timestamp(leaf.type) and (self.zone is None or self._is_non_utc):
             limit = "the year 1900" if self._is_non_utc else "15 October 1582"
             clock = f"the time zone {self.zone!r}" if self._is_non_utc else "a time zone that it does not name"
@@ -138,23 +132,20 @@ class FileCalendar:
 
 
 def _units_per_day(type_: pa.DataType) -> int:
-    """Return the number of units of a date or timestamp type in one day."""
     if type_ == pa.date32():
         return 1
     return _DAY_SECONDS * (10**3 if type_ == pa.date64() else _SECONDS[type_.unit])
 
 
 def _gregorian_days(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Convert days in the hybrid calendar to the Gregorian days with the same year, month and day.
-
-    Days are counted from 1970-01-01. A 29 February that the Gregorian calendar lacks becomes 1 March.
-    """
+    """Convert days since 1970-01-01 from the hybrid to the Gregorian calendar."""
+    # A 29 February that the Gregorian calendar lacks becomes 1 March.
     year, month, day = _julian_dates(days)
     return np.where(days < GREGORIAN_START, _month_starts(year, month) + day - 1, days)
 
 
 def _julian_dates(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return Julian years, months and days of the month for days since 1970-01-01."""
+    """Return the Julian (years, months, days of the month) of days since 1970-01-01."""
     # Years begin in March here, so that the leap day is the last day of a year.
     years, within = np.divmod(4 * (days - _CYCLE_START) + 3, 1461)
     day_of_year = within // 4
@@ -164,6 +155,6 @@ def _julian_dates(days: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], .
 
 
 def _month_starts(year: npt.NDArray[np.int64], month: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the first day of Gregorian months, in days since 1970-01-01."""
+    """Return the first days of Gregorian months, in days since 1970-01-01."""
     months = (year - 1970) * 12 + month - 1
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)

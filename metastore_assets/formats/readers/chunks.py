@@ -55,14 +55,14 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
         matcher: casts values as the format of the table requires.
 
     Returns:
-        The dictionary array; None if `array` is no dictionary array of strings or bytes. The result is also None if
-        the cast of an entry might fail: entries that occur in no row must cause no error.
+        The dictionary array; None for other arrays, or if the cast of an entry might fail.
 
     Raises:
         ArrowInvalid: an index has no dictionary entry.
     """
     if not isinstance(array, pa.DictionaryArray) or not _is_bytes(array.dictionary.type):
         return None
+    # Other casts might fail for entries that occur in no row.
     if not (target == pa.string() and is_text(array.dictionary.type)) and target != array.dictionary.type:
         return None
     _check_indices(array)
@@ -70,19 +70,19 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
 
 
 def saves_memory(array: pa.DictionaryArray) -> bool:
-    """Return whether a dictionary array saves memory: it has fewer than half as many entries as rows."""
+    """Return True if a dictionary array has fewer than half as many entries as rows."""
     return 2 * len(array.dictionary) < len(array)
 
 
 def can_concatenate(first: pa.Array, second: pa.Array) -> bool:
-    """Return whether two arrays can be concatenated without merging their dictionaries."""
+    """Return True if two arrays can be concatenated without merging their dictionaries."""
     if not isinstance(first, pa.DictionaryArray) or not isinstance(second, pa.DictionaryArray):
         return bool(first.type == second.type)
     return bool(first.type == second.type and first.dictionary.equals(second.dictionary))
 
 
 def _check_indices(array: pa.DictionaryArray) -> None:
-    """Raise ArrowInvalid if an index is out of range. Arrow does not check indices in a file."""
+    """Raise ArrowInvalid if an index is out of range, which Arrow does not check."""
     extent = pc.min_max(array.indices)
     minimum, maximum = extent["min"].as_py(), extent["max"].as_py()
     if minimum is not None and not 0 <= minimum <= maximum < len(array.dictionary):

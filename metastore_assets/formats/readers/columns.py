@@ -29,7 +29,7 @@ class FileColumns(Protocol):
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the column with number `index`, in file order, in chunks of bounded size.
 
-        A chunk of strings or bytes may be a dictionary array. Its values may exceed the bound after decoding.
+        Chunks of strings or bytes may be dictionary arrays.
         """
 
     def close(self) -> None:
@@ -39,13 +39,12 @@ class FileColumns(Protocol):
 def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> FileColumns:
     """Open a data file, and return its columns.
 
-    If the file has field ids, they are in the metadata of the fields at every depth, under `PARQUET:field_id`.
+    Field ids of the file are in the metadata of the fields, under `PARQUET:field_id`.
 
     Args:
         kind: `parquet`, `orc` or `avro`.
         source: content of the file. It is closed with the result, or if opening fails.
-        rebases: whether days that Spark stored in the Julian calendar become Gregorian days. Iceberg's readers do not
-            convert them.
+        rebases: whether to convert Spark's Julian days to Gregorian days, which Iceberg's readers do not do.
 
     Raises:
         OSError, ArrowException, UnicodeError: the file is corrupt.
@@ -72,14 +71,14 @@ def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> F
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Raise ArrowInvalid when two columns of a file have the same name."""
+    """Raise ArrowInvalid if two columns of a file have the same name."""
     duplicates = [name for name, count in Counter(names).items() if count > 1]
     if duplicates:
         raise pa.ArrowInvalid(f"two columns are named {duplicates[0]!r}")
 
 
 def check_types(fields: Iterable[pa.Field]) -> None:
-    """Raise LimitError if types are nested too deeply, or have too many fields or too wide values."""
+    """Raise LimitError if types are nested too deeply, have too many fields, or have too wide values."""
     counted = 0
     for field in fields:
         counted += _count_fields(field.type, 1)
@@ -87,7 +86,7 @@ def check_types(fields: Iterable[pa.Field]) -> None:
 
 
 def _count_fields(type_: pa.DataType, depth: int) -> int:
-    """Return the number of types within a type, itself included. Raises LimitError."""
+    """Return the number of types in a type, including itself. Raises LimitError."""
     check_limit(NESTING, depth, "types inside of each other")
     if isinstance(type_, pa.BaseExtensionType):
         return _count_fields(type_.storage_type, depth)

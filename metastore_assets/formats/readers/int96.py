@@ -1,7 +1,7 @@
 """Timestamps of the legacy Parquet type INT96.
 
-INT96 stores a day and the nanosecond of that day. Arrow reads both as one 64-bit integer in a requested unit: it
-truncates smaller parts, and overflows silently.
+INT96 stores a day and the nanosecond of that day. Arrow converts them to one 64-bit integer in a requested unit. It
+truncates smaller units, and overflows silently.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 _YEAR_1 = -62_135_596_800_000_000
 _YEAR_10000 = 253_402_300_800_000_000
 _MAX_MICROS = (1 << 63) // 1000
-"""Microseconds before and after 1970 that still fit into 64 bits after a conversion to nanoseconds."""
+"""Greatest number of microseconds before or after 1970 that fits into 64 bits as nanoseconds."""
 
 _DAY_MILLIS = 86_400_000
 _DAYS = 1 << 32
@@ -31,7 +31,7 @@ _JULIAN_1970 = 2_440_588
 
 
 def has_common_years(array: pa.Array) -> bool:
-    """Return whether all timestamps (in microseconds, at any depth) are in the years 1 to 9999."""
+    """Return True if all timestamps (in microseconds, at any depth) are in the years 1 to 9999."""
     for leaf in _timestamps(array):
         extremes = pc.min_max(leaf.cast(pa.int64()))
         minimum, maximum = extremes["min"].as_py(), extremes["max"].as_py()
@@ -67,9 +67,9 @@ def _year(millis: pa.TimestampScalar) -> int:
 
 
 def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
-    """Yield INT96 values in microseconds; in nanoseconds if microseconds would lose digits.
+    """Yield INT96 values in microseconds, or in nanoseconds where microseconds would lose digits.
 
-    A flat array is cut into slices, which may have different units. A nested array has one unit.
+    A flat array is cut into slices with different units. A nested array has one unit.
 
     Args:
         micros: the values in microseconds, without overflow.
@@ -82,32 +82,29 @@ def merge_units(micros: pa.Array, nanos: pa.Array) -> Iterator[pa.Array]:
     if not any(_lost_nanoseconds(fine, finer).any() for fine, finer in pairs):
         yield micros
         return
-    if all(_is_near(fine).all() for fine, _ in pairs):
+    if all(_fits_nanoseconds(fine).all() for fine, _ in pairs):
         yield nanos
         return
-    if pa.types.is_nested(micros.type) or _lost_nanoseconds(micros, nanos)[~_is_near(micros)].any():
+    if pa.types.is_nested(micros.type) or _lost_nanoseconds(micros, nanos)[~_fits_nanoseconds(micros)].any():
         raise UnsupportedError(
             "it holds INT96 timestamps with nanoseconds beside, or in, years before 1678 or after 2261, which no type "
             "holds; write them in microseconds"
         )
-    near = _is_near(micros)
+    near = _fits_nanoseconds(micros)
     starts = [0, *(np.flatnonzero(np.diff(near)) + 1).tolist(), len(near)]
     for start, stop in pairwise(starts):
         yield (nanos if near[start] else micros).slice(start, stop - start)
 
 
 def _lost_nanoseconds(micros: pa.Array, nanos: pa.Array) -> npt.NDArray[Any]:
-    """Return the number of nanoseconds (0 to 999) that each value loses in microseconds; 0 for nulls.
-
-    The result is right even if `nanos` overflowed.
-    """
+    """Return the number of nanoseconds (0 to 999) that each value loses in microseconds; 0 for nulls."""
     fine, finer = (pc.fill_null(array.cast(pa.int64()), 0).to_numpy() for array in (micros, nanos))
     with np.errstate(over="ignore"):
         return finer - fine * 1000
 
 
-def _is_near(micros: pa.Array) -> npt.NDArray[Any]:
-    """Return a mask of the timestamps (in microseconds) that 64-bit nanoseconds can represent. Nulls are true."""
+def _fits_nanoseconds(micros: pa.Array) -> npt.NDArray[Any]:
+    """Return a mask of the timestamps that fit into 64-bit nanoseconds; True for nulls."""
     values = pc.fill_null(micros.cast(pa.int64()), 0).to_numpy()
     return (values > -_MAX_MICROS) & (values < _MAX_MICROS)
 

@@ -23,14 +23,14 @@ _SPARK_TYPE = b"spark.sql.catalyst.type"
 _ACID = {"hive.acid.key.index", "hive.acid.version"}
 _GREGORIAN_START = date(1582, 10, 15)
 _CHECKS_RANGE = int(pa.__version__.partition(".")[0]) >= 26
-"""Whether Arrow refuses timestamps beyond the range of nanoseconds. Versions before 26 return other timestamps."""
+"""Whether Arrow refuses timestamps out of range. Versions before 26 return wrong timestamps."""
 
 
 class OrcColumns:
     """The top-level columns of an opened ORC file.
 
-    Timestamps are in nanoseconds. Those without a time zone are in the local time of the writer. A union becomes a
-    struct: `tag` is the number of the alternative, and `field0`, `field1`, … are the alternatives.
+    Timestamps are in nanoseconds. A union becomes a struct: `tag` is the number of the alternative, and `field0`,
+    `field1`, … are the alternatives.
     """
 
     def __init__(self, source: pa.NativeFile) -> None:
@@ -55,8 +55,8 @@ class OrcColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the top-level column with number `index`, in file order.
 
-        Raises UnsupportedError for dates and timestamps that are out of range, or whose calendar or time zone is
-        uncertain. Raises ArrowInvalid if the file is corrupt.
+        Raises ArrowInvalid for a corrupt file, and UnsupportedError for times that are out of range or of an uncertain
+        calendar or zone.
         """
         field = self.fields[index]
         if not _CHECKS_RANGE and any(map(pa.types.is_timestamp, leaf_types(field.type))):
@@ -95,9 +95,9 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """The file from which local timestamps are read, and the clock of each stripe, which converts them.
+        """The file from which local timestamps are read, and the clock that converts those of each stripe.
 
-        If all stripes are in UTC, the file is the original one, and instead of clocks there is None.
+        If all stripes are in UTC, it is the original file without clocks (None).
         """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())
@@ -105,7 +105,7 @@ class OrcColumns:
 
 @contextmanager
 def _range_errors() -> Iterator[None]:
-    """Raise UnsupportedError instead of Arrow's errors for timestamps that are out of range."""
+    """Convert Arrow's errors about timestamps out of range to UnsupportedError."""
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -122,19 +122,19 @@ def _to_local(clock: Clock, leaf: pa.Array) -> pa.Array:
 
 
 def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
-    """Return a field of an ORC file with its field id, and with the type of the values that the reader returns."""
+    """Return a field of an ORC file with its field id, and with the type in which the reader returns it."""
     metadata = None
     attributes = stored.metadata or {}
     if _FIELD_ID in attributes:
         metadata = {PARQUET_FIELD_ID: attributes[_FIELD_ID]}
-    type_ = _type(stored.type)
+    type_ = _read_type(stored.type)
     if type_ == pa.int64() and attributes.get(_SPARK_TYPE) == b"timestamp_ntz":
         # Spark writes timestamps without a zone as integers in microseconds, and their type as an attribute.
         type_ = pa.timestamp("us")
     return pa.field(stored.name if name is None else name, type_, metadata=metadata)
 
 
-def _type(stored: pa.DataType) -> pa.DataType:
+def _read_type(stored: pa.DataType) -> pa.DataType:
     """Return the type in which the reader returns values of a stored type, with field ids at every depth."""
     if pa.types.is_struct(stored):
         return pa.struct([_field(field) for field in stored])
@@ -149,7 +149,7 @@ def _type(stored: pa.DataType) -> pa.DataType:
 
 
 def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert an array to the type in which the reader returns it. Unions become structs."""
+    """Convert an array to a type of `_read_type`. Unions become structs."""
     if not pa.types.is_nested(target):
         return array if array.type == target else array.cast(target)
     mask = array.is_null() if array.null_count else None
@@ -180,7 +180,7 @@ def _union_struct(array: pa.UnionArray, target: pa.StructType) -> pa.Array:
 
 
 def _check_calendar(array: pa.Array) -> None:
-    """Raise UnsupportedError if an array has a date that differs between the Julian and the Gregorian calendar."""
+    """Raise UnsupportedError if an array has a date before 15 October 1582, which may be Julian."""
     # Timestamps need no check, because Arrow refuses those before 1677.
     for days in leaves(array):
         if pa.types.is_date(days.type) and pc.any(pc.less(days, pa.scalar(_GREGORIAN_START))).as_py():

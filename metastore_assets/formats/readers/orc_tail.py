@@ -58,8 +58,6 @@ class OrcTail:
     def check(self) -> None:
         """Check types and stripes, because Arrow trusts them.
 
-        Arrow crashes on a decimal with too many digits, and loads all rows of a stripe at once.
-
         Raises:
             ArrowInvalid: types are invalid, or the stripes contradict the footer.
             LimitError: there are too many types, or too many rows in a stripe.
@@ -69,13 +67,14 @@ class OrcTail:
         depths = [1] * len(types)
         for column in reversed(range(len(types))):
             type_ = decode_message(_bytes(types[column]))
-            if _number(type_, _TYPE_KIND) == _DECIMAL:
+            if _number(type_, _TYPE_KIND) == _DECIMAL:  # Arrow crashes on too many digits.
                 _check_decimal(_number(type_, _TYPE_PRECISION) or _DECIMAL_DIGITS, _number(type_, _TYPE_SCALE))
             children = [child for part in type_.get(_TYPE_CHILDREN, []) for child in _decode_integers(part)]
             if any(not column < child < len(types) for child in children):
                 raise pa.ArrowInvalid("the footer of the ORC file is broken: its types are no tree")
             depths[column] += max((depths[child] for child in children), default=0)
             check_limit(NESTING, depths[column], "types inside of each other")
+        # Arrow loads all rows of a stripe at once.
         stripes = [
             _number(decode_message(_bytes(stripe)), _STRIPE_ROWS) for stripe in self.footer.get(_FOOTER_STRIPES, [])
         ]
@@ -86,11 +85,9 @@ class OrcTail:
 
     @property
     def is_proleptic(self) -> bool:
-        """Whether days before 15 October 1582 are certainly Gregorian, as Arrow assumes.
-
-        A file may declare no calendar. Apache's Java reader assumes that such a file is Julian, although the C++ writer
-        always writes Gregorian days.
-        """
+        """Whether days before 15 October 1582 are certainly Gregorian, as Arrow assumes."""
+        # Apache's Java reader takes a file without a declared calendar for Julian, but the C++ writer always writes
+        # Gregorian days.
         calendar = self.footer.get(_FOOTER_CALENDAR)
         return calendar == [_PROLEPTIC] or (calendar is None and self.footer.get(_FOOTER_WRITER) == [_CPP_WRITER])
 
@@ -133,22 +130,19 @@ class OrcTail:
 
     @cached_property
     def metadata_keys(self) -> frozenset[str]:
-        """The keys of the metadata that applications store in the file."""
+        """The keys of the user metadata."""
         items = [decode_message(_bytes(item)) for item in self.footer.get(_FOOTER_METADATA, [])]
         return frozenset(_bytes(item[1][0]).decode("utf-8", "replace") for item in items if 1 in item)
 
     def statistics(self, column: int) -> dict[int, list[Value]] | None:
-        """Return the statistics of a column for the file, as protobuf fields by number; None if the file has none."""
+        """Return the file statistics of a column, as protobuf fields by number; None without statistics."""
         messages = self.footer.get(_FOOTER_STATISTICS, [])
         return decode_message(_bytes(messages[column])) if column < len(messages) else None
 
 
 @dataclass(frozen=True)
 class Stripe:
-    """Position and lengths of one stripe, as protobuf fields by number.
-
-    A stripe has the index and the data of some rows, followed by a footer.
-    """
+    """Position and lengths of one stripe, as protobuf fields by number."""
 
     fields: dict[int, list[Value]]
 
@@ -216,7 +210,7 @@ def decode_double(value: Value) -> float:
 
 
 def _number(fields: dict[int, list[Value]], field: int) -> int:
-    """Return the last value of a field of unsigned integers; 0 if the field is absent."""
+    """Return the last value of an integer field; 0 if the field is absent."""
     return decode_integer(fields[field][-1]) if field in fields else 0
 
 
@@ -240,10 +234,7 @@ def _check_decimal(precision: int, scale: int) -> None:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield the number and the value of each field of a protobuf message, in stored order.
-
-    Raises ValueError or IndexError.
-    """
+    """Yield the number and the value of each field of a protobuf message, in stored order."""
     position = 0
     while position < len(data):
         key, position = _varint(data, position)

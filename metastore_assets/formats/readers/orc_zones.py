@@ -1,9 +1,8 @@
 """Timestamps without a zone in ORC files that were written in a time zone other than UTC.
 
-ORC stores seconds since 2015 in the local time of the writer, and truncates fractions towards 1970. Arrow corrects the
-truncation after the conversion of the time zone instead of before, so that values near 1970 are wrong by a second.
-Before 1900, Arrow uses offsets that Java does not use. Therefore Arrow reads a copy of the file with the zone GMT,
-which does not change the stored seconds. This module then converts these seconds as Java's reader does.
+ORC stores such timestamps as seconds in the local time of the writer. Arrow converts them wrongly: near 1970 they
+differ by a second, and before 1900 by other offsets than Java's. Therefore Arrow reads a copy of the file with the zone
+GMT, and this module converts the stored seconds as Java's reader does.
 """
 
 from __future__ import annotations
@@ -75,8 +74,8 @@ _JAVA_START = -2_208_988_800
 _QUARTER = 15 * 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START_1950, _START_1970 = -631_152_000, -86_400
-"""First second at which the offsets of the zones in _MERGED_1950 and _MERGED_1970 are certain. The second one is a day
-before 1970, because times of day are stored as times on 1 January 1970."""
+"""First seconds of certain offsets in the zones of _MERGED_1950 and _MERGED_1970. The latter is a day before 1970,
+because times of day are stored as times on 1 January 1970."""
 _YEAR_2037, _DAY = 2_114_380_800, 86_400
 """Start of the year whose smallest offset is taken as the standard offset of a zone, and the seconds of a day."""
 
@@ -167,7 +166,6 @@ class Clock:
         return offsets
 
     def _offsets_after_2037(self, instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the offsets like `_offsets`, for instants after the start of 2037."""
         # Arrow applies no daylight saving time after 2037. Offsets change only at quarters of an hour.
         quarters, positions = np.unique(instants // _QUARTER, return_inverse=True)
         zone = ZoneInfo(self._zone)
@@ -186,13 +184,13 @@ class WriterZones:
         """Read the footers of all stripes. Raises UnsupportedError or one of CORRUPTION_ERRORS."""
         self._source = source
         self._tail = tail
-        self._footers = [_decompress(tail.compression, self._read_footer(stripe)) for stripe in tail.stripes]
+        self._footers = [_decompress_footer(tail.compression, self._read_footer(stripe)) for stripe in tail.stripes]
         zones = [decode_message(footer).get(_STREAMS_ZONE, [b""])[-1] for footer in self._footers]
         self.names = [zone.decode("utf-8", "replace") if isinstance(zone, bytes) else "" for zone in zones]
 
     @property
     def are_utc(self) -> bool:
-        """Whether all stripes are in UTC, so that no conversion is needed."""
+        """Whether all stripes are in UTC."""
         return all(_UTC.fullmatch(name) for name in self.names)
 
     def clocks(self) -> list[Clock]:
@@ -279,8 +277,7 @@ _HEADER_BYTES = 3
 _MAX_CHUNK_BYTES = (1 << 23) - 1
 
 
-def _decompress(compression: int, data: bytes) -> bytes:
-    """Decompress the footer of a stripe. Raises UnsupportedError or one of CORRUPTION_ERRORS."""
+def _decompress_footer(compression: int, data: bytes) -> bytes:
     if compression == _NONE:
         return data
     if compression not in _CODECS:
@@ -308,7 +305,7 @@ def _encode_chunks(compression: int, data: bytes) -> bytes:
 
 
 def _decompress_lz4(data: bytes) -> bytes:
-    """Decompress an LZ4 block of unknown size. Arrow's codec cannot do this."""
+    """Decompress an LZ4 block of unknown size, which Arrow's codec cannot do."""
     result = bytearray()
     position = 0
 

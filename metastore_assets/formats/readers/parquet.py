@@ -20,8 +20,7 @@ from metastore_assets.storage.limits import FILE_ROWS
 
 _DICTIONARY_ROWS = 4096
 _SHORT_DICTIONARY = 64 << 10
-"""Maximum bytes of a stored dictionary page for which a string column is read as a dictionary. If a dictionary grows
-too long, writers store a larger page, and plain values after it."""
+"""Maximum size in bytes of a dictionary page for which a string column is read as a dictionary array."""
 _VALUE_BYTES = 8
 _ENCRYPTED = "no decryption found"
 """Part of Arrow's message for a file whose footer is encrypted."""
@@ -50,7 +49,7 @@ def _open(
     metadata: pq.FileMetaData | None = None,
     encoded: list[int] | None = None,
 ) -> pq.ParquetFile:
-    """Open a Parquet file. `encoded` has the numbers of the leaf columns that are read as dictionaries."""
+    """Open a Parquet file. `encoded` has the numbers of the leaf columns to read as dictionary arrays."""
     try:
         return pq.ParquetFile(
             source,
@@ -76,9 +75,7 @@ class ParquetColumns:
     def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         """Open the file without reading rows.
 
-        With `rebases`, Spark's days in the Julian calendar become Gregorian.
-
-        Raises ArrowInvalid, UnsupportedError or LimitError.
+        `rebases` converts Spark's Julian days to Gregorian days. Raises ArrowInvalid, UnsupportedError or LimitError.
         """
         self._source = source
         self._file = file = open_parquet(source)
@@ -95,10 +92,10 @@ class ParquetColumns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be distinguished")
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the top-level column with number `index`, in file order, in the type of the file.
+        """Yield all values of the top-level column with number `index`, in file order.
 
-        INT96 timestamps are in microseconds, or in nanoseconds if microseconds would lose digits. In row groups with
-        few distinct values, strings and bytes are dictionary arrays.
+        INT96 timestamps are in microseconds, or in nanoseconds if microseconds would lose digits. Strings and bytes
+        with few distinct values are dictionary arrays.
         """
         if _has_empty_struct(self.fields[index].type):
             yield from self._read_empty(self.fields[index])
@@ -126,10 +123,9 @@ class ParquetColumns:
         self._source.close()
 
     def _read_empty(self, field: pa.Field) -> Iterator[pa.Array]:
-        """Yield the values of a column for which Parquet stores nothing, because all of its structs have no fields.
+        """Yield the values of a column of structs without fields, of which Parquet stores nothing.
 
-        Only a column of structs that cannot be null is read. Any other such column raises UnsupportedError if the file
-        has rows.
+        Raises UnsupportedError if the structs may be null, or are nested in other types.
         """
         if pa.types.is_struct(field.type) and not field.type.num_fields and not field.nullable:
             for start in range(0, self.row_count, CHUNK_ROWS):
@@ -146,10 +142,7 @@ class ParquetColumns:
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the values of a top-level column in one row group.
-
-        The first array has one row: while Arrow reads it, it validates the metadata of the row group.
-        """
+        """Yield the values of a top-level column in one row group. The first array has one row."""
         # Arrow fetches all requested row groups at once, so each call requests one.
         batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
         first = next(batches, None)
@@ -167,6 +160,7 @@ class ParquetColumns:
 
         Raises UnsupportedError if values fit neither unit.
         """
+        # Spark's INT96 timestamps have whole microseconds.
         finer = None if self._is_written_by_spark else self._read_group(self._nanosecond_file, group, leaves, False)
         position = 0
         for array in arrays:
@@ -189,7 +183,6 @@ class ParquetColumns:
 
     @property
     def _is_written_by_spark(self) -> bool:
-        """Whether Spark wrote the file. If so, its INT96 timestamps have whole microseconds."""
         return SPARK_VERSION.encode() in (self._file.metadata.metadata or {})
 
     def _has_short_dictionary(self, group: int, leaf: int) -> bool:
@@ -199,7 +192,7 @@ class ParquetColumns:
         return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
 
     def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
-        """Return how many rows of a row group to read at once, so that they have at most about CHUNK_BYTES bytes."""
+        """Return how many rows of a row group have at most about CHUNK_BYTES."""
         metadata = self._file.metadata.row_group(group)
         max_rows = CHUNK_ROWS
         size = 0

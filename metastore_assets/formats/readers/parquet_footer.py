@@ -53,10 +53,7 @@ def _without_unknown_groups(footer: bytes) -> bytes:
 
 
 def _unknown_groups(footer: _ThriftCursor) -> Iterator[tuple[int, int]]:
-    """Yield start and end (exclusive) of the bytes of each invalid logical type.
-
-    Only a logical type that is the last field of its struct is yielded: ids of later fields are relative to it.
-    """
+    """Yield start and end (exclusive) of the bytes of each invalid logical type."""
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
             footer.skip(kind)
@@ -67,6 +64,7 @@ def _unknown_groups(footer: _ThriftCursor) -> Iterator[tuple[int, int]]:
                 is_group |= inner_field == _CHILDREN
                 first = footer.peek() if inner_field == _LOGICAL_TYPE else 0
                 footer.skip(inner_kind)
+                # It must be the last field of its struct, because ids of later fields are relative to it.
                 if inner_field == _LOGICAL_TYPE and is_group and first >> 4 == _UNKNOWN and footer.peek() == _STOP:
                     yield start, footer.position
 
@@ -84,7 +82,7 @@ class _ThriftCursor:
     def fields(self) -> Iterator[tuple[int, int, int]]:
         """Yield id, type code and start of each field of a struct.
 
-        The caller must read or skip the value of a field before it requests the next field.
+        The caller must read or skip each value before the next field.
         """
         field = 0
         while True:
@@ -97,13 +95,13 @@ class _ThriftCursor:
             yield field, header & 15, start
 
     def list_header(self) -> tuple[int, int]:
-        """Read the header of a list: the number of elements, and their type code."""
+        """Read the number of elements of a list, and their type code."""
         header = self._byte()
         count = header >> 4
         return (self._varint() if count == 15 else count), header & 15
 
     def skip(self, kind: int) -> None:
-        """Skip a value of the type with the code `kind`. Raises IndexError if it extends beyond the data."""
+        """Skip a value of the type with the code `kind`. Raises IndexError at the end of the data."""
         if kind in _FIXED_BYTES:
             self.position += _FIXED_BYTES[kind]
         elif kind == _BINARY:
@@ -145,7 +143,6 @@ class _ThriftCursor:
         return value
 
     def _varint(self) -> int:
-        """Read an unsigned integer. Raises IndexError if it has no end."""
         value = 0
         for shift in range(0, _VARINT_BITS, 7):
             byte = self._byte()

@@ -37,7 +37,7 @@ _CONSTANT_ROWS = 16_384
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """For each field of the table: the column of one data file, or the constant, that provides its values."""
+    """The columns of one data file, and constants, that provide the values of the table's fields."""
 
     matcher: FieldMatcher
     """Matches a field of the table with a column of the file, by name or by field id."""
@@ -52,9 +52,8 @@ class FileFragmentReader:
         columns: the opened data file. Leaving the context of the reader closes it.
         path: path of the data file, for messages.
         mapping: the columns of the file, or constants, that provide the values of the table's fields.
-        deleted: ascending positions of deleted rows; None without any.
-        verify: raises an error if the file was changed after it was opened. Called after each column read from the
-            file.
+        deleted: ascending positions of deleted rows; None if there are none.
+        verify: raises an error if the file was changed after it was opened.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class FileFragmentReader:
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities of the columns in the file, and of columns with a constant value, such as a partition value."""
+        """Identities of the columns in the file and of columns with a constant value."""
         stored = {self._matcher.identity(field) for field in self._columns.fields}
         return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
 
@@ -111,10 +110,7 @@ class FileFragmentReader:
         self._columns.close()
 
     def _read_live(self, field: pa.Field, index: int, *, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the live rows of the file's column with number `index`, cast to the type of `field`.
-
-        Raises ArrowInvalid if the column does not have as many rows as the file.
-        """
+        """Yield the live rows of the file's column with number `index`, cast to the type of `field`."""
         start = 0
         for chunk in self._columns.read(index):
             cast_chunk = cast_dictionary(chunk, field.type, self._matcher) if encoded else None
@@ -131,10 +127,7 @@ class FileFragmentReader:
             raise pa.ArrowInvalid(f"it has {start} rows, the file {self._columns.row_count}")
 
     def _filter_live(self, chunk: pa.Array, start: int) -> pa.Array:
-        """Return the rows of a chunk that are not deleted.
-
-        `start` is the position of its first row in the file.
-        """
+        """Return the live rows of a chunk that starts at position `start` in the file."""
         first, last = np.searchsorted(self._deleted, np.array([start, start + len(chunk)], np.uint64))
         if first == last:
             return chunk
@@ -147,7 +140,7 @@ class FileFragmentReader:
 def fragment_errors(path: str, what: str = "the file", other_file: str | None = None) -> Iterator[None]:
     """Convert errors in the `with` block, such as corrupt bytes or a missing file, to a FragmentError.
 
-    The context also records the file that is read, so that the parent process can name it if this process crashes.
+    Also record the file that is read, so that the parent process can name it if this process crashes.
 
     Args:
         path: the data file, which the error names.
@@ -175,7 +168,7 @@ def fragment_errors(path: str, what: str = "the file", other_file: str | None = 
 
 
 def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yield the same rows, with dictionary arrays decoded unless they save memory."""
+    """Yield the arrays, with dictionary arrays decoded unless they save memory."""
     for piece in pieces:
         if isinstance(piece, pa.DictionaryArray) and not saves_memory(piece):
             yield from decode_dictionary(piece)
@@ -184,7 +177,7 @@ def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Yield the same rows in fewer chunks: adjacent chunks are concatenated up to the limits of a chunk."""
+    """Concatenate adjacent chunks up to the limits of a chunk."""
     pending: list[pa.Array] = []
     rows = size = 0
     for piece in pieces:

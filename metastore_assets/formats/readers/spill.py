@@ -13,8 +13,7 @@ from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 from metastore_assets.storage.temporary_folders import full_folder_errors
 
 _FILLER = pa.field("", pa.bool_())
-"""Placeholder field of a struct without fields. Parquet stores nothing of such a struct, not even whether it is null.
-"""
+"""Placeholder field of a struct without fields, of which Parquet would store nothing."""
 
 
 class SpilledColumns:
@@ -40,10 +39,7 @@ class SpilledColumns:
         self._parquet.close()
 
     def _with_fillers(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches in the stored schema, and count their rows.
-
-        In the stored schema, structs without fields have a placeholder field.
-        """
+        """Yield the batches with the placeholder fields of `schema`, and count their rows."""
         for batch in batches:
             # A Parquet file without columns has no row count.
             self.row_count += batch.num_rows
@@ -58,9 +54,7 @@ class SpilledColumns:
 
 
 def write_temporary_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFile:
-    """Write the batches to a temporary Parquet file, and return it opened for reading.
-
-    The file has no name in the file system, so nothing remains if the process is killed.
+    """Write the batches to an unnamed temporary Parquet file, and return it opened for reading.
 
     Raises StoreError if the folder of temporary files is full.
     """
