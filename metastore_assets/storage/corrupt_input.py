@@ -111,7 +111,9 @@ def metadata_errors(path: str, what: str = "") -> Iterator[None]:
 
 
 def unreadable_error(what: str, error: BaseException) -> TableFormatError:
-    """Return a TableFormatError that says what failed and why, also without values of rows.
+    """Return a TableFormatError that says what failed and why.
+
+    Its `without_values` is the message without values of rows.
 
     Args:
         what: What failed, without values of rows.

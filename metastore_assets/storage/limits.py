@@ -54,7 +54,7 @@ DELETED_ROWS = 1 << 27
 DELETE_FILE_BYTES = 1 << 30
 """Maximum memory in bytes of the equality delete rows that apply to one data file."""
 DELETES_CACHE_BYTES = 256 << 20
-"""Maximum memory in bytes of the equality delete rows that a process caches for other data files."""
+"""Maximum memory in bytes of the equality delete rows that a process caches."""
 MANIFESTS = 1_000_000
 """Maximum number of manifests of one Iceberg snapshot. Writers merge them when there are a hundred."""
 

@@ -179,7 +179,7 @@ class Location:
     def identity(self, path: str) -> Sequence[str]:
         """Return texts of which at least one changes if the file at a path is replaced.
 
-        They are the size, in an object store the ETag, and the modification time.
+        They are the size and the modification time; in an object store, also the ETag.
         """
         if self.is_local:
             stored = self.stat(path)
@@ -245,7 +245,7 @@ class Location:
             raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
 
     def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
-        """Yield the files directly in a local folder, with names between exclusive bounds; none without the folder."""
+        """Yield the files in a local folder with names between the exclusive bounds; none if there is no folder."""
         try:
             with os.scandir(self._on_disk(folder)) as entries:
                 for entry in entries:
@@ -255,7 +255,7 @@ class Location:
             return
 
     def _objects(self, folder: str, after: str, before: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield name and metadata of the objects directly in a folder, with names between exclusive bounds."""
+        """Yield name and metadata of the objects directly in a folder, with names between the exclusive bounds."""
         store, prefix = self._store()
         with object_errors(self.full_path(folder)):
             yield from objects_in(store, object_key(prefix, folder), after, before)

@@ -140,7 +140,7 @@ class LocationPolicy:
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
         """Return the location of a file, and the file's path below it, for a path relative to a folder of the table.
 
-        Raises TableFormatError if the policy does not allow the file, which `..` may put outside of the folder.
+        Raises TableFormatError if the path leaves the folder by `..`, and the policy does not allow the file.
         """
         if ".." not in path.split("/"):
             return folder, path
@@ -239,7 +239,7 @@ def _path_mapping(table: TableConfig) -> PathMapping:
 def _table_address(table: Location) -> StorageAddress:
     """Return the address of a table's folder.
 
-    The storage options or the environment provide an Azure account that the URI does not name.
+    An Azure account that the URI does not name comes from the storage options or the environment.
     """
     options = {key.lower(): value for key, value in table.options}
     account = next((value for key, value in options.items() if key.endswith("account_name")), "")

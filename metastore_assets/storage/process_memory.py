@@ -121,7 +121,7 @@ def current_limit() -> int | None:
 
 
 def memory_exceeded_clause(limit: int | None) -> str:
-    """Return the clause of an error message that a file needs more memory than the limit.
+    """Return the part of an error message that says that a file needs more memory than the limit.
 
     Args:
         limit: The limit in bytes; None if there was none.

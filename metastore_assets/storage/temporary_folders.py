@@ -67,7 +67,7 @@ class TemporaryFolder:
 def full_folder_errors() -> Iterator[None]:
     """Convert the error that the disk is full, or a quota is reached, to a StoreError.
 
-    Callers would take the error for damage of the table's file that they read.
+    Otherwise, callers would report the table's file as corrupt.
     """
     try:
         yield

@@ -15,7 +15,7 @@ from metastore_assets.statistics.declaration import Guarantee
 
 _ABSENT: tuple[None, Guarantee] = (None, "absent")
 _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",), pa.float64(): ("<d", "<f")}
-"""Binary formats of numbers in bounds, by type. A file that is older than a type promotion stores the narrower type."""
+"""`struct` formats of numbers in bounds, by type. Files from before a type promotion have the narrower type."""
 
 
 def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
@@ -30,7 +30,7 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
         has_deletes: whether deletes apply to the file. If not, the null count is exact; otherwise it is an upper bound.
     """
     statistics = entry.statistics
-    if statistics is None or not identity(path[-1]).isdecimal() or _is_uncertain(path, entry):
+    if statistics is None or not identity(path[-1]).isdecimal() or _has_uncertain_counts(path, entry):
         return FragmentBounds()
     field_id, type_ = int(identity(path[-1])), path[-1].type
     nulls = _null_count(statistics, field_id, entry.record_count)
@@ -45,7 +45,7 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
     )
 
 
-def _is_uncertain(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
+def _has_uncertain_counts(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
     """Return True if writers count the values of a nested column in different ways."""
     # Inside lists and maps, all counts differ. Inside structs, only Parquet writers count rows whose struct is null.
     above = path[:-1]

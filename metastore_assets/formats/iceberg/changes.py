@@ -1,7 +1,7 @@
 """The difference between two snapshots of an Iceberg table.
 
-Manifests that only one snapshot lists contain the changed files. Manifests that both list (shared manifests) are read
-only to match their files with changed files, such as an old data file with a new delete file.
+Manifests that only one snapshot lists contain the changed files. Shared manifests, which both snapshots list, are
+opened only to match their files with changed files: for example, an old data file with a new delete file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FragmentDifference:
     removed: frozenset[FragmentPath]
     """(partition key, path) of the fragments that only the earlier snapshot has."""
     replaced: frozenset[FragmentPath]
-    """(partition key, path) of the earlier fragments that a fragment in `added` replaces."""
+    """(partition key, path) of the earlier fragments that fragments in `added` replace."""
 
 
 def plan_changes(planner: IcebergFragmentPlanner, since: IcebergSnapshot | None) -> FragmentDifference:
@@ -162,7 +162,7 @@ class _FileChanges:
         return FragmentDifference(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
 
     def _touched(self) -> list[FileEntry]:
-        """Return the data files of both snapshots that an added or removed delete file applies to."""
+        """Return the data files in both snapshots to which an added or removed delete file applies."""
         changed = [*self._removed_deletes, *self._added_deletes]
         indexes = [self._index(deletes) for deletes in (self._removed_deletes, self._added_deletes)]
         candidates = [*self._unchanged, *self._read(DATA, changed)]

@@ -13,7 +13,7 @@ _OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id")
 
 
 def check_metadata(raw: Mapping[str, Any]) -> None:
-    """Raise ValueError if the content of a metadata file is invalid, such as a missing key or a repeated id."""
+    """Raise ValueError if a metadata file is invalid, for example if it lacks a key or repeats an id."""
     as_text(raw.get("location"), "location")
     as_integer(raw.get("last-updated-ms"), "last-updated-ms")
     for key in _OPTIONAL_NUMBERS:

@@ -41,7 +41,7 @@ class PositionDeletes:
     size: int | None = None
 
     def positions(self, data_path: str, row_count: int) -> Positions:
-        """Return the deleted positions of a data file, in any order and possibly repeated.
+        """Return the positions of the deleted rows of a data file, in any order and possibly repeated.
 
         Args:
             data_path: the recorded path of the data file. Deletion vectors ignore it.

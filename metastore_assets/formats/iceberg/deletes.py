@@ -47,7 +47,7 @@ class DeleteIndex:
 
         Args:
             deletes: the entries of delete files.
-            is_unpartitioned: returns whether a partition spec, given by its id, has no fields.
+            is_unpartitioned: returns whether the partition spec with an id is unpartitioned.
         """
         self.crosses_partitions = False
         """True after `deletes_of` returned a position delete file of another partition than its data file. The

@@ -36,7 +36,7 @@ class DeleteRowCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, read: Callable[[], Columns]) -> Columns:
-        """Return the cached columns of a key; without any, those that `read` returns."""
+        """Return the columns of a key from the cache, or from `read` if they are not cached."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
@@ -117,7 +117,7 @@ def deleted_positions(
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
     """Return the key columns of a delete file.
 
-    `size` is the number of bytes of the delete files that were read before, which count towards the limit.
+    `size` is the number of bytes that other delete files have. They count towards the limit.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
@@ -198,13 +198,13 @@ class _RowSet:
             codes = compress(index, codes * max(1, len(values)) + column_codes, present)
 
     def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Replace each code by its index among the distinct codes, which are stored for `_look_up_codes`."""
+        """Return each code's index among the distinct codes, which are stored for `_look_up_codes`."""
         distinct_codes, numbers = np.unique(codes, return_inverse=True)
         self._distinct_codes.append(distinct_codes)
         return numbers.astype(np.int64)
 
     def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Replace each code by its index among the codes that `_number_codes` stored.
+        """Return each code's index among the codes that `_number_codes` stored.
 
         `present` becomes False for rows whose code was not stored.
         """

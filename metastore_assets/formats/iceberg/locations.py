@@ -69,8 +69,8 @@ def table_files(
 ) -> TableFiles:
     """Detect whether a table was moved, and return a resolver of its recorded paths.
 
-    A table was moved or copied if its metadata record another folder, and the snapshot's manifest list exists at the
-    same relative path in the current folder. Then files in the recorded folder are not read.
+    The table counts as moved if its metadata record another folder, but the snapshot's manifest list is in the current
+    one. Then nothing is read from the recorded folder.
 
     Args:
         location_policy: decides which files the table may refer to.

@@ -21,7 +21,7 @@ _MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
 _HINTS = ("version-hint.text", "version-hint.txt")
 _VERSIONED = ("v", "w")
-"""Limits of the names `v1…`, `v2…` of metadata files without a catalog, in the order of a listing."""
+"""Bounds of the names `v1…`, `v2…` that metadata files have without a catalog."""
 _PROBED = 10_000
 """Maximum number of file names that are searched for metadata files."""
 _TRIED = 3
@@ -45,9 +45,9 @@ def is_iceberg_table(location: Location) -> bool:
 
 
 def has_iceberg_metadata(location: Location) -> bool:
-    """Return True if a folder has Iceberg metadata, by the content of a few files.
+    """Return True if a folder has Iceberg metadata.
 
-    Unlike `is_iceberg_table`, it does not trust names: a folder found by listing may have other JSON files with such
+    Unlike `is_iceberg_table`, this reads a few files to check their content, because other JSON files may have such
     names.
     """
     # Catalogs number metadata files, so that their names sort early.

@@ -167,7 +167,7 @@ class Partitions:
         return value_text(_typed_constant(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
-        """Return the (field, text) pair of a partition field whose lower and upper bound are both `bound`.
+        """Return the (field, text) pair of a partition field whose bounds in a manifest both equal `bound`.
 
         The result is None if the manifest may contain other values of the field.
         """
@@ -197,7 +197,7 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of a field whose values have the type of its source column; None for other fields."""
+        """Return the source column's type if the values of the field have it, otherwise None."""
         if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
             return None
         name, type_ = self._sources[field.source_id]

@@ -58,7 +58,7 @@ class PlannedFragment:
 
 
 class IcebergFragmentPlanner:
-    """A planner of the fragments of one state of a table, which reads the manifests."""
+    """A planner of the fragments of one state of a table."""
 
     def __init__(
         self, files: TableFiles, metadata: TableMetadata, state: IcebergState, partition_filter: PartitionFilter
@@ -272,7 +272,7 @@ class IcebergFragmentPlanner:
         return self._equality_files[entry.path]
 
     def _key_field(self, entry: FileEntry, field_id: int) -> pa.Field:
-        """Return a key column of an equality delete file, from the planned or the newest schema that has it."""
+        """Return a key column of an equality delete file, from the planned or else the newest schema with it."""
         newest_first = [self.metadata.schemas[schema_id] for schema_id in sorted(self.metadata.schemas, reverse=True)]
         for schema in (self.state.schema, *newest_first):
             for path in field_paths(schema["fields"]):

@@ -23,7 +23,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class PlannedState:
-    """What the fragments of a state depend on, except its files."""
+    """The properties that determine a state's fragments, except its files."""
 
     reference: SnapshotReference
     uuid: str

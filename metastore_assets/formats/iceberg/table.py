@@ -127,7 +127,7 @@ class IcebergFormat(TableFormat):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the changes from the state `since` to the current one, or a NoDiff.
 
-        The result is a NoDiff unless `since` was planned last, and the current state differs from it only in its files.
+        The result is a NoDiff if `since` is not the last planned state, or if more than files changed.
         """
         with self._iceberg_errors():
             try:

@@ -71,7 +71,7 @@ _Range = tuple[float, float]
 
 
 def _widen(range_: _Range | None, file: FileEntry) -> _Range:
-    """Extend a range by the sequence number of a file, or to all numbers if that is unknown."""
+    """Extend a range by the sequence number of a file, or to all numbers if the file has none."""
     if file.sequence_number is None:
         return -math.inf, math.inf
     lowest, highest = range_ or (math.inf, -math.inf)
@@ -79,10 +79,9 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return True if, by sequence numbers, a delete file may apply to a data file.
+    """Return True if sequence numbers allow delete files to apply to data files.
 
-    One of both files is in `manifest`. `range_` has the sequence numbers of the other kind of file, or is None without
-    such files.
+    `manifest` lists files of one kind. `range_` has the sequence numbers of the other kind; None without files.
     """
     if range_ is None:
         return False
@@ -142,7 +141,7 @@ def _field_bounds(
 
 
 def _decode(bound: bytes, type_: pa.DataType) -> Any:
-    """Decode a bound, and decimals to unscaled integers; None if the bound cannot be decoded."""
+    """Decode a bound; None if it cannot be decoded. Decimals become unscaled integers."""
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
         formats = _NUMBER_FORMATS
     elif pa.types.is_floating(type_):

@@ -122,7 +122,7 @@ class LanceColumns:
                 yield batch.column(0)
 
     def _blob_rows(self, stored: pa.Field) -> int:
-        """Return the number of blobs to read at once, which have at most about CHUNK_BYTES together."""
+        """Return the number of blobs to read at once. Together, they have at most about CHUNK_BYTES."""
         longest = 1
         for blobs in self._scan(stored, {"blob_handling": "all_descriptions", "batch_size": CHUNK_ROWS}):
             if "kind" in blobs.type.names and pc.any(pc.equal(blobs.field("kind"), _EXTERNAL_BLOB)).as_py():

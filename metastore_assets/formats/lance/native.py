@@ -36,7 +36,7 @@ class BaseFile:
     """A file of a fragment, by its path below a folder."""
 
     base: tuple[str, bool] | None
-    """(the folder, whether it is the folder of a Lance table); None for the folder of the version's branch."""
+    """(folder, whether it is that of a Lance table); None for the folder of the version's branch."""
     path: str
     """The path below the folder, such as `data/x.lance`."""
 
@@ -63,7 +63,7 @@ class VersionContent:
 
     committed_at: datetime
     schema: pa.Schema
-    """The columns in canonical types, with field ids."""
+    """The columns with their field ids."""
     fragments: tuple[FragmentMetadata, ...]
 
 
@@ -133,7 +133,7 @@ def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> F
 
     Args:
         fragment: pylance's fragment.
-        bases: (folder, whether it is the folder of a Lance table) by number, for other folders with files.
+        bases: the folders to which files refer by number, as in `BaseFile.base`.
 
     Raises:
         UnsupportedError: the fragment has overlay files, which replace values of data files.

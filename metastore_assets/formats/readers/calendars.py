@@ -103,7 +103,7 @@ class FileCalendar:
         return minimum is not None and minimum < self.first_unambiguous(leaf.type)
 
     def first_unambiguous(self, type_: pa.DataType) -> int:
-        """Return the first date or timestamp from which on both calendars agree, in the unit of the type."""
+        """Return the first date or timestamp since which both calendars agree, in the unit of the type."""
         # Spark assumes constant offsets too if a file names no time zone.
         is_non_utc = pa.types.is_timestamp(type_) and self._is_non_utc
         return (_FIRST_UNAMBIGUOUS_DAY if is_non_utc else GREGORIAN_START) * _units_per_day(type_)

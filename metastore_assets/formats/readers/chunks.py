@@ -55,7 +55,7 @@ def cast_dictionary(array: pa.Array, target: pa.DataType, matcher: FieldMatcher)
         matcher: casts values as the format of the table requires.
 
     Returns:
-        The dictionary array; None for other arrays, or if the cast of an entry might fail.
+        The cast array; None for other arrays, or if the cast of an entry might fail.
 
     Raises:
         ArrowInvalid: an index has no dictionary entry.

@@ -44,7 +44,7 @@ def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> F
     Args:
         kind: `parquet`, `orc` or `avro`.
         source: content of the file. It is closed with the result, or if opening fails.
-        rebases: whether to convert Spark's Julian days to Gregorian days, which Iceberg's readers do not do.
+        rebases: whether to convert Spark's Julian days to Gregorian days; False for Iceberg.
 
     Raises:
         OSError, ArrowException, UnicodeError: the file is corrupt.

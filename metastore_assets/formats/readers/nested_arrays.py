@@ -68,7 +68,7 @@ def map_leaves(array: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.
 
 
 def _extent(array: pa.MapArray) -> tuple[int, int]:
-    """Return the start and the number of a map array's entries in its `keys` and `items`."""
+    """Return where the entries of a map array start in its `keys` and `items`, and their number."""
     offsets = array.offsets
     start = offsets[0].as_py()
     return start, offsets[len(offsets) - 1].as_py() - start

@@ -95,9 +95,9 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """The file from which local timestamps are read, and the clock that converts those of each stripe.
+        """The file from which local timestamps are read, and the clocks of the stripes, which convert them.
 
-        If all stripes are in UTC, it is the original file without clocks (None).
+        If all stripes are in UTC, it is the original file with None.
         """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())
@@ -149,7 +149,7 @@ def _read_type(stored: pa.DataType) -> pa.DataType:
 
 
 def _convert(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert an array to a type of `_read_type`. Unions become structs."""
+    """Convert a stored array to the type in which the reader returns it."""
     if not pa.types.is_nested(target):
         return array if array.type == target else array.cast(target)
     mask = array.is_null() if array.null_count else None

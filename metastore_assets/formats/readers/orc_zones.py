@@ -1,8 +1,8 @@
 """Timestamps without a zone in ORC files that were written in a time zone other than UTC.
 
-ORC stores such timestamps as seconds in the local time of the writer. Arrow converts them wrongly: near 1970 they
-differ by a second, and before 1900 by other offsets than Java's. Therefore Arrow reads a copy of the file with the zone
-GMT, and this module converts the stored seconds as Java's reader does.
+ORC stores such timestamps as seconds in the local time of the writer. Arrow converts some of them wrongly: near 1970 by
+a second, and before 1900 with other offsets than Java. Therefore Arrow reads a copy of the file with the zone GMT, and
+this module converts the stored seconds as Java's reader does.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ part of their history by the history of another zone. Java's copy does not."""
 
 _SECOND = 1_000_000_000
 _MILLI = 999_999
-"""Largest fraction in nanoseconds that does not affect how seconds are truncated."""
+"""Fractions up to this number of nanoseconds do not count when seconds are truncated."""
 _BASE = 1_420_070_400
 """1 January 2015 in UTC, the epoch of ORC timestamps."""
 _JAVA_START = -2_208_988_800
@@ -74,10 +74,10 @@ _JAVA_START = -2_208_988_800
 _QUARTER = 15 * 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START_1950, _START_1970 = -631_152_000, -86_400
-"""First seconds of certain offsets in the zones of _MERGED_1950 and _MERGED_1970. The latter is a day before 1970,
-because times of day are stored as times on 1 January 1970."""
+"""Seconds since which offsets are reliable in the zones of _MERGED_1950 and _MERGED_1970. The latter is a day before
+1970, because times of day are stored as times on 1 January 1970."""
 _YEAR_2037, _DAY = 2_114_380_800, 86_400
-"""Start of the year whose smallest offset is taken as the standard offset of a zone, and the seconds of a day."""
+"""Start of 2037, whose smallest offset is taken as the standard offset of a zone; seconds of a day."""
 
 
 class Clock:
