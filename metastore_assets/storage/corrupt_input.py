@@ -1,4 +1,4 @@
-"""Errors about corrupt files: conversion of the exceptions that decoders raise to errors that name the file."""
+"""Conversion of the errors of decoders about corrupt files to errors that name the file."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def add_io_counts(counts: IoCounts) -> None:
 
 
 def read_recorder(location: str) -> Callable[[int], None]:
-    """Return a function that counts a read of a given number of bytes of one file, in any thread.
+    """Return a thread-safe function that counts a read of some bytes of one file.
 
     The reads count for the step in which `read_recorder` is called.
     """
@@ -154,7 +154,7 @@ def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
 
 
 class IoCountingThreadPool(ThreadPoolExecutor):
-    """A thread pool in which reads and writes count for the `count_io` block of the thread that submitted the work."""
+    """A thread pool whose reads and writes count for the `count_io` block that submits the work."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return super().submit(copy_context().run, function, *args, **kwargs)

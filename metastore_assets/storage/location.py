@@ -49,7 +49,7 @@ _FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
 class Location:
     """A folder on disk, a prefix in an object store, or a single file in either.
 
-    A location is picklable: it contains no connections, and each process opens its own.
+    A location is picklable, because it contains no connections.
     """
 
     uri: str

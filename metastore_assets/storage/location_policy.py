@@ -1,8 +1,8 @@
-"""The policy that decides which files are read when a table's metadata name files outside of the table's folder.
+"""The policy for files outside of a table's folder that the table's metadata name.
 
-Only this module converts paths in metadata to locations. An attacker who can write metadata could name any file that
-the reader can access, or any server, which would receive the table's credentials. Therefore files outside of the
-table's disk or bucket are read only if the configuration allows it.
+Only this module converts paths in metadata to locations. An attacker who can write metadata could name any readable
+file, or a server that would receive the table's credentials. Therefore files outside of the table's disk or bucket are
+read only if the configuration allows it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class LocationPolicy:
         return cls(table.uri, folder, path_mapping, allowed, table.restrict_to_table_root)
 
     def resolve(self, recorded: str) -> tuple[Location, str]:
-        """Return the location of a file that the metadata name, and the file's path below that location.
+        """Return (location, path below the location) of a file that the metadata name.
 
         For a file outside of the table's folder, the location is the file itself, and the path is empty.
 
@@ -125,8 +125,7 @@ class LocationPolicy:
             recorded: A path or URI in the metadata, without percent-encoding.
 
         Raises:
-            TableFormatError: The policy does not allow the file, or `recorded` is a relative path that no mapping
-                resolves.
+            TableFormatError: The policy does not allow the file, or no mapping resolves a relative path.
         """
         current = self.path_mapping.apply(recorded)
         address = StorageAddress.of(current, _table_address(self.table_root).account)
@@ -138,7 +137,7 @@ class LocationPolicy:
         return self._resolve_address(address, recorded)
 
     def resolve_relative(self, folder: Location, path: str) -> tuple[Location, str]:
-        """Return the location of a file, and the file's path below it, for a path relative to a folder of the table.
+        """Return (location, path below the location) of a file, given its path below a folder of the table.
 
         Raises TableFormatError if the path leaves the folder by `..`, and the policy does not allow the file.
         """
@@ -149,7 +148,7 @@ class LocationPolicy:
         return self._resolve_address(address, path)
 
     def _resolve_address(self, address: StorageAddress, recorded: str) -> tuple[Location, str]:
-        """Return the location of a file, and the file's path below it, which may be empty.
+        """Return (location, path below the location) of a file. The path may be empty.
 
         Args:
             address: The address of the file.
@@ -217,7 +216,7 @@ def table_location(table: TableConfig) -> Location:
 
 
 def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
-    """Return the location that a catalog names for a table or for its metadata file.
+    """Return the location that a catalog records for a table or for the table's metadata file.
 
     Args:
         table: The configured table. Its path mapping and storage options apply.

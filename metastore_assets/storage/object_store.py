@@ -98,7 +98,7 @@ def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> It
 
 
 def is_e_tag(version: str) -> bool:
-    """Return True if the version of a file is an ETag. In stores without ETags, it is a time."""
+    """Return True if the version of a file is an ETag, and False if it is a time."""
     return version.startswith(('"', "W/"))
 
 

@@ -29,7 +29,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def limit_memory() -> None:
-    """Set the memory limit of this process to the configured one, unless the process already has a lower limit.
+    """Set the memory limit of this process to the configured one, unless it has a lower limit.
 
     Raises ConfigError if the environment variable with the limit is invalid.
     """
@@ -121,7 +121,7 @@ def current_limit() -> int | None:
 
 
 def memory_exceeded_clause(limit: int | None) -> str:
-    """Return the part of an error message that says that a file needs more memory than the limit.
+    """Return a clause for error messages: a file needs more memory than the limit.
 
     Args:
         limit: The limit in bytes; None if there was none.

@@ -1,7 +1,7 @@
 """Temporary folders for data that may contain rows of tables, and therefore must not stay after a crash.
 
-A process locks each folder that it uses. If the process is killed, the operating system releases the locks, and the
-next process that creates a folder removes the unlocked ones. Data that needs no file name goes to
+A process locks each folder that it uses. If the process is killed, the operating system releases the locks. The next
+process that creates a folder removes the unlocked folders. Data that needs no file name goes to
 `tempfile.TemporaryFile` instead.
 """
 

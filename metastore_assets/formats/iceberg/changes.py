@@ -182,10 +182,9 @@ class _FileChanges:
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
-        """Return the entries of the shared manifests that may have files touched by `files`.
+        """Return the entries of the shared manifests that may contain files touched by `files`.
 
-        A delete file touches the data files that it applies to, and a data file touches its delete files. `content` is
-        DATA or _DELETE_MANIFEST.
+        A delete file touches the data files that it applies to, and conversely. `content` is DATA or _DELETE_MANIFEST.
         """
         manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
         selected = TouchedManifests(self._planner.partitions, files).select(manifests)

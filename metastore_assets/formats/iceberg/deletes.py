@@ -99,7 +99,7 @@ class DeleteIndex:
     def path_deletes(self, data: FileEntry) -> list[FileEntry]:
         """Return the position delete files whose only target is, or may be, the given data file.
 
-        A recorded target path may be truncated. It then matches the data files of the same partition whose path starts
+        A recorded target path may be truncated. Then it matches all data files of the same partition whose paths start
         with it.
         """
         path, partition = plain_path(data.path), (data.spec_id, data.partition)
@@ -136,9 +136,9 @@ def _sort_key(entry: FileEntry) -> tuple[str, int]:
 
 
 def target_path(entry: FileEntry) -> str | None:
-    """Return the path of the only data file that a position delete file applies to.
+    """Return the path, which may be truncated, of the only data file that a position delete file applies to.
 
-    The path may be truncated. It is None if there are several data files, or if the manifest does not record it.
+    The result is None if there are several data files, or if the manifest does not record the path.
     """
     if entry.content == EQUALITY_DELETES:
         return None

@@ -67,7 +67,7 @@ _WHAT = "bytes of rows by which rows are deleted"
 class EqualityDeletes:
     """An equality delete file.
 
-    It deletes each row whose values in the columns `keys` equal those of one of its rows. Null equals null.
+    It deletes the rows that equal one of its rows in the columns `keys`. Null equals null.
     """
 
     location: Location
@@ -117,7 +117,7 @@ def deleted_positions(
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
     """Return the key columns of a delete file.
 
-    `size` is the number of bytes that other delete files have. They count towards the limit.
+    `size` is the number of bytes of other delete files, which count towards the limit.
     """
     columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
@@ -185,10 +185,10 @@ class _RowSet:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Combine the values of each row to a code, column by column. Equal rows have equal codes.
+        """Encode rows as integers, so that equal rows get equal codes.
 
-        After each column, `compress` replaces the codes by smaller ones, so that they do not overflow. `present`
-        becomes False for rows with a value that the set does not have in that column.
+        After each column, `compress` replaces the codes by smaller ones. `present` becomes False for each row with a
+        value that is not in that column of the set.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):

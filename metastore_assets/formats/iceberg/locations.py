@@ -1,6 +1,6 @@
 """Locations of the files of an Iceberg table.
 
-Recorded paths are usually absolute. If the table was moved, they are resolved in its current folder.
+Recorded paths are usually absolute. Paths of a moved table are resolved in the table's current folder.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TableFiles:
         return self.location_policy.name
 
     def locate(self, recorded: str) -> tuple[Location, str]:
-        """Return the current location of a file, and the file's path below that location.
+        """Return (location, path below the location) of the file with a recorded path.
 
         A configured path mapping takes precedence over a detected move of the table.
 

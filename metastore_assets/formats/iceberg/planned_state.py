@@ -1,4 +1,4 @@
-"""A record of the last planned state, to detect whether another state differs from it only in its files."""
+"""A record of the last planned state, to detect whether a later state differs in more than its files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PlannedState:
 
     @classmethod
     def of(cls, table: TableConfig, planner: IcebergFragmentPlanner) -> PlannedState:
-        """Return the record of the planner's state. Its fragments must be planned already."""
+        """Return the record of a planner's state. The planner must have planned the fragments."""
         files, partitions, metadata = planner.files, planner.partitions, planner.metadata
         specs = [metadata.default_spec_id, *sorted(metadata.specs.items())]
         identities = {
@@ -81,7 +81,7 @@ class PlannedState:
         ).encode()
 
     def check_only_files_differ(self, current: PlannedState) -> None:
-        """Raise NoDiffError unless the current state certainly differs from this one only in its files."""
+        """Raise NoDiffError if the current state may differ from this one in more than its files."""
         if self.uuid != current.uuid:
             raise NoDiffError("the table was recreated")
         if self.crosses_partitions:

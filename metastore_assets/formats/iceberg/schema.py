@@ -57,7 +57,7 @@ def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
 
 
 def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
-    """Yield the path of each field: the fields above it, outermost first, and the field itself.
+    """Yield the path of each field: the enclosing fields, outermost first, then the field itself.
 
     Fields inside lists and maps are omitted.
     """

@@ -1,6 +1,6 @@
 """Selection of manifests by the partition summaries and sequence numbers in a manifest list.
 
-A delete file touches the data files that it applies to, and a data file touches the delete files that apply to it.
+A delete file touches the data files that it applies to, and conversely.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class TouchedManifests:
                 self._everywhere = _widen(self._everywhere, file)
 
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """Return the manifests that may have touched files. The manifests must have spec ids."""
-        return [manifest for manifest in manifests if self._may_have_touched_files(manifest)]
+        """Return the manifests that may contain touched files. The manifests must have spec ids."""
+        return [manifest for manifest in manifests if self._may_contain_touched_files(manifest)]
 
-    def _may_have_touched_files(self, manifest: Manifest) -> bool:
+    def _may_contain_touched_files(self, manifest: Manifest) -> bool:
         if self._all is None or manifest.spec_id is None:
             return self._all is not None
         if not _may_apply(manifest, self._all):

@@ -96,8 +96,8 @@ class LanceFormat(TableFormat):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the difference between version `since` and the requested version.
 
-        The result is a NoDiff if version `since` is no longer stored or of another branch, if the schema changed, or if
-        the table was recreated.
+        The result is a NoDiff if version `since` was removed or is of another branch, if the schema changed, or if the
+        table was recreated.
         """
         with _lance_errors(self._location):
             self._check_no_partition_filter()
@@ -181,7 +181,7 @@ class LanceFormat(TableFormat):
         return location.full_path(path)
 
     def _resolve(self, version: LanceVersion, file: BaseFile) -> tuple[Location, str]:
-        """Return the location of a file, and the path below it. Raises TableFormatError if it may not be read."""
+        """Return (location, path below the location) of a file. Raises TableFormatError if it may not be read."""
         if file.base is None:
             return self._location_policy.resolve_relative(version.location, file.path)
         recorded = f"{file.base[0].rstrip('/')}/{file.path}"

@@ -51,7 +51,7 @@ _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
 @dataclass(frozen=True)
 class AvroType:
-    """One type of an Avro schema, with what is needed to decode its values and convert them to Arrow."""
+    """One type of an Avro schema, and how its values are decoded and converted to Arrow."""
 
     written: Any
     """The schema for the decoder, without logical types, and with generated names."""

@@ -1,7 +1,7 @@
 """Conversion of days and timestamps from Spark's legacy hybrid calendar to the proleptic Gregorian calendar.
 
-Old Spark versions count days before 15 October 1582 in the Julian calendar, and record this in the metadata of Parquet
-and Avro files. Such a day becomes the Gregorian day with the same year, month and day of the month.
+Old Spark versions count days before 15 October 1582 in the Julian calendar. The metadata of Parquet and Avro files
+record this. Such a day becomes the Gregorian day with the same year, month and day of the month.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class OrcColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """Yield all values of the top-level column with number `index`, in file order.
 
-        Raises ArrowInvalid for a corrupt file, and UnsupportedError for times that are out of range or of an uncertain
+        Raises ArrowInvalid for a corrupt file. Raises UnsupportedError for times out of range, or of an uncertain
         calendar or zone.
         """
         field = self.fields[index]
@@ -95,9 +95,9 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """The file from which local timestamps are read, and the clocks of the stripes, which convert them.
+        """The file from which local timestamps are read, and the clock that converts them for each stripe.
 
-        If all stripes are in UTC, it is the original file with None.
+        If all stripes are in UTC, the original file and None.
         """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())

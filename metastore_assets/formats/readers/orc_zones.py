@@ -1,7 +1,7 @@
 """Timestamps without a zone in ORC files that were written in a time zone other than UTC.
 
 ORC stores such timestamps as seconds in the local time of the writer. Arrow converts some of them wrongly: near 1970 by
-a second, and before 1900 with other offsets than Java. Therefore Arrow reads a copy of the file with the zone GMT, and
+a second, and before 1900 with other offsets than Java. Therefore Arrow reads a copy of the file with the zone GMT. Then
 this module converts the stored seconds as Java's reader does.
 """
 

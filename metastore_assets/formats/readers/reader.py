@@ -46,7 +46,7 @@ class ColumnMapping:
 
 
 class FileFragmentReader:
-    """A FragmentReader of the live rows of one data file, which are the rows that are not deleted.
+    """A FragmentReader of the live rows of one data file.
 
     Args:
         columns: the opened data file. Leaving the context of the reader closes it.
@@ -140,7 +140,7 @@ class FileFragmentReader:
 def fragment_errors(path: str, what: str = "the file", other_file: str | None = None) -> Iterator[None]:
     """Convert errors in the `with` block, such as corrupt bytes or a missing file, to a FragmentError.
 
-    Also record the file that is read, so that the parent process can name it if this process crashes.
+    Also record the file that is read, so that the parent process can name it after a crash.
 
     Args:
         path: the data file, which the error names.
