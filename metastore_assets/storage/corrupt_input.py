@@ -1,4 +1,4 @@
-"""Conversion of the errors of decoders about corrupt files to errors that name the file."""
+"""Conversion of decoder exceptions to errors that name the corrupt file."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LAST = "\U0010ffff"
 
 
 class OverwrittenError(OSError):
-    """An error that a file has changed since it was listed or opened."""
+    """An error about a file that has changed since it was listed or opened."""
 
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:

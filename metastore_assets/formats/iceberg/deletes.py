@@ -47,7 +47,7 @@ class DeleteIndex:
 
         Args:
             deletes: the entries of delete files.
-            is_unpartitioned: returns whether the partition spec with an id is unpartitioned.
+            is_unpartitioned: returns True for the id of an unpartitioned partition spec.
         """
         self.crosses_partitions = False
         """True after `deletes_of` returned a position delete file of another partition than its data file. The

@@ -121,7 +121,7 @@ class RepeatedFragmentReader:
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities of the top-level columns that the file stores."""
+        """Identities (field ids) of the top-level columns that the file stores."""
         return self._readers[0].stored_columns
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:

@@ -149,8 +149,7 @@ def _parse_mapping_node(entry: Mapping[str, Any]) -> Node:
 def _position_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:
     """Return a node for each column position: the field whose id is the position.
 
-    Iceberg numbers the columns of a new table by position. Positions start at 0 if there is a field id 0, otherwise at
-    1.
+    Iceberg numbers the columns of a new table by position. Positions start at 0 or 1.
     """
     by_id = {node.id: node for node in _struct_nodes(fields)}
     first = 0 if 0 in by_id else 1

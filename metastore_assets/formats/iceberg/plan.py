@@ -272,7 +272,8 @@ class IcebergFragmentPlanner:
         return self._equality_files[entry.path]
 
     def _key_field(self, entry: FileEntry, field_id: int) -> pa.Field:
-        """Return a key column of an equality delete file, from the planned or else the newest schema with it."""
+        """Return a key column of an equality delete file by its field id."""
+        # Files older than the planned schema may delete by a column that has been dropped.
         newest_first = [self.metadata.schemas[schema_id] for schema_id in sorted(self.metadata.schemas, reverse=True)]
         for schema in (self.state.schema, *newest_first):
             for path in field_paths(schema["fields"]):

@@ -23,7 +23,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class PlannedState:
-    """The properties that determine a state's fragments, except its files."""
+    """The properties that determine the fragments of a state, besides its files."""
 
     reference: SnapshotReference
     uuid: str

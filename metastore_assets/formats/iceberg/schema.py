@@ -69,7 +69,7 @@ def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterat
 
 
 def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
-    """Return a path of `field_paths` as a top-level Arrow field with only the fields on the path."""
+    """Convert the path of a field to a top-level Arrow field that contains only this path."""
     field = _field(table, path[-1], "")
     for above in reversed(path[:-1]):
         field = _with_id_and_default(table, above, pa.field(above["name"], pa.struct([field])))

@@ -290,9 +290,9 @@ def _prepare_map(item: Prepare | None) -> Prepare:
 
 
 def _prepare_union(non_null_types: list[AvroType]) -> Prepare:
-    """Return a function that converts a union's value to a struct, in which only the value's branch is set.
+    """Return a function that converts a union's value to a struct with one field per branch.
 
-    Raises UnsupportedError if values of two branches have the same Python type.
+    The fields of other branches are null. Raises UnsupportedError if values of two branches have the same Python type.
     """
     branch_numbers: dict[Any, int] = {}
     for number, type_ in enumerate(non_null_types):

@@ -1,6 +1,6 @@
 """Timestamps of the legacy Parquet type INT96.
 
-INT96 stores a day and the nanosecond of that day. Arrow converts them to one 64-bit integer in a requested unit. It
+INT96 stores a day and the nanosecond of that day. Arrow reads both as one 64-bit integer in a requested unit. Arrow
 truncates smaller units, and overflows silently.
 """
 
@@ -41,7 +41,7 @@ def has_common_years(array: pa.Array) -> bool:
 
 
 def check_no_overflow(micros: pa.Array, millis: pa.Array) -> None:
-    """Raise UnsupportedError if a read in microseconds overflowed.
+    """Raise UnsupportedError if values overflowed in microseconds.
 
     Args:
         micros: the values, read in microseconds.

@@ -79,7 +79,7 @@ class FileFragmentReader:
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities of the columns in the file and of columns with a constant value."""
+        """Identities (field ids or names) of the columns in the file and of columns with a constant value."""
         stored = {self._matcher.identity(field) for field in self._columns.fields}
         return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
 
