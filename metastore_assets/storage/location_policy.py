@@ -1,4 +1,4 @@
-"""The policy for files outside of a table's folder that the table's metadata name.
+"""The policy for files outside of a table's folder to which the table's metadata refer.
 
 Only this module converts paths in metadata to locations. An attacker who can write metadata could name any readable
 file, or a server that would receive the table's credentials. Therefore files outside of the table's disk or bucket are
@@ -117,7 +117,7 @@ class LocationPolicy:
         return cls(table.uri, folder, path_mapping, allowed, table.restrict_to_table_root)
 
     def resolve(self, recorded: str) -> tuple[Location, str]:
-        """Return (location, path below the location) of a file that the metadata name.
+        """Return (location, path below the location) of a file that is recorded in the metadata.
 
         For a file outside of the table's folder, the location is the file itself, and the path is empty.
 

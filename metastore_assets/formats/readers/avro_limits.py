@@ -92,7 +92,7 @@ class _SchemaCompiler:
         self._open: set[str] = set()
 
     def compile(self, schema: Any, namespace: str, depth: int) -> _EncodedType:
-        """Return the encoded type of a schema. `namespace` is that of the type around it.
+        """Return the encoded type of a schema. `namespace` is that of the enclosing type.
 
         Raises LimitError, or UnsupportedError for a type that contains itself.
         """

@@ -93,7 +93,7 @@ class _Resolver:
         self._count = 0
 
     def resolve(self, schema: Any, namespace: str) -> AvroType:
-        """Return the type of a schema. `namespace` is that of the type around it.
+        """Return the type of a schema. `namespace` is that of the enclosing type.
 
         Raises LimitError, UnsupportedError or ArrowInvalid.
         """
