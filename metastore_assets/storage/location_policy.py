@@ -251,7 +251,7 @@ def _table_address(table: Location) -> StorageAddress:
 
 
 def _suggest_prefix(address: StorageAddress) -> str:
-    """Return the probable folder of the table that a file belongs to, as a prefix for the option `allow`."""
+    """Return a prefix for the option `allow`: the folder of the table to which a file probably belongs."""
     folders = address.path.split("/")[1:-1]
     while folders and _PARTITION_FOLDER.fullmatch(folders[-1]):
         folders.pop()

@@ -75,7 +75,7 @@ class HiveCatalogClient:
 
 
 def request_table(client: Any, database: str, name: str) -> Any:
-    """Return Thrift's object of a table. Raises TableNotFoundError."""
+    """Return a table as Thrift's client returns it. Raises TableNotFoundError."""
     try:
         return client.get_table(dbname=database, tbl_name=name)
     except Exception as error:
