@@ -107,9 +107,9 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files to replay for a version, newest first, and the version before them.
+        """Return the JSON files to replay for a version, newest first, and the version on which they build.
 
-        If this version is neither `since` nor one of `checkpoints`, its commit is missing.
+        If the latter is neither `since` nor one of `checkpoints`, its commit is missing.
         """
         names = []
         number = version

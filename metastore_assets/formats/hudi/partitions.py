@@ -140,7 +140,7 @@ def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.Data
 def partition_types(
     paths: PartitionPaths, columns: Sequence[str], partitions: Collection[str], schema: pa.Schema
 ) -> dict[str, pa.DataType]:
-    """Return the type of each partition column: text unless all values in paths can be parsed as the schema's type.
+    """Return the type of each partition column: text unless all values in its paths can be parsed as the schema's type.
 
     Some key generators write a date as a number of days, for example.
 

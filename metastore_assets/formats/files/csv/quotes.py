@@ -139,7 +139,7 @@ def count_breaks(data: bytes) -> int:
 
 
 def _is_unambiguous(block: Bytes, offsets: Offsets, options: CsvOptions) -> bool:
-    """Return whether each quote opens a value, closes a value, or is doubled, so that no quote is ambiguous."""
+    """Return whether each quote clearly opens a value, closes a value, or is doubled."""
     if not len(offsets):
         return True
     is_boundary = np.zeros(256, np.bool_)

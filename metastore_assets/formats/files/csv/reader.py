@@ -242,7 +242,7 @@ def _plan_blank_lines(
         columns: names of the columns of the table; empty if its files have headers.
 
     Returns:
-        A reader with the decision, and the summary of the file that follows from it.
+        A reader with the decision, and the resulting summary of the file.
 
     Raises:
         TableFormatError: the lines may be rows, and no option decides.
