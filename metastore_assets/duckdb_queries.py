@@ -57,12 +57,14 @@ class QueryConnection:
             QueryError: The text is not exactly one query, or contains a statement that writes, on a restricted
                 connection.
         """
-        if len(self.connection.extract_statements(text)) != 1:
+        statements = self.connection.extract_statements(text)
+        if len(statements) != 1:
             raise QueryError("give one query")
         ((serialized,),) = self.connection.execute("select json_serialize_sql(?)", [text]).fetchall()
         tree = json.loads(serialized)
         if tree.get("error"):
-            raise QueryError(f"give a query, such as SELECT or SUMMARIZE: {tree['error_message']}")
+            # The message of DuckDB is about its serialization.
+            raise QueryError(f"{statements[0].type.name} is not allowed: give a query, such as SELECT or SUMMARIZE")
         if self._restricted:
             for node in walk(tree):
                 kind = str(node.get("type", ""))

@@ -117,3 +117,8 @@ def test_bad_queries_are_errors(text: str) -> None:
 def test_data_frames_of_spark_can_be_profiled(spark: SparkSession) -> None:
     frame = spark.sql("select * from values (1, 'x'), (1, 'y'), (null, 'y') as t(a, b)")
     assert counts_of(frame, spark=spark) == [("a", 1, 1), ("b", 0, 2)]
+
+
+def test_a_filtered_view_is_one_line() -> None:
+    view = profile(pa.table({"n": [1, 2, 3]}), name="numbers").filter("n > 1")
+    assert repr(view) == "<FilteredView of table 'numbers', version 1: n > 1, 0 to 3 rows>"

@@ -51,8 +51,10 @@ def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
     user_defined = {name for text in rows["user_defined"].to_pylist() if text for name in json.loads(text)}
     names = [*VERSION_COLUMNS.names, *_NAMES, *sorted(user_defined)]
     if statistic not in names and not _PERCENTILE.fullmatch(statistic):
-        alternatives = close_names(statistic, names, "; there are {}, and percentiles, such as p50")
-        raise ValueError(f"there is no statistic {statistic!r}{alternatives}")
+        alternatives = close_names(statistic, names, "; there are {}")
+        raise ValueError(
+            f"there is no statistic {statistic!r}; percentiles are p1, p5, p50 (the median) and so on{alternatives}"
+        )
     return [
         HistoryPoint(record["version"], record["snapshot"], record["published_at"], *_value(record, statistic))
         for record in rows.to_pylist()

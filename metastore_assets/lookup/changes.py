@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ class ColumnChanges:
     column: str
     type: str
     """The type of the column, as in its statistics."""
-    changes: ResultSet[ValueChange] | None
+    changes: ResultSet[ValueChange] | None = field(repr=False)
     """The changed values, sorted by value; None if they are unknown."""
     reason: str | None
     """Why changes are unknown; None if they are known."""
@@ -70,7 +70,7 @@ class TableChanges:
 
     before: AsOf
     after: AsOf
-    columns: ResultSet[ColumnChanges]
+    columns: ResultSet[ColumnChanges] = field(repr=False)
     """The columns, in the requested order."""
 
 

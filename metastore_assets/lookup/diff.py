@@ -87,7 +87,7 @@ class TableDiff:
     """(row count before, row count after)."""
     bytes: tuple[int, int]
     """(size of the data files before, after)."""
-    columns: ResultSet[ColumnDiff]
+    columns: ResultSet[ColumnDiff] = field(repr=False)
     """The columns of `after` in their order, then removed columns."""
     partitions: PartitionsDiff | None
     """The numbers of partitions that differ; None for two different tables."""

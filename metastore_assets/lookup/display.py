@@ -32,9 +32,14 @@ _STYLE = (
 )
 
 
-def rows_text(rows: ResultSet[Any]) -> str:
-    """Return the first rows as aligned text, after a line with the number of all rows and the version."""
-    names, cells = _cells(rows)
+def rows_text(rows: ResultSet[Any], shown: Sequence[str] | None = None) -> str:
+    """Return the first rows as aligned text, after a line with the number of all rows and the version.
+
+    Args:
+        rows: The rows.
+        shown: The names of the attributes to show; None for all fields.
+    """
+    names, cells = _cells(rows, shown)
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
     lines = [
         "  ".join(
@@ -46,15 +51,16 @@ def rows_text(rows: ResultSet[Any]) -> str:
     return "\n".join([_caption(rows), *(lines if cells else ()), *_more(rows)])
 
 
-def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]]) -> str:
+def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown: Sequence[str] | None = None) -> str:
     """Return the first rows as an HTML table.
 
     Args:
         rows: The rows.
         shapes: The frequencies of a small bar chart for each of the first rows. If it is empty, rows with a field
             `frequency` have a bar.
+        shown: The names of the attributes to show; None for all fields.
     """
-    names, cells = _cells(rows)
+    names, cells = _cells(rows, shown)
     headings = [(name, _is_number(rows, name)) for name in names]
     charts = _charts(rows, shapes)
     if charts:
@@ -97,11 +103,11 @@ def _names(row: Any) -> list[str]:
     return [each.name for each in fields(row) if each.repr and not isinstance(getattr(row, each.name), AsOf)]
 
 
-def _cells(rows: ResultSet[Any]) -> tuple[list[str], list[list[str]]]:
+def _cells(rows: ResultSet[Any], shown: Sequence[str] | None) -> tuple[list[str], list[list[str]]]:
     """Return (names of the columns, texts of each of the first rows)."""
     if not rows:
         return [], []
-    names = _names(rows[0])
+    names = _names(rows[0]) if shown is None else list(shown)
     return names, [[_text(getattr(row, name)) for name in names] for row in rows[:MAX_ROWS]]
 
 

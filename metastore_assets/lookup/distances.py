@@ -51,6 +51,10 @@ class Distances:
     """`exact` if values were compared. `bound` if bins were compared: the `kolmogorov_smirnov` and `jensen_shannon` of
     the values themselves are equal or greater."""
 
+    def __str__(self) -> str:
+        """Return the three distances with three digits, as `metastore diff` prints them."""
+        return f"PSI {self.stability_index:.3f}, KS {self.kolmogorov_smirnov:.3f}, JS {self.jensen_shannon:.3f}"
+
 
 @dataclass(frozen=True)
 class ComparedColumn:

@@ -205,6 +205,14 @@ class FilteredView(Relation):
         self.value_counts = ValueCounts(table.version, table.columns, self._profiles, lambda: table.value_counts.reader)
         self.histograms = Histograms(table.columns, self._profiles, self.value_counts, AsOf.of(table.version))
 
+    def __repr__(self) -> str:
+        """Return one line with the table, the predicate and bounds of the number of rows. No file is read."""
+        least, most = self.row_bounds
+        rows = f"{least:,} rows" if least == most else f"{least:,} to {most:,} rows"
+        version = self._version
+        predicate = self.predicate.to_short_sql()
+        return f"<FilteredView of table {version.table!r}, version {version.number}: {predicate}, {rows}>"
+
     @property
     def version(self) -> Version:
         """The version whose rows are filtered."""

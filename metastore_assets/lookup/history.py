@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -44,9 +43,11 @@ class History:
 
     def at(self, version: VersionReference | Version | Table) -> Table:
         """Return the table as of another version; a table is returned unchanged. Raises VersionNotFoundError."""
-        if isinstance(version, int | str | datetime):
-            version = resolve_version(self._versions, version)
-        return self._open_version(version) if isinstance(version, Version) else version
+        from metastore_assets.lookup.table import Table
+
+        if isinstance(version, Table):
+            return version
+        return self._open_version(version if isinstance(version, Version) else resolve_version(self._versions, version))
 
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
         """Return a row of statistics for each version, of one column or of each column for None."""

@@ -346,6 +346,14 @@ class Pruning:
         self.bounds: RowBounds = bound_conjunction(self._conjunct_bounds, self._row_counts)
         """The least and greatest possible number of matching rows of each selected fragment."""
 
+    def __repr__(self) -> str:
+        """Return one line with the table, the predicate, and the numbers of fragments and rows."""
+        least, most = self.row_bounds
+        rows = f"{least:,} rows" if least == most else f"{least:,} to {most:,} rows"
+        fragments = f"{self.fragment_count:,} of {self.fragments_total:,} fragments"
+        subject = f"table {self.version.table!r}, version {self.version.number}"
+        return f"<Pruning of {subject}: {self.predicate.to_short_sql()}, {fragments}, {rows}>"
+
     @lock_free_cached_property
     def must_read(self) -> Mask:
         """A mask of the selected fragments that must be read. Fragments without rows need not be read."""

@@ -229,12 +229,17 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
     def __repr__(self) -> str:
         from metastore_assets.lookup.display import rows_text
 
-        return rows_text(self)
+        return rows_text(self, self._shown_names)
 
     def _repr_html_(self) -> str:
         from metastore_assets.lookup.display import rows_html
 
-        return rows_html(self, [] if self._shapes is None else self._shapes())
+        return rows_html(self, [] if self._shapes is None else self._shapes(), self._shown_names)
+
+    @property
+    def _shown_names(self) -> Sequence[str] | None:
+        """The names of the columns to display; None for all fields of the rows."""
+        return (self._to_table.names or None) if isinstance(self._to_table, pa.Schema) else None
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table. The schema's metadata has the version and the snapshot of `as_of`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args, overload
 
 import pyarrow as pa
 
@@ -417,7 +417,7 @@ class Table(Relation):
             ConfigError: The table's location is not known, or not confirmed.
             FragmentError: A file cannot be read.
             MetastoreError: The snapshot of the version no longer exists.
-            ValueError: There are both a predicate and a partition.
+            ValueError: There are both a predicate and a partition, or `snapshot` is neither of its values.
         """
         if where is None:
             rows = self._version.row_count
@@ -426,6 +426,8 @@ class Table(Relation):
             return Count(rows, "exact", self.as_of)
         if partition is not None:
             raise ValueError("give either a predicate or a partition: a predicate may name partition columns")
+        if snapshot not in get_args(SnapshotChoice):
+            raise ValueError(f"snapshot must be 'now' or 'version', not {snapshot!r}")
         config = self.table_config(table, storage_options)
         return self._scanner.count(self, config, where, None if spark is None else lambda: spark, snapshot)
 

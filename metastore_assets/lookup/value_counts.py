@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, SupportsIndex
 
 import pyarrow as pa
 
@@ -89,10 +89,10 @@ class ValueCounts:
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
+        self._names.leaf(column)
         key = column, partition
         values = self._columns.get(key)
         if values is None:
-            self._names.leaf(column)
             # Resolved once: other threads may evict the profile from the cache meanwhile.
             source = ValueSource(
                 self._profiles.profile(partition),
@@ -113,8 +113,8 @@ class ValueCounts:
 
     def top(self, column: str, n: int, partition: str | None = None) -> ResultSet[ValueFrequency]:
         """Return the n most frequent values of a column. Raises as `Relation.top`."""
-        if n < 0:
-            raise ValueError(f"n must not be negative, not {n}")
+        if not isinstance(n, SupportsIndex) or n.__index__() < 0:
+            raise ValueError(f"n must be a whole number of at least 0, not {n!r}")
         values = self.column(column, partition)
         rows = [ValueFrequency(*pair) for pair in values.top(n)]
         schema = pa.schema([("value", values.arrow_type), ("frequency", pa.int64())])

@@ -47,6 +47,8 @@ class VersionColumns:
 
     def leaf(self, column: str) -> LeafColumn:
         """Return the column with a dotted path. Raises ColumnNotFoundError."""
+        if not isinstance(column, str):
+            raise TypeError(f"a column is named by a text, such as 'address.city', not by {column!r}")
         leaf = self._by_path.get(column)
         if leaf is None:
             raise ColumnNotFoundError(
@@ -148,11 +150,14 @@ def resolve_version(versions: VersionStore, reference: VersionReference) -> Vers
     if isinstance(parsed, int):
         return _read_number(versions, parsed)
     if isinstance(parsed, datetime):
+        oldest = ""
         for version in _from_newest(versions):
-            if (version.committed_at or version.published_at) <= parsed:
+            time = version.committed_at or version.published_at
+            if time <= parsed:
                 return version
+            oldest = f"; its oldest version, {version.number}, is of {time.isoformat(timespec='seconds')}"
         raise VersionNotFoundError(
-            f"table {versions.table!r} has no published version of {parsed.isoformat()} or before"
+            f"table {versions.table!r} has no published version of {parsed.isoformat()} or before{oldest}"
         )
     snapshots: list[str] = []
     for version in _from_newest(versions):
@@ -160,9 +165,8 @@ def resolve_version(versions: VersionStore, reference: VersionReference) -> Vers
             return version
         snapshots.append(version.snapshot)
     raise VersionNotFoundError(
-        f"table {versions.table!r} has no published version of snapshot {parsed.text!r}; there are versions of the "
-        f"snapshots {join_names(list(dict.fromkeys(snapshots)))}. Versions by number are integers, times are in "
-        "ISO 8601"
+        f"table {versions.table!r} has no published version of snapshot {parsed.text!r}; its snapshots: "
+        f"{join_names(list(dict.fromkeys(snapshots)))}. A version is a number, `snapshot:ID`, or a time in ISO 8601"
     )
 
 

@@ -163,11 +163,14 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
 
 def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """Return the positions of top-level columns in a schema; of all columns for None. Raises ColumnNotFoundError."""
+    """Return the positions of top-level columns in a schema; of all columns for None. Raises ColumnNotFoundError.
+
+    A text is one name.
+    """
     if columns is None:
         return list(range(len(schema)))
     positions = []
-    for name in columns:
+    for name in (columns,) if isinstance(columns, str) else columns:
         position = schema.get_field_index(name)
         if position < 0:
             raise ColumnNotFoundError(

@@ -71,11 +71,12 @@ def query(
         for written in sorted({schema or name for schema, name in named}):
             if find_table is None or written.lower() in existing_names:
                 continue
+            # DuckDB suggests its own system tables.
+            is_missing = f"Table with name {written} does not exist" in str(error)
             if (configured := _configured_name(written, find_table)) is not None:
                 hint = f"table {configured!r} has no published version; run `metastore refresh {configured}`"
-                raise QueryError(f"{error}; {hint}") from error
-            if f"Table with name {written} does not exist" in str(error):
-                # DuckDB suggests its own system tables.
+                raise QueryError(hint if is_missing else f"{error}; {hint}") from error
+            if is_missing:
                 alternatives = close_names(written, [*tables, *VIEWS], "; there are: {}")
                 raise QueryError(f"there is no table {written!r}{alternatives}") from error
         raise

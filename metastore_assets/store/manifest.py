@@ -386,7 +386,7 @@ class Version:
     """UTC time when the snapshot was committed; None if the format does not record it."""
     published_at: datetime
     """UTC time when the version was published."""
-    schema: pa.Schema
+    schema: pa.Schema = field(repr=False)
     """The table's columns, with the metadata of their fields."""
     partition_columns: tuple[str, ...]
     row_count: int

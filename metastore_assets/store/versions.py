@@ -132,7 +132,11 @@ class VersionStore:
             return load_version(self.documents, number)
         except VersionNotFoundError:
             numbers = self.numbers()
-            existing = f"its versions: {_format_ranges(numbers)}" if numbers else "run `refresh` to publish the first"
+            existing = (
+                f"its versions: {_format_ranges(numbers)}"
+                if numbers
+                else f"run `metastore refresh {self.table}` to publish the first"
+            )
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {existing}") from None
 
     def metadata_cache(self) -> Mapping[bytes, bytes]:

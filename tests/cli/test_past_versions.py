@@ -84,7 +84,10 @@ def test_report(published: Path, tmp_path: Path) -> None:
         (["diff", "gone"], "no version before 1 to compare with: give another table with --baseline"),
         (["diff", "orders", "--since", "9"], "no version 9; its versions: 1-2"),
         (["diff", "orders", "--version", "2031-13-01"], "no published version of snapshot '2031-13-01'"),
-        (["diff", "orders", "--since", "1999-01-01"], "no published version of 1999-01-01T00:00:00+00:00 or before"),
+        (
+            ["diff", "orders", "--since", "1999-01-01"],
+            "of 1999-01-01T00:00:00+00:00 or before; its oldest version, 1, is of 20",
+        ),
         (
             ["report", "orders", "-o", "/nowhere/page.html"],
             "cannot write /nowhere/page.html: No such file",
@@ -98,4 +101,5 @@ def test_bad_input_is_an_error(published: Path, arguments: list[str], message: s
 def test_an_unknown_statistic_is_a_wrong_use(published: Path) -> None:
     result = error_of(run("history", "orders", "id", "--statistic", "nulls", config=published), 2)
     assert result.startswith("there is no statistic 'nulls'")
+    assert "p50 (the median)" in result
     assert "row_count" in error_of(run("history", "orders", "--statistic", "rows", config=published), 2)

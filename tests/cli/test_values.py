@@ -51,7 +51,7 @@ def test_rank(published: Path) -> None:
     assert (estimated["guarantee"], estimated["frequency"]) == ("estimate", None)
     assert abs(estimated["rank"] - 100) < 5
     assert (
-        "120 of the values in 400 rows are less; it occurs 240 times"
+        "120 of the values in 400 rows are less than new, which occurs 240 times"
         in run("rank", "orders", "state", "new", config=published).stdout
     )
     assert "frequency is not stored" in run("rank", "orders", "id", "100", config=published).stdout

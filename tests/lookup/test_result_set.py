@@ -228,3 +228,25 @@ def test_the_columns_of_a_diff_are_a_table(tmp_path: Path) -> None:
     assert (records["money"]["type_before"], records["money"]["type_after"]) == ("decimal128(12, 2)", None)
     assert records["text"]["distances"]["jensen_shannon"] == 0
     assert records["money"]["distances"] is None
+
+
+def test_other_answers_are_one_line(table: Table) -> None:
+    """Internal fields are left out."""
+    assert repr(table.prune("n > 100")) == "<Pruning of table 'orders', version 1: n > 100, 0 of 2 fragments, 0 rows>"
+    for answer in (table.diff(1), table.changes(1), table.changes(1).columns[0], table.version):
+        assert "\n" not in repr(answer)
+    assert repr(table.partitions()).splitlines()[1].split() == ["key", "row_count", "bytes", "fragments", "version"]
+    assert "PSI 0.000, KS 0.000, JS 0.000" in repr(table.diff(1).columns)
+
+
+def test_wrong_arguments_are_named(table: Table) -> None:
+    with pytest.raises(TypeError, match=r"a column is named by a text.*not by \['n'\]"):
+        table.top(["n"])  # type: ignore[call-overload, arg-type]
+    with pytest.raises(TypeError, match="not by 1"):
+        table.statistics([1])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="n must be a whole number of at least 0, not '3'"):
+        table.top("n", n="3")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="snapshot must be 'now' or 'version', not 'then'"):
+        table.count("n > 1", snapshot="then")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="None"):
+        table.at(None)  # type: ignore[arg-type]

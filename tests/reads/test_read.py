@@ -126,6 +126,7 @@ def test_a_stream_is_read_by_pandas_and_duckdb_and_may_be_closed(sorted_table: t
         connection.register("t", stream)
         assert connection.sql("select count(*), sum(id) from t").fetchall() == [(10, 345)]
     assert table.read(columns=[]).read_all().num_rows == 40
+    assert table.read(columns="id").schema.names == ["id"]
     with table.read() as closed:
         assert closed.read_next_batch().num_rows
 

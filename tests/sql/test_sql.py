@@ -122,7 +122,7 @@ def test_only_views_named_in_the_query_are_read(metastore: Metastore, monkeypatc
         ("select", "SELECT clause without selection list"),
         ("", "give one query"),
         ("select 1; select 2", "give one query"),
-        ("drop table statistics", "give a query"),
+        ("drop table statistics", "DROP is not allowed: give a query, such as SELECT"),
         ("copy (select 1) to '/tmp/nowhere'", "give a query"),
         ("select nix from statistics", '"nix" not found'),
         ("select * from nix", "nix does not exist"),

@@ -55,7 +55,7 @@ def rank(
     with open_relation(load_config(invocation), name, where, partition, version) as (table, key):
         result = _read_rank(table, column, value, key)
         statistics = column_to_answer(table, column, key)
-    answer(result, lambda page: _draw(page, statistics, result), as_json=as_json)
+    answer(result, lambda page: _draw(page, statistics, result, value), as_json=as_json)
 
 
 def _read_rank(table: Table | FilteredView, column: str, value: str, partition: str | None) -> Answer:
@@ -77,10 +77,12 @@ def _read_rank(table: Table | FilteredView, column: str, value: str, partition: 
     }
 
 
-def _draw(page: Page, column: Answer, result: Answer) -> None:
+def _draw(page: Page, column: Answer, result: Answer, value: str) -> None:
     draw_column_heading(page, column)
     rows = text.format_count(result["row_count"], "row")
     rank = text.mark_estimate(text.format_number(result["rank"]), result["guarantee"])
     frequency = result["frequency"]
-    occurs = "its frequency is not stored" if frequency is None else f"it occurs {text.format_count(frequency, 'time')}"
-    page.line(f"{rank} of the values in {rows} are less; {occurs}")
+    occurs = "whose frequency is not stored"
+    if frequency is not None:
+        occurs = f"which occurs {text.format_count(frequency, 'time')}"
+    page.line(f"{rank} of the values in {rows} are less than {text.make_printable(value)}, {occurs}")

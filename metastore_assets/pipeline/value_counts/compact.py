@@ -55,7 +55,9 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
     for _ in range(_ATTEMPTS):
         latest = versions.latest()
         if latest is None:
-            raise VersionNotFoundError(f"table {versions.table!r} has no published version; run `refresh`")
+            raise VersionNotFoundError(
+                f"table {versions.table!r} has no published version; run `metastore refresh {versions.table}`"
+            )
         before = read_value_counts(versions.objects, latest.value_counts)
         after = _compact_files(versions.objects, before)
         files = _write_plain_files(versions.objects, latest, after, table, is_same=after.is_same(before))
