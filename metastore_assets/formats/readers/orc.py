@@ -10,6 +10,7 @@ from functools import cached_property, partial
 import pyarrow as pa
 import pyarrow.orc as pyarrow_orc
 
+from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.chunks import split_array
 from metastore_assets.formats.readers.nested_arrays import leaf_types, leaves, map_leaves
 from metastore_assets.formats.readers.orc_tail import OrcTail
@@ -22,6 +23,7 @@ _FIELD_ID = b"iceberg.id"
 _SPARK_TYPE = b"spark.sql.catalyst.type"
 _ACID = {"hive.acid.key.index", "hive.acid.version"}
 _GREGORIAN_START = date(1582, 10, 15)
+_HYBRID = FileCalendar(has_julian_dates=True)
 _CHECKS_RANGE = int(pa.__version__.partition(".")[0]) >= 26
 """Whether Arrow refuses timestamps out of range. Versions before 26 return wrong timestamps."""
 
@@ -78,7 +80,10 @@ class OrcColumns:
                 array = map_leaves(array, partial(_to_local, clocks[stripe]))
             array = _convert(array, field.type)
             if not self._is_gregorian:
-                _check_calendar(array)
+                if self.tail.is_julian:
+                    array = _HYBRID.rebase(array)
+                else:
+                    _check_calendar(array)
             rows += len(array)
             yield from split_array(array)
         if rows != self.row_count:

@@ -16,7 +16,7 @@ from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FIELDS, NESTING, STRIPE_ROWS
 
 # Field numbers and enum values of ORC's protobuf messages.
-_PROLEPTIC = 2
+_JULIAN, _PROLEPTIC = 1, 2
 _CPP_WRITER = 1
 _TAIL_POSTSCRIPT, _TAIL_FOOTER = 1, 2
 _FOOTER_LENGTH, _COMPRESSION, _METADATA_LENGTH = 1, 2, 5
@@ -90,6 +90,11 @@ class OrcTail:
         # Gregorian days.
         calendar = self.footer.get(_FOOTER_CALENDAR)
         return calendar == [_PROLEPTIC] or (calendar is None and self.footer.get(_FOOTER_WRITER) == [_CPP_WRITER])
+
+    @property
+    def is_julian(self) -> bool:
+        """Whether the file declares that days before 15 October 1582 are Julian, as Spark writes them."""
+        return self.footer.get(_FOOTER_CALENDAR) == [_JULIAN]
 
     @property
     def has_clock_times(self) -> bool:

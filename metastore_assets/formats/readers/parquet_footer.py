@@ -1,8 +1,8 @@
-"""Reading of Parquet footers that Arrow refuses because of one harmless error.
+"""Reading of Parquet footers in which old Java libraries gave the logical type UNKNOWN to what is no column of nulls.
 
-Hive gives the group of a map's entries the logical type UNKNOWN, which only columns of nulls may have. This module
-removes that logical type before Arrow parses the footer. No information is lost, because the parent group has the type
-MAP.
+They give it to the group of a map's entries, which Arrow refuses, and to intervals, which Arrow would read as nulls.
+This module removes that logical type before Arrow parses the footer. No information is lost: the parent of such a group
+has the type MAP, and an interval has the older converted type INTERVAL too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,17 @@ _STOP, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 8, 9, 10, 11, 12
 _VARINT_BITS = 70
 _FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
 _SCHEMA = 2
-_CHILDREN, _LOGICAL_TYPE = 5, 10
+_CHILDREN, _CONVERTED_TYPE, _LOGICAL_TYPE = 5, 6, 10
 _UNKNOWN = 11
+_INTERVAL = 21 << 1
+"""The converted type INTERVAL, as Thrift encodes the number."""
+_INTERVAL_BYTES = 12
+
+
+def has_unknown_intervals(schema: pq.ParquetSchema) -> bool:
+    """Return whether a schema has columns of the logical type UNKNOWN that may be intervals, by the width of values."""
+    columns = map(schema.column, range(len(schema)))
+    return any(column.length == _INTERVAL_BYTES and column.logical_type.type == "UNKNOWN" for column in columns)
 
 
 def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
@@ -37,35 +46,36 @@ def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
         raise pa.ArrowInvalid("it has no Parquet footer")
     source.seek(size - _TAIL_BYTES - length)
     try:
-        footer = _without_unknown_groups(source.read(length))
+        footer = _without_unknown_types(source.read(length))
     except (IndexError, RecursionError) as error:
         raise pa.ArrowInvalid("its Parquet footer is broken or cut off") from error
     return pq.read_metadata(io.BytesIO(_MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC))
 
 
-def _without_unknown_groups(footer: bytes) -> bytes:
+def _without_unknown_types(footer: bytes) -> bytes:
     parts = []
     start = 0
-    for first, last in _unknown_groups(_ThriftCursor(footer)):
+    for first, last in _unknown_types(_ThriftCursor(footer)):
         parts.append(footer[start:first])
         start = last
     return b"".join([*parts, footer[start:]])
 
 
-def _unknown_groups(footer: _ThriftCursor) -> Iterator[tuple[int, int]]:
+def _unknown_types(footer: _ThriftCursor) -> Iterator[tuple[int, int]]:
     """Yield start and end (exclusive) of the bytes of each invalid logical type."""
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
             footer.skip(kind)
             continue
         for _ in range(footer.list_header()[0]):
-            is_group = False
+            is_wrong = False
             for inner_field, inner_kind, start in footer.fields():
-                is_group |= inner_field == _CHILDREN
+                # It is a group, or an interval.
+                is_wrong |= inner_field == _CHILDREN or (inner_field == _CONVERTED_TYPE and footer.peek() == _INTERVAL)
                 first = footer.peek() if inner_field == _LOGICAL_TYPE else 0
                 footer.skip(inner_kind)
                 # It must be the last field of its struct, because ids of later fields are relative to it.
-                if inner_field == _LOGICAL_TYPE and is_group and first >> 4 == _UNKNOWN and footer.peek() == _STOP:
+                if inner_field == _LOGICAL_TYPE and is_wrong and first >> 4 == _UNKNOWN and footer.peek() == _STOP:
                     yield start, footer.position
 
 

@@ -116,15 +116,18 @@ def test_a_corrupt_column_does_not_affect_others(tmp_path: Path) -> None:
             list(reader.read(snapshot.schema.field("b")))
 
 
-def _written_by_java(data: bytes) -> bytes:
-    """Return the file marked as written by Apache's Java library, which may count old days in the Julian calendar."""
+def _written_by_java(data: bytes, field: bytes = b"\x48\x00") -> bytes:
+    """Return the file marked as written by Apache's Java library, which may count old days in the Julian calendar.
+
+    `field` is the field of the footer that replaces the number of the writer.
+    """
     postscript = decode_message(data[-1 - data[-1] : -1])
     length = postscript[1][0]
     assert isinstance(length, int)
     start = len(data) - 1 - data[-1] - length
     footer = data[start : start + length]
     assert footer.count(b"\x48\x01") == 1
-    return data[:start] + footer.replace(b"\x48\x01", b"\x48\x00") + data[start + length :]
+    return data[:start] + footer.replace(b"\x48\x01", field) + data[start + length :]
 
 
 def test_days_that_two_calendars_count_differently_are_refused() -> None:
@@ -139,6 +142,26 @@ def test_days_that_two_calendars_count_differently_are_refused() -> None:
             list(java.read(index))
     later = _orc(pa.table({"a": [date(1582, 10, 15)]}))
     assert _columns(_written_by_java(later)) == [[date(1582, 10, 15)]]
+
+
+def test_days_in_the_declared_julian_calendar_are_converted() -> None:
+    """Each day has the year, month and day that Java shows, at any depth."""
+    stored = [date(1001, 1, 7), date(1582, 10, 14), date(1582, 10, 15), None]
+    days = [date(1001, 1, 1), date(1582, 10, 4), date(1582, 10, 15), None]
+    type_ = pa.struct([("x", pa.list_(pa.date32()))])
+    table = pa.table({"a": pa.array(stored), "b": pa.array([{"x": [day]} for day in stored], type_)})
+    julian = _written_by_java(_orc(table), b"\x58\x01")
+    assert _columns(julian) == [days, [{"x": [day]} for day in days]]
+
+
+@pytest.mark.spark
+def test_old_days_that_spark_writes_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark declares the Julian calendar, and counts in it."""
+    days = [date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date(2024, 2, 29), None]
+    frame = spark.createDataFrame([(day,) for day in days], "day date")
+    frame.coalesce(1).write.orc(str(tmp_path / "t"))
+    columns = read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path / "t"))).snapshot())
+    assert columns["day"] == days
 
 
 def test_timestamps_beyond_nanoseconds_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Parquet footers of Hive: maps whose entry group has a logical type that is reserved for columns."""
+"""Parquet footers of Hive and Java: entries of maps, and intervals, with the logical type of a column of nulls."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import open_table_format
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
+from tests.formats.oracle import read_columns
 from tests.formats.readers.hive_groups import with_groups_of_hive
 
 _TABLE = pa.table(
@@ -41,6 +44,32 @@ def test_maps_of_hive_are_read(tmp_path: Path) -> None:
     assert [field.name for field in columns.fields] == _TABLE.column_names
     for index, name in enumerate(_TABLE.column_names):
         assert [value for chunk in columns.read(index) for value in chunk.to_pylist()] == _TABLE[name].to_pylist()
+
+
+def test_intervals_of_java_are_read(tmp_path: Path) -> None:
+    """Java's library gives them the logical type UNKNOWN, from which Arrow concludes that all values are null."""
+    path = tmp_path / "x.parquet"
+    values = [bytes(range(12)), None, bytes(12)]
+    table = pa.table({"before": [1, 2, 3], "x": pa.array(values, pa.binary(12)), "nulls": pa.nulls(3)})
+    pq.write_table(table, path, store_schema=False)
+    _as_interval(path)
+    assert pq.read_table(path)["x"].to_pylist() == [None] * 3
+    columns = ParquetColumns(pa.OSFile(str(path), "rb"))
+    assert [field.type for field in columns.fields] == [pa.int64(), pa.binary(12), pa.null()]
+    assert [value for chunk in columns.read(1) for value in chunk.to_pylist()] == values
+    snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
+    assert read_columns(snapshot) == table.to_pydict()
+
+
+def _as_interval(path: Path) -> None:
+    """Give the column `x` the converted type INTERVAL and the logical type UNKNOWN."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer = data[-8 - length : -8]
+    column = b"\x18\x01x"
+    assert footer.count(column + b"\x00") == 1
+    footer = footer.replace(column + b"\x00", column + b"\x25\x2a\x4c\xbc\x00\x00\x00")
+    path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
 
 
 def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
