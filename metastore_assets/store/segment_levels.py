@@ -157,7 +157,8 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
         count -= 1
         merged += key_count(segments[count])
         is_full = count > 1 and key_count(segments[count - 1]) <= merged
-    return count
+    # A commit of more keys than the base has rewrites it at once: steps would write all keys of the commit twice.
+    return 0 if count == 1 and key_count(segments[0]) <= changed else count
 
 
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
@@ -200,7 +201,8 @@ def _absorb(
     ]
     count += min(key_count(absorbed), count)
     files = -(-count // kind.file_rows)
-    written = write(parts, False, not is_base, -(-count // files))
+    # The absorbed files may have many more keys in the range than the files of `older`.
+    written = write(parts, False, not is_base, max(-(-count // files), kind.file_rows // 2))
     remaining = [file for file in newer if keys.end is not None and file.last >= keys.end]
     if remaining and remaining[0].first < keys.end:
         remaining[0] = replace(remaining[0], first=keys.end)

@@ -56,8 +56,12 @@ def count_references(
         CorruptionError: The stored counts contradict the entries.
     """
     references = _changed_references(changes.values())
-    _add_references(references, base.document_paths() if base is not None else (), _TABLE, is_put=False)
-    _add_references(references, version.document_paths(), _TABLE, is_put=True)
+    before = {*base.document_paths()} if base is not None else set()
+    after = {*version.document_paths()}
+    # Most of the files of a large index stay. They are counted only if entries reference them, too.
+    unchanged_paths = (before & after) - references.keys()
+    _add_references(references, before - unchanged_paths, _TABLE, is_put=False)
+    _add_references(references, after - unchanged_paths, _TABLE, is_put=True)
     references = {path: changed for path, changed in references.items() if changed.put != changed.dropped}
     stored = counted.find_all(references) if counted is not None else {}
     unchanged = _unchanged_references(version, references, stored, changes) if base is not None else {}

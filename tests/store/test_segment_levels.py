@@ -135,3 +135,20 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
             versions.append((base, dict(state)))
         referenced = {path for stored, _ in versions for path in stored.files.paths()}
         assert {info.path for info in objects.list()} == referenced
+
+
+@pytest.mark.parametrize("base", [1, 600])
+def test_a_commit_of_more_keys_than_the_base_has_writes_each_key_once(base: int) -> None:
+    stored = KeysOnly(base)
+    stored.rows = 30_000
+    stored.commit({f"{key:07}a" for key in range(30_000)}, allow_step=True)
+    assert stored.written <= 30_000 + base
+    assert len(stored.files.files) <= 31
+
+
+def test_a_small_file_that_absorbs_many_keys_does_not_become_many_small_files() -> None:
+    stored = KeysOnly(1_001)
+    stored.rows = 2_001
+    stored.commit({f"{key:07}" for key in range(1_001, 2_001)}, allow_step=True)
+    assert len(stored.files.segments) == 1
+    assert len(stored.files.files) <= 4
