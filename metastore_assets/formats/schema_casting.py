@@ -179,6 +179,9 @@ def canonical_type(type_: pa.DataType) -> pa.DataType:
         return pa.struct([pa.field(field.name, canonical_type(field.type)) for field in type_])
     if pa.types.is_map(type_):
         return pa.map_(canonical_type(type_.key_type), canonical_type(type_.item_type))
+    if _is_list_of_entries(type_):
+        entry = type_.value_type
+        return pa.map_(canonical_type(entry.field(0).type), canonical_type(entry.field(1).type))
     if pa.types.is_nested(type_) and type_.num_fields == 1:
         return pa.list_(pa.field("element", canonical_type(type_.field(0).type)))
     return type_
@@ -249,6 +252,12 @@ def empty_structs(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
 
 def _cast_map(array: pa.Array, target: pa.MapType, matcher: FieldMatcher) -> pa.Array:
     """Cast the keys and values of maps. Raises ArrowInvalid if the array is not of maps."""
+    if _is_list_of_entries(array.type):
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        entries, offsets = array.flatten(), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        mask = array.is_null() if array.null_count else None
+        keys, items = (pc.struct_field(entries, [index]) for index in range(2))
+        array = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items, mask=mask)
     if not pa.types.is_map(array.type):
         raise _type_error(array.type, target)
     offsets = array.offsets.to_numpy()
@@ -370,6 +379,14 @@ def type_kind(type_: pa.DataType) -> str:
         if getattr(pa.types, f"is_{kind}")(type_):
             return kind
     return "other"
+
+
+def _is_list_of_entries(type_: pa.DataType) -> bool:
+    """Return True for a list of the entries of maps, which some Parquet files have in place of a map."""
+    if not pa.types.is_list(type_) or not pa.types.is_struct(type_.value_type):
+        return False
+    names = [field.name for field in type_.value_type]
+    return type_.value_field.name in ("key_value", "map") and names == ["key", "value"]
 
 
 def _is_list_like(type_: pa.DataType) -> bool:

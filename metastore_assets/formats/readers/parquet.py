@@ -61,10 +61,10 @@ def _open(
             arrow_extensions_enabled=True,
             page_checksum_verification=True,
         )
-    except OSError as error:
+    except (OSError, pa.ArrowInvalid) as error:
         if _ENCRYPTED in str(error):
             raise UnsupportedError("it is encrypted, which has no reader") from error
-        if metadata is not None or REFUSED not in str(error):
+        if metadata is not None or not REFUSED.search(str(error)):
             raise
         return _open(source, int96_unit, read_lenient_metadata(source))
     if metadata is None and has_unknown_intervals(file.schema):

@@ -1,20 +1,26 @@
-"""Reading of Parquet footers in which old Java libraries gave the logical type UNKNOWN to what is no column of nulls.
+"""Reading of Parquet footers that Arrow refuses or misunderstands, although their files can be read.
 
-They give it to the group of a map's entries, which Arrow refuses, and to intervals, which Arrow would read as nulls.
-This module removes that logical type before Arrow parses the footer. No information is lost: the parent of such a group
-has the type MAP, and an interval has the older converted type INTERVAL too.
+- Old Java libraries give the logical type UNKNOWN to the group of a map's entries, which Arrow refuses, and to
+  intervals, which Arrow would read as nulls. It is removed. No information is lost: the parent of such a group has the
+  type MAP, and an interval has the older converted type INTERVAL too.
+- Old versions of Presto declare the keys of maps as optional, which Arrow refuses. Such a map becomes a list of entries
+  which `schema_casting` casts to a map.
+
+The footer is changed before Arrow parses it.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-REFUSED = "Logical type Null cannot be applied to group node"
-"""Part of the message with which Arrow refuses such a file."""
+REFUSED = re.compile("Logical type Null cannot be applied to group node|Map keys must be annotated as required")
+"""Matches the messages with which Arrow refuses such files."""
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 
@@ -23,11 +29,13 @@ _STOP, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 8, 9, 10, 11, 12
 _VARINT_BITS = 70
 _FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
 _SCHEMA = 2
-_CHILDREN, _CONVERTED_TYPE, _LOGICAL_TYPE = 5, 6, 10
+_REPETITION, _CHILDREN, _CONVERTED_TYPE, _LOGICAL_TYPE = 3, 5, 6, 10
 _UNKNOWN = 11
-_INTERVAL = 21 << 1
-"""The converted type INTERVAL, as Thrift encodes the number."""
 _INTERVAL_BYTES = 12
+# Thrift encodes the number n of an enumeration as 2 n, and the logical type with number n as the field n of a union.
+_OPTIONAL, _ENTRIES = 1 << 1, 2 << 1
+_CONVERTED_INTERVAL, _CONVERTED_MAPS, _CONVERTED_LIST = 21 << 1, (1 << 1, 2 << 1), 3 << 1
+_LOGICAL_MAP, _LOGICAL_LIST = 2 << 4 | _STRUCT, 3 << 4 | _STRUCT
 
 
 def has_unknown_intervals(schema: pq.ParquetSchema) -> bool:
@@ -37,7 +45,7 @@ def has_unknown_intervals(schema: pq.ParquetSchema) -> bool:
 
 
 def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    """Read a footer without the invalid logical types. Raises ArrowInvalid if the footer has other errors."""
+    """Read a footer, and correct it. Raises ArrowInvalid if it has other errors."""
     size = source.size()
     source.seek(size - _TAIL_BYTES)
     tail = source.read(_TAIL_BYTES)
@@ -46,37 +54,73 @@ def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
         raise pa.ArrowInvalid("it has no Parquet footer")
     source.seek(size - _TAIL_BYTES - length)
     try:
-        footer = _without_unknown_types(source.read(length))
+        footer = _corrected(source.read(length))
     except (IndexError, RecursionError) as error:
         raise pa.ArrowInvalid("its Parquet footer is broken or cut off") from error
     return pq.read_metadata(io.BytesIO(_MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC))
 
 
-def _without_unknown_types(footer: bytes) -> bytes:
-    parts = []
-    start = 0
-    for first, last in _unknown_types(_ThriftCursor(footer)):
-        parts.append(footer[start:first])
-        start = last
-    return b"".join([*parts, footer[start:]])
+@dataclass
+class _Element:
+    """One element of a schema: positions and encoded values of some of its fields."""
+
+    repetition: int = 0
+    children: int = 0
+    converted: tuple[int, int] = (0, 0)
+    """Position and value of the converted type; zeros without one."""
+    logical: tuple[int, int] = (0, 0)
+    """Position and first byte of the logical type; zeros without one."""
+    removable: tuple[int, int] | None = None
+    """Start and end (exclusive) of the logical type, if the bytes can be removed."""
+
+    @property
+    def is_map(self) -> bool:
+        return self.converted[1] in _CONVERTED_MAPS or self.logical[1] == _LOGICAL_MAP
+
+    @property
+    def is_wrongly_unknown(self) -> bool:
+        """Whether the element has the logical type UNKNOWN, and is a group or an interval."""
+        is_other = self.children > 0 or self.converted[1] == _CONVERTED_INTERVAL
+        return is_other and self.logical[1] >> 4 == _UNKNOWN and self.removable is not None
 
 
-def _unknown_types(footer: _ThriftCursor) -> Iterator[tuple[int, int]]:
-    """Yield start and end (exclusive) of the bytes of each invalid logical type."""
+def _corrected(footer: bytes) -> bytes:
+    elements = list(_elements(_ThriftCursor(footer)))
+    data = bytearray(footer)
+    for outer, entries, key in zip(elements, elements[1:], elements[2:], strict=False):
+        if outer.is_map and entries.children == _ENTRIES and key.repetition == _OPTIONAL:
+            if outer.converted[0]:
+                data[outer.converted[0]] = _CONVERTED_LIST
+            if outer.logical[0]:
+                data[outer.logical[0]] = _LOGICAL_LIST
+    for element in reversed(elements):
+        if element.is_wrongly_unknown and element.removable is not None:
+            del data[slice(*element.removable)]
+    return bytes(data)
+
+
+def _elements(footer: _ThriftCursor) -> Iterator[_Element]:
+    """Yield the elements of the schema: each column, after the groups that contain it."""
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
             footer.skip(kind)
             continue
         for _ in range(footer.list_header()[0]):
-            is_wrong = False
+            element = _Element()
             for inner_field, inner_kind, start in footer.fields():
-                # It is a group, or an interval.
-                is_wrong |= inner_field == _CHILDREN or (inner_field == _CONVERTED_TYPE and footer.peek() == _INTERVAL)
-                first = footer.peek() if inner_field == _LOGICAL_TYPE else 0
+                position, value = footer.position, footer.peek()
                 footer.skip(inner_kind)
-                # It must be the last field of its struct, because ids of later fields are relative to it.
-                if inner_field == _LOGICAL_TYPE and is_wrong and first >> 4 == _UNKNOWN and footer.peek() == _STOP:
-                    yield start, footer.position
+                if inner_field == _REPETITION:
+                    element.repetition = value
+                elif inner_field == _CHILDREN:
+                    element.children = value
+                elif inner_field == _CONVERTED_TYPE:
+                    element.converted = position, value
+                elif inner_field == _LOGICAL_TYPE:
+                    element.logical = position, value
+                    # Only the last field can be removed, because ids of later fields are relative to it.
+                    element.removable = (start, footer.position) if footer.peek() == _STOP else None
+            yield element
 
 
 class _ThriftCursor:

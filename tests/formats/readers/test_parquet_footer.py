@@ -1,7 +1,9 @@
-"""Parquet footers of Hive and Java: entries of maps, and intervals, with the logical type of a column of nulls."""
+"""Parquet footers of Hive, Java and Presto: logical types of nulls on other columns, and maps with optional keys."""
 
 from __future__ import annotations
 
+import base64
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
@@ -37,7 +40,7 @@ def test_maps_of_hive_are_read(tmp_path: Path) -> None:
     """Arrow refuses the file; with that logical type removed, all columns are read, including columns of nulls."""
     path = tmp_path / "x.parquet"
     _as_hive(path)
-    with pytest.raises(OSError, match=REFUSED):
+    with pytest.raises(OSError, match=REFUSED.pattern):
         pq.ParquetFile(path)
     columns = ParquetColumns(pa.OSFile(str(path), "rb"))
     assert columns.row_count == 3
@@ -70,6 +73,56 @@ def _as_interval(path: Path) -> None:
     assert footer.count(column + b"\x00") == 1
     footer = footer.replace(column + b"\x00", column + b"\x25\x2a\x4c\xbc\x00\x00\x00")
     path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+def _packed(text: str) -> bytes:
+    return zlib.decompress(base64.b85decode(text))
+
+
+_OPTIONAL_KEYS = (
+    "c-oCrL2J}N6rM~b)3laCq3@Asz(w4!ExL5u?xw<C^dLp{uq>r`SdgSUg~g<;+ik5sKq=x;@h?;q5$RE{p8Nsgp$88lJ@w?-H_5I|"
+    "wHBFVUS8fe-#7E#OPV)Z6<|=N@$~V}kERDUxe_E}oH1r{Q_q)~K_=8wMBytmo*%vbBF{!&O3@VXY5dsx_F^K3OA&$zZGa7tB^ocE"
+    "ynj1(K6000S7{s^9=)<Wf@!Ed5I2~?O<~CqdvxrAJIP(g2<eW1yC_^=a`!gpM3;tyrW+UykV61L{sE{-3atq(HozFW`aUb_p$%;$"
+    "0u<WmKod2chX)2M4<7e8tfY_>f5@SQnbzkeBcTLTxkHu%Z(O7IRpE@@SC8)Pgz>fl!C<_|9h2S^S;I@$k#D8ZbY)B{Wuu<06mfT}"
+    "4_pUERIC!U-p>=8Nw^6@lkx#+MxW6Q1t!1&BJLJv8Xw4~Gkb2^XC92ZMJC-vBRSci<^YB^wz2Ko^_nOd5tV}u3cB2!)lZd#;TsDs"
+    ";yV*+Of&Mo8MD2loK0-{oqAT9Y(`nic{!Eold3ZOWWf}EH{n)J<E{~>$r+|ar{eeKmvPxYF#c2NR0A;lY60TDfF*X4qO-(u=UTxP"
+    "e~;IxrRXA|)aFyh-9JQ*E%5MIKs^<iaI4Ig)RJAIli0$Re@JxW`S0SihoW>&G$&13&m<tjeG{c`lbO<ocP1b9x_#9vCmS6Vm)FBY"
+    "QG@M<$!4sWb7wQ`J=j+L>q)P$qk3E2jrBsMTnWmvg;KQLjXQ<4aCLSySg2L!=Tv2WK2p(*xy3M8tA&B822r&#8!ZGuSebU))Pnho"
+    "mFV}-q@UL>N*b#S"
+)
+"""A file of the Java library with the columns `m` (map of texts), `l` (list of maps, whose entries have the converted
+type MAP_KEY_VALUE) and `i` (interval). The keys of the maps are optional, as old versions of Presto declare them."""
+_NULL_KEY = (
+    "c-n1}K}!Nr5P)Z&W)@xq=dn-rummm&Ca$`!ftNajgomYb5WD&W$yM9bihf2OI(F&W&*%qq?bxMzf1r80ghDazy<z5kGjC>i-toDO"
+    "fJKt^%h&h5fsD)yW&jufq)6ywK+Xe_x5tmq%>PUZG*Tk32_0x56PyW)fjEsZk!M0r$4H_S0KWhc!r)o#ak^LA;2wHB!7h4QhzuO2"
+    "D~+sQCBKu__papq<;tHdC8hy$C8npyQ-Zz`$C14g-vSk4h^hq!=0piHqN9bISQUeW@E-43*=}1^f~sEz-A#e2QNCta<j)#5K;>e8"
+    "b0zP^**xx9UN>nqIXRTKtgTlnn;`&yWmw?v8lC`u(m1oSqza1G^S9A>A){J28_G#->W5O_m3MwPpGeTp=6-a&l#9bKGFLLX8PBGs"
+    "U9;U<-7E*o@nmR@{6T%-w%Sg!A?;=}kik)-<GZ7_?@GrF9J?O0T-UcNqDu2qBYdDbJ^CL%Alp}S"
+)
+"""Such a file with a null as a key."""
+
+
+def test_maps_with_optional_keys_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(_packed(_OPTIONAL_KEYS))
+    with pytest.raises(pa.ArrowInvalid, match=REFUSED.pattern):
+        pq.ParquetFile(path)
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = table.snapshot()
+    assert snapshot.schema.field("m").type == pa.map_(pa.string(), pa.int32())
+    assert read_columns(snapshot) == {
+        "m": [[("a", 1), ("b", None)], [], None],
+        "l": [[[(1, "x")], None], None, None],
+        "i": [bytes(range(12)), None, None],
+    }
+    assert table.bounds(snapshot, "m.key")["null_count_guarantee"].to_pylist() == ["absent"]
+
+
+def test_a_null_as_a_key_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(_packed(_NULL_KEY))
+    snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
+    with pytest.raises(FragmentError, match=r"x\.parquet.*'m'.*NULL"):
+        read_columns(snapshot)
 
 
 def test_a_valid_footer_is_not_changed(tmp_path: Path) -> None:
