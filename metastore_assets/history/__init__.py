@@ -1,7 +1,7 @@
 """The history of a table: the statistics of its columns in every version, also after the version has expired."""
 
 from metastore_assets.history.delta_table import explain_unavailable
-from metastore_assets.history.points import HistoryPoint, distinct_versions, points, version_points
+from metastore_assets.history.points import HistoryPoint, distinct_versions, points, points_table, version_points
 from metastore_assets.history.updates import append_versions, append_when_due, read_history, remove_values
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "distinct_versions",
     "explain_unavailable",
     "points",
+    "points_table",
     "read_history",
     "remove_values",
     "version_points",

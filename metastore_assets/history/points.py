@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -84,6 +85,28 @@ def version_points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
 def distinct_versions(rows: pa.Table) -> pa.Table:
     """Return one row per version of a history, with the columns `VERSION_COLUMNS`."""
     return rows.select(VERSION_COLUMNS.names).group_by(VERSION_COLUMNS.names, use_threads=False).aggregate([])
+
+
+def points_table(points: Sequence[HistoryPoint]) -> pa.Table:
+    """Return points as a table.
+
+    All values become JSON if one is a list or dict, and text if no number type holds them all.
+    """
+    values = [point.value for point in points]
+    types = {type(value) for value in values if value is not None}
+    if types & {list, dict}:
+        values = [None if value is None else json.dumps(value) for value in values]
+    elif (len(types) > 1 and types != {int, float}) or any(type(value) is int and abs(value) >> 63 for value in values):
+        values = [None if value is None else str(value) for value in values]
+    return pa.table(
+        {
+            "version": pa.array([point.version for point in points], pa.int64()),
+            "snapshot": pa.array([point.snapshot for point in points], pa.string()),
+            "published_at": pa.array([point.published_at for point in points], pa.timestamp("us", "UTC")),
+            "value": pa.array(values),
+            "guarantee": pa.array([point.guarantee for point in points], pa.string()),
+        }
+    )
 
 
 def _value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:

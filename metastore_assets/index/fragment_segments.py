@@ -499,7 +499,7 @@ def _column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
 
 
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    """Return a count in each row as bounds. An unknown count is between 0 and `most`."""
+    """Return the least and greatest possible value of each count. An unknown (null) count is between 0 and `most`."""
     if not counts.null_count:
         exact = counts.to_numpy()
         return RowBounds(exact, exact)

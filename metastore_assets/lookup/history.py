@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -70,11 +69,11 @@ class History:
             column: The dotted path of a column; None for a statistic of the table, such as `row_count`.
             statistic: The name of the statistic.
         """
-        from metastore_assets.history import points, version_points
+        from metastore_assets.history import points, points_table, version_points
 
         rows = self._read(column)
         history = version_points(rows, statistic) if column is None else points(rows, statistic)
-        return ResultSet(history, self._table.as_of, lambda: _points_table(history), guarantee=None)
+        return ResultSet(history, self._table.as_of, lambda: points_table(history), guarantee=None)
 
     def diff(self, before: VersionReference | Table, after: VersionReference | Table | None = None) -> TableDiff:
         """Return the differences between two versions. `after` is by default the table's version. See `Table.diff`."""
@@ -83,25 +82,7 @@ class History:
         return diff(self.at(before), self._table if after is None else self.at(after))
 
     def changes(self, since: VersionReference, columns: Iterable[str] | None = None) -> TableChanges:
-        """Return the changed values of columns since an earlier version. See `Table.changes`."""
+        """Return the values whose frequencies differ from those in an earlier version. See `Table.changes`."""
         from metastore_assets.lookup.changes import changes
 
         return changes(self.at(since), self._table, columns)
-
-
-def _points_table(points: Sequence[HistoryPoint]) -> pa.Table:
-    """Return points as a table. All values become JSON if one is a list or struct, and text if their types differ."""
-    values = [point.value for point in points]
-    if any(isinstance(value, list | dict) for value in values):
-        values = [None if value is None else json.dumps(value) for value in values]
-    elif len({type(value) for value in values if value is not None} - {int, float}) > 1:
-        values = [None if value is None else str(value) for value in values]
-    return pa.table(
-        {
-            "version": pa.array([point.version for point in points], pa.int64()),
-            "snapshot": pa.array([point.snapshot for point in points], pa.string()),
-            "published_at": pa.array([point.published_at for point in points], pa.timestamp("us", "UTC")),
-            "value": pa.array(values),
-            "guarantee": pa.array([point.guarantee for point in points], pa.string()),
-        }
-    )

@@ -112,7 +112,7 @@ def top_json(top: Iterable[ValueFrequency]) -> list[Json]:
 
 
 def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
-    """Return the document of `quantile`, in the requested order."""
+    """Return the document that `metastore quantile` prints, with one item per quantile in the given order."""
     return [
         {"q": quantile.q, "value": scalar_json(quantile.value), "guarantee": quantile.guarantee}
         for quantile in quantiles

@@ -295,8 +295,9 @@ class PruningCost:
 class Pruning:
     """The fragments of a version that may match a predicate, with an explanation of the others.
 
-    In a large index, only the bounds of fragments that may match are read: these fragments are *selected*. Paths and
-    explanations are read when they are first accessed. An explanation needs the bounds of all fragments.
+    In a large index, zones (groups of fragments) are tested first, and only bounds of fragments in the zones that may
+    match are read. These fragments are *selected*; in a small index all are. Paths and explanations are read when they
+    are first accessed. An explanation needs the bounds of all fragments.
     """
 
     def __init__(
@@ -437,8 +438,8 @@ class Pruning:
     def explanation(self) -> ResultSet[Elimination]:
         """The number of fragments that each conjunct eliminates by each statistic.
 
-        Rows are in the order of the conjuncts in the predicate, then by decreasing number of fragments. If fragments
-        need not be read because of the limit, the last row has their number.
+        Rows are in the order of the conjuncts in the predicate, then by decreasing number of fragments. If there is a
+        `limit` of rows, the last row has the number of fragments that are not needed to reach it.
         """
         if self._complete is not self:
             return self._complete.explanation

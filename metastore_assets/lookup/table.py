@@ -398,8 +398,8 @@ class Table(Relation):
     ) -> Count:
         """Return the exact number of rows, or of rows that match a predicate. Deleted rows do not count.
 
-        Without a predicate, the version has the number, and no data file is read. With a predicate, fragments are read
-        if the version cannot answer for them. `estimate` never reads data files.
+        Without a predicate, the number is that of the version, and no data file is read. With a predicate, fragments
+        are read if the version cannot answer for them. `estimate` never reads data files.
 
         Args:
             where: SQL text or a pyarrow expression; None for all rows of the version.
@@ -408,7 +408,8 @@ class Table(Relation):
                 of the `table_locations` of `open_table`.
             spark: A Spark session that reads fragments if there is much to read. Without it, child processes read
                 them.
-            snapshot: `now` counts the table's current snapshot, `version` the snapshot of the version.
+            snapshot: Which rows a predicate counts: those of the table's current snapshot (`now`), or those of the
+                version's snapshot (`version`).
             storage_options: Options of the table's object store, which versions do not record.
 
         Raises:

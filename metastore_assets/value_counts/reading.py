@@ -311,7 +311,14 @@ class ValueCountReader:
             yield column, [table for _, table in group]
 
     def _column_rows(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of a column in the stage `kind`, such as `values`, from the key `start` on."""
+        """Yield the rows of a column from the stored files of one kind, such as `values`.
+
+        Args:
+            kind: The kind of files, the first part of their stage's name.
+            type_class: The type class of the column.
+            column: The column.
+            start: One row, the least key to return.
+        """
         view = self._view_of(column, type_class)
         if view is None:
             return

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,16 @@ import pytest
 from deltalake import DeltaTable
 
 from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, StoreError
-from metastore_assets.history import append_versions, append_when_due, delta_table, read_history, remove_values, updates
+from metastore_assets.history import (
+    HistoryPoint,
+    append_versions,
+    append_when_due,
+    delta_table,
+    points_table,
+    read_history,
+    remove_values,
+    updates,
+)
 from metastore_assets.history.version_rows import read_rows
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
@@ -41,6 +50,27 @@ def some_rows(number: int) -> pa.Table:
             "secret": pa.array([f"secret-{draw.randrange(10)}" for _ in range(20 + number)]),
         }
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, None, 2.5], [1.0, None, 2.5]),
+        ([1, "a"], ["1", "a"]),
+        ([True, 7, None], ["True", "7", None]),
+        ([{"a": 1}, 2], ['{"a": 1}', "2"]),
+        ([2**64, 1], [str(2**64), "1"]),
+        ([-(2**63) + 1, 1], [-(2**63) + 1, 1]),
+    ],
+    ids=str,
+)
+def test_points_with_values_of_several_types_are_a_table(values: list[Any], expected: list[Any]) -> None:
+    """A user-defined statistic may return another type in each version."""
+    points = [
+        HistoryPoint(number, "s", datetime(2024, 1, 1, tzinfo=UTC), value, "exact")
+        for number, value in enumerate(values)
+    ]
+    assert points_table(points)["value"].to_pylist() == expected
 
 
 def published(store: ObjectStore, count: int, columns: Any = None) -> Table:
