@@ -107,9 +107,9 @@ def _column(group: pa.StructArray, name: str) -> pa.Array | None:
 
 
 def _objects(residual: Sequence[bytes | None], typed: pa.StructArray, names: Sequence[_Names]) -> list[bytes | None]:
-    """Return objects of the shredded fields in `typed` and the other fields in `residual`.
+    """Return the encoded object of each row: the shredded fields in `typed`, and the other fields in `residual`.
 
-    A row whose `typed` is null has the value in `residual`.
+    If `typed` is null in a row, the value in `residual` is returned.
     """
     columns = [(field.name, _values(pc.struct_field(typed, [index]), names)) for index, field in enumerate(typed.type)]
     result: list[bytes | None] = []

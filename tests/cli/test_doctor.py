@@ -81,7 +81,7 @@ def test_a_root_that_ignores_conditional_writes(published: Path, monkeypatch: py
     assert "ignores conditional writes" in _findings(published, "orders", status=1)["root"]["message"]
 
 
-@pytest.mark.parametrize("method", ["write", "read", "scan"])
+@pytest.mark.parametrize("method", ["write", "read", "scan", "delete_folder"])
 def test_a_root_without_access(published: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     def refuse(*arguments: object, **settings: object) -> None:
         raise StoreError("access denied")

@@ -94,7 +94,10 @@ def export(
 
 
 def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]:
-    """Return what the next refresh reads, also for new targets: `read_again` and `bytes_to_read`."""
+    """Return what the next refresh will read, as the keys `read_again` and `bytes_to_read` of its plan.
+
+    This includes what targets need that were configured after the newest version.
+    """
     from metastore_assets.pipeline.refresh import plan_version
 
     plan = plan_version(config, table).to_json()

@@ -46,6 +46,9 @@ def check_root(config: MetastoreConfig) -> DoctorFinding:
                     "the root ignores conditional writes, so two refreshes could overwrite each other's version: use a "
                     "store that supports If-None-Match"
                 )
+            store.delete_folder(folder)
+            if any(store.scan(folder)):
+                raise MetastoreError(f"the root still lists an object that was deleted: {path}")
         finally:
             with contextlib.suppress(Exception):
                 store.delete_folder(folder)

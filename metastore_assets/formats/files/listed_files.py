@@ -51,10 +51,10 @@ class ListedFiles:
         self._files.add(file)
 
     def first_paths(self, is_data: Callable[[str], bool]) -> list[str]:
-        """Return the path of the first data file in each folder, in ascending order.
+        """Return the path of each folder's first data file. The paths are sorted.
 
         Args:
-            is_data: returns whether the empty file at a path is a data file. A file with content always is.
+            is_data: Returns whether an empty file with this path is a data file. All files with content are.
         """
         first_paths = dict(self._first_paths)
         for path in filter(is_data, self._empty):

@@ -85,9 +85,11 @@ class MergePlanner:
         return PlannedSlice(file_slice, HudiMergePlan(rules, self.schema.avro, instants), log_ranges)
 
     def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
-        """Return a slice with only the log files that apply, the instants of their writes, and the log ranges.
+        """Select the log files of a slice that apply.
 
-        The log ranges are those of `PlannedSlice`.
+        Returns:
+            (the slice with only these log files, the instants of the writes in them, the ranges of the files to read).
+            `PlannedSlice` explains the ranges.
         """
         if self._timeline.layout == 1:
             blocks = {stored: self._read_blocks(stored) for stored in file_slice.logs}

@@ -45,15 +45,15 @@ from metastore_assets.storage.location_policy import LocationPolicy, table_locat
 
 @dataclass(frozen=True)
 class _LoadedTable:
-    """A table's metadata, its current folder, and the requested state."""
+    """A table's metadata, the folder where the table is now, and the state of the table to read."""
 
     location_policy: LocationPolicy
     """Decides which files the table may refer to."""
     folder: Location
-    """The table's current folder."""
+    """The folder where the table is now. The metadata of a moved table records another one."""
     metadata: TableMetadata
     state: IcebergState
-    """The state that the configuration requests."""
+    """The newest state, or the one that the configuration selects."""
 
 
 class IcebergFormat(TableFormat):

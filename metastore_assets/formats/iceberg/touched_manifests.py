@@ -79,9 +79,11 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return True if sequence numbers allow delete files to apply to data files.
+    """Return True if, by their sequence numbers, a delete file may apply to a data file.
 
-    `manifest` lists files of one kind. `range_` has the sequence numbers of the other kind; None without files.
+    Args:
+        manifest: Lists either the data files or the delete files.
+        range_: The sequence numbers of the files of the other kind; None if there are no such files.
     """
     if range_ is None:
         return False

@@ -123,7 +123,7 @@ class HeaderDetector:
         return _VALUE if shape is not None and _shape_of(cell) == shape else _NO_EVIDENCE
 
     def _classify_lone_cell(self, cell: str) -> str:
-        """Return the class of a first cell that has no values below it."""
+        """Return the constant, such as `_VALUE`, for the first cell of a column without other values."""
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
             return _VALUE
         return _MAYBE_VALUE if _is_number(cell) else _NO_EVIDENCE
@@ -140,9 +140,9 @@ class HeaderDetector:
         return cell != "" and bool(pc.any(pc.equal(self._other_values[column], cell)).as_py())
 
     def _may_have_numeric_names(self) -> bool:
-        """Return whether the first row may have numbers as names.
+        """Return whether the first row may be a header although it contains numbers, or follows an index of pandas.
 
-        Such names are years, consecutive numbers after a text, or 0, 1, 2 as pandas writes them.
+        Such numbers are 0, 1, 2, as pandas writes them; years; or numbers with equal steps after a text.
         """
         cells = self._cells
         if len(cells) < 2:
