@@ -96,6 +96,7 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
         options = request.params
         text = {
             "root": relative_to_file(options.root),
+            "engine": "auto",
             "tables": [{"name": options.table, "uri": relative_to_file(options.uri)}],
         }
         file.write_text(
@@ -127,6 +128,13 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
     root: Annotated[
         str | None,
         Field(description="The root of the Metastore, in place of a configuration: all tables are under `tables`"),
+    ] = None
+    engine: Annotated[
+        Literal["spark", "auto"] | None,
+        Field(
+            description="With `root`: `spark`, the default, or `auto`, which reads a few small files without Spark, as "
+            "the key `engine` of a configuration"
+        ),
     ] = None
     tables: Annotated[
         list[str | dict[str, Any]] | None,
@@ -241,11 +249,13 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
             path: The folder of the component, or its file `defs.yaml`.
 
         Raises:
-            ConfigError: Both `root` and `config` are given, or a key or value is invalid.
+            ConfigError: Both `root` and `config` are given, `engine` without `root`, or a key or value is invalid.
         """
         folder = path if path.is_dir() else path.parent
         file = folder / (self.config or CONFIG_FILE)
         is_inline = self._selected_names() is None and bool(self.tables)
+        if self.engine is not None and self.root is None:
+            raise ConfigError(f"`engine` goes with `root` only: write it into the configuration {file}")
         if self.root is None and not is_inline:
             return Configuration.of(file)
         if self.root is not None and self.config is not None:
@@ -254,7 +264,7 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
             raise ConfigError(
                 "`root` takes the place of a configuration: give its tables, with their keys, in `tables`"
             )
-        raw = normalize_mapping({"root": self.root, "tables": self.tables})
+        raw = normalize_mapping({"root": self.root, "engine": self.engine, "tables": self.tables})
         if self.root is None:
             in_file = read_mapping(file)
             added = {key: [*(in_file.get(key) or ()), *(raw.get(key) or ())] for key in ("tables", "databases")}

@@ -135,7 +135,7 @@ _FIELDS = (
     _number("standard_deviation"),
 )
 _DISTRIBUTION = GridColumn("distribution", style="green")
-_HIDDEN_FIRST = (("std dev",), ("5 %", "95 %"), ("mean",), ("NaN",), ("distribution",), ("median",))
+_HIDDEN_FIRST = (("std dev",), ("5 %", "95 %"), ("mean",), ("NaN",), ("distribution",), ("median",), ("type",))
 _LIMITS = (
     _CellLimits(40, 40),
     _CellLimits(32, 24),
@@ -198,8 +198,9 @@ def draw_spreads(page: Page, rows: Sequence[Row]) -> None:
     """Draw a line with duplicates, singletons and entropy for each column with complete value counts."""
     for row in rows:
         if row["entropy"] is not None:
-            repeated, single = text.format_number(row["duplicate_count"]), text.format_number(row["singleton_count"])
-            counts = f"{repeated} of its values occur more than once, {single} once"
+            repeated, single = row["duplicate_count"], text.format_number(row["singleton_count"])
+            verb = "occurs" if repeated == 1 else "occur"
+            counts = f"{text.format_count(repeated, 'value')} {verb} more than once, {single} once"
             entropy = f"entropy {text.format_number(row['entropy'])} bits"
             page.line(Styled(f"  {text.make_printable(row['column'])}: {counts}; {entropy}", "dim"))
 

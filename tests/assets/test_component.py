@@ -105,11 +105,15 @@ def test_tables_are_inline() -> None:
     """Inline tables have the same keys and relative paths as those of a file, and are added to them."""
     policies = {"columns": {"id": {"frequencies": "off"}}, "checks": [{"row_count": 1}]}
     orders = {"name": "orders", "uri": "../lake/{{ env.METASTORE_TEST_FOLDER }}", **policies}
+    statistics = AssetKey(["orders", "orders_statistics"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("METASTORE_TEST_FOLDER", "orders")
         definitions = loaded({"root": "./metastore", "tables": [orders]}, None)
+        without_spark = loaded({"root": "./metastore", "engine": "auto", "tables": [orders]}, None)
     graph = definitions.resolve_asset_graph()
     assert tables_of(definitions) == {"orders"}
+    assert graph.get(statistics).kinds == {"spark", "parquet"}
+    assert without_spark.resolve_asset_graph().get(statistics).kinds == {"parquet"}
     assert "row_count" in {key.name for key in graph.asset_check_keys}
     source = graph.get(AssetKey(["orders", "orders_source"])).metadata["dagster/uri"]
     assert source.endswith("/defs/lake/orders")
@@ -141,6 +145,7 @@ def test_yaml_names_a_translator() -> None:
         ({"tables": [{"name": "sales", "uri": "b"}]}, "sales"),
         ({"tables": [{"name": "a", "urj": "b"}]}, "urj"),
         ({"root": "r"}, "`root` takes the place"),
+        ({"engine": "auto"}, "`engine` goes with `root` only"),
         ({"root": "r", "config": "metastore.yaml", "tables": [{"name": "a", "uri": "b"}]}, "either `config`"),
     ],
 )

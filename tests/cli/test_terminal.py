@@ -84,6 +84,13 @@ def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[st
     assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - shown_headings
 
 
+@pytest.mark.parametrize("command", ["show orders", "tables"])
+def test_a_narrow_terminal_wraps_no_line(published: Path, command: str) -> None:
+    output = _STYLE.sub("", on_terminal(*command.split(), folder=published.parent, width=60))
+    assert max(map(len, output.splitlines())) <= 60
+    assert "not shown: " in output
+
+
 def test_named_columns_are_shown_completely(published: Path) -> None:
     """They are split into several tables if necessary."""
     columns, width = "id,price,ratio,state,day,at,blob", 80

@@ -81,7 +81,7 @@ def test_show_has_singletons_and_entropy(published: Path) -> None:
     assert {row["entropy"] for row in of_partition} == {None}
     (named,) = run_json("show", "orders", "--partition", "half=1", "--columns", "state", config=published)["columns"]
     assert named["singleton_count"] == 0
-    expected_line = "state: 2 of its values occur more than once, 0 once; entropy 0.918296 bits"
+    expected_line = "state: 2 values occur more than once, 0 once; entropy 0.918296 bits"
     assert expected_line in run("show", "orders", "--columns", "state", config=published).stdout
 
 

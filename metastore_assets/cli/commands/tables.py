@@ -77,7 +77,7 @@ def _draw(page: Page, rows: Sequence[Answer]) -> None:
         *(GridColumn(heading) for heading in ("snapshot", "published", "uri")),
     ]
     lines = list(map(_table_line, rows))
-    draw_hidden_columns(page, page.fitting_grid(columns, lines, ["snapshot", "format", "partitions"]))
+    draw_hidden_columns(page, page.fitting_grid(columns, lines, ["snapshot", "format", "partitions", "version"]))
 
 
 def _table_line(row: Answer) -> Sequence[Part]:
