@@ -37,7 +37,6 @@ from metastore_assets.config import SensorStatus, TableConfig
 from metastore_assets.formats import SnapshotReference
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.pipeline.planning import matches_policies
-from metastore_assets.report.markdown import code_markdown
 from metastore_assets.report.text import to_one_line
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, next_missing
@@ -88,7 +87,8 @@ def commit_sensor(
         job=job,
         minimum_interval_seconds=table.sensor.interval,
         default_status=default_status,
-        description=f"Launches a run for each commit to {code_markdown(table.name)}, which refreshes its profiles. "
+        # The page of a sensor shows its description as plain text.
+        description=f"Launches a run for each commit to the table {table.name!r}, which refreshes its profiles. "
         "Retries a failed run on the next tick, then after increasing pauses.",
     )
     def commits(context: SensorEvaluationContext) -> SensorResult:

@@ -21,7 +21,6 @@ from metastore_assets.config.file import table_name_for
 from metastore_assets.databases import DatabaseListing, list_databases
 from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.messages import join_names
-from metastore_assets.report.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.commits import dagster_sensor_status
 from metastore_assets.sensors.reload import request_reload
@@ -82,7 +81,7 @@ def database_sensor(
         name=name,
         minimum_interval_seconds=database.sensor.interval,
         default_status=default_status,
-        description=f"Detects added and removed tables of the database {code_markdown(key)}, and reloads the code "
+        description=f"Detects added and removed tables of the database {key!r}, and reloads the code "
         "location if its tables are others.",
     )
     def tables(context: SensorEvaluationContext) -> SensorResult:

@@ -141,7 +141,11 @@ def test_the_sensor_stores_other_partition_columns_and_reloads(
     assert tick(reloaded) == 0
 
 
-@pytest.mark.filterwarnings("ignore:`parse_obj_as`", "ignore::dagster_shared.utils.warnings.BetaWarning")
+@pytest.mark.filterwarnings(
+    "ignore:`parse_obj_as`",
+    "ignore::dagster_shared.utils.warnings.BetaWarning",
+    "ignore:Function `ComponentLoadContext.build_defs_at_path`:DeprecationWarning",
+)
 def test_a_component_loads_from_its_state(tmp_path: Path) -> None:
     """`dg utils refresh-defs-state` writes it. Definitions then need neither the table nor the root."""
     write_deltalake(tmp_path / "sales", ROWS)
