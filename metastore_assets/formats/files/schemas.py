@@ -20,7 +20,7 @@ from metastore_assets.formats.files.union import union_fields
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.readers.columns import check_distinct, check_types
 from metastore_assets.formats.readers.parquet import open_parquet, validate_row_count
-from metastore_assets.formats.readers.parquet_footer import has_unknown_intervals
+from metastore_assets.formats.readers.parquet_footer import is_misunderstood
 from metastore_assets.formats.readers.reader import fragment_errors
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, canonical_type
 from metastore_assets.storage.compression import Stream, open_decompressed
@@ -293,11 +293,10 @@ def _read_parquet_footer(source: pa.NativeFile) -> tuple[int, bytes]:
     Raises UnsupportedError for Iceberg's delete files.
     """
     metadata = _read_parquet_metadata(source)
+    if is_misunderstood(metadata.schema):
+        metadata = open_parquet(source).metadata
     # The key is the schema as text, because Arrow's comparison ignores the names of struct columns.
     text = repr(metadata.schema).partition("\n")[2]
-    if "(Null)" in text and has_unknown_intervals(metadata.schema):
-        metadata = open_parquet(source).metadata
-        text = repr(metadata.schema).partition("\n")[2]
     key_values = metadata.metadata or {}
     _refuse_delete_file(_DELETE_TYPE.encode() in key_values)
     key = text, key_values.get(_ARROW_SCHEMA)

@@ -13,7 +13,7 @@ from metastore_assets.formats.readers.calendars import SPARK_VERSION, FileCalend
 from metastore_assets.formats.readers.chunks import CHUNK_BYTES, CHUNK_ROWS
 from metastore_assets.formats.readers.columns import check_types
 from metastore_assets.formats.readers.int96 import check_no_overflow, has_common_years, merge_units
-from metastore_assets.formats.readers.parquet_footer import REFUSED, has_unknown_intervals, read_lenient_metadata
+from metastore_assets.formats.readers.parquet_footer import REFUSED, is_misunderstood, read_lenient_metadata
 from metastore_assets.formats.schema_casting import is_text
 from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
 from metastore_assets.storage.limits import FILE_ROWS
@@ -67,7 +67,7 @@ def _open(
         if metadata is not None or not REFUSED.search(str(error)):
             raise
         return _open(source, int96_unit, read_lenient_metadata(source))
-    if metadata is None and has_unknown_intervals(file.schema):
+    if metadata is None and is_misunderstood(file.schema):
         return _open(source, int96_unit, read_lenient_metadata(source))
     return file
 

@@ -75,6 +75,25 @@ def _as_interval(path: Path) -> None:
     path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
 
 
+def test_enumerations_are_texts(tmp_path: Path) -> None:
+    """Libraries that write Avro and Protocol Buffers in Parquet use them. Arrow alone reads bytes."""
+    path = tmp_path / "x.parquet"
+    table = pa.table({"n": [1, 2, 3], "e": ["RED", None, "BLUE"], "l": [["x"], None, []]})
+    pq.write_table(table, path, store_schema=False)
+    data = path.read_bytes()
+    for name in (b"\x01e", b"\x07element"):
+        text = b"\x18" + name + b"\x25\x00\x4c\x1c"
+        assert data.count(text) == 1
+        data = data.replace(text, text[:-3] + b"\x08\x4c\x4c")
+    path.write_bytes(data)
+    assert pq.read_schema(path).field("e").type == pa.binary()
+    opened = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = opened.snapshot()
+    assert read_columns(snapshot) == table.to_pydict()
+    bounds = opened.bounds(snapshot, "e").to_pylist()[0]
+    assert (bounds["null_count"], bounds["minimum"], bounds["maximum"]) == (1, "BLUE", "RED")
+
+
 def _packed(text: str) -> bytes:
     return zlib.decompress(base64.b85decode(text))
 
