@@ -34,9 +34,12 @@ _KINDS = {
     ".txt": _TEXT,
 }
 _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
-_MAGIC_BYTES = 4
+_MANIFEST = "manifest"
+"""The kind of a list of files. Redshift's UNLOAD writes it beside the files, with the name `<prefix>manifest`."""
+_MANIFEST_START = re.compile(rb'\s*\{\s*"entries"\s*:')
+_HEAD_BYTES = 64
 _UNKNOWN = "unknown"
-_CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
+_CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli", ".gzip")
 """Suffixes of Parquet or ORC files that name the compression inside of the file, as in `x.parquet.snappy`."""
 READABLE = ("parquet", "orc", "avro", *TEXT_KINDS)
 
@@ -187,6 +190,8 @@ class TableFolder:
                 continue
             stem, compression, suffix = self._split_name(path)
             if path and not suffix:
+                if stem.endswith(_MANIFEST) and self._sniff(stored) == _MANIFEST:
+                    continue
                 _check_suffix(location, path, stem)
             kind = _KINDS.get(suffix, "")
             if kind in ("", _TEXT):
@@ -227,8 +232,9 @@ class TableFolder:
         kind = self.cache.get(key, _decode_kind)
         if kind is None:
             with self.location.open_stored(stored) as file:
-                head = file.read(_MAGIC_BYTES)
-            kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), _UNKNOWN)
+                head = file.read(_HEAD_BYTES)
+            other = _MANIFEST if _MANIFEST_START.match(head) else _UNKNOWN
+            kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), other)
             self.cache.put(key, kind.encode())
         return kind
 
@@ -264,7 +270,7 @@ def _check_readable(location: Location, path: str, kind: str, compression: str |
     if kind == _UNKNOWN and (recognised := kind_of_file(full_path)):
         what, advice = recognised
         raise TableFormatError(f"{full_path} is {what}: {advice}; move it elsewhere if it is no data of this table")
-    if kind == _UNKNOWN:
+    if kind in (_UNKNOWN, _MANIFEST):
         raise TableFormatError(
             f"{full_path} is no data file of a recognised kind: name it .parquet, .orc, .avro, .csv or .json, "
             "or start its name with `_` if it is no data"
@@ -286,7 +292,7 @@ def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:
 
 def _decode_kind(data: bytes) -> str:
     kind = data.decode()
-    if kind not in (*_MAGIC.values(), _UNKNOWN):
+    if kind not in (*_MAGIC.values(), _MANIFEST, _UNKNOWN):
         raise ValueError(kind)
     return kind
 

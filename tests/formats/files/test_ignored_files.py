@@ -39,6 +39,7 @@ _DATA = _names(
     "x.parquet  X.PARQUET  x.parq  x.pq  000000_0  part-00000-1a2b.c000  part-r-00000  part.0.parquet  x.bak.parquet",
     "tmp  x.tmp.parquet  x.old.pq  data.2024-01-31  1.2.3.parquet  x~1.parquet  #x.parquet  _x=1.parquet  bak  partial",
     "20240131_101112_00001_abcde_5f0c  x y.parquet  é.parquet  part.parquet  crc  x.backups  x.tmpl  x.parquet.snappy",
+    "x.parquet.gzip",
 )
 _DATA_FOLDERS = _names(
     "_x=1  x=_1  x=a.bak  x=b.tmp  x=c~  x=.d  x=lost+found  2024  data  tmp  bak  old  temp  part  x.parquet  a.b",
@@ -129,6 +130,29 @@ def test_only_ignored_files_are_no_table(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("")
     with pytest.raises(TableNotFoundError, match=str(tmp_path)):
         _values(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "spelling", ['{"entries":[]}', '{\n  "entries": [\n    {"url":"s3://b/x_0000_part_00"}\n  ]\n}']
+)
+def test_manifests_of_redshift_are_ignored(tmp_path: Path, spelling: str) -> None:
+    """Redshift writes them beside the files, whose names show no kind if they are text."""
+    for kind, name in (("parquet", "x_0000_part_00.parquet"), ("csv", "x_0000_part_00")):
+        folder = tmp_path / kind
+        _write(folder / name, 1)
+        if kind == "csv":
+            (folder / name).write_text("1|a\n")
+        for manifest in ("manifest", "x_manifest"):
+            (folder / manifest).write_text(spelling)
+        options = {"kind": "csv", "delimiter": "|", "header": False} if kind == "csv" else {}
+        table = open_table_format(TableConfig(name="t", uri=str(folder), options=options))
+        assert next(iter(read_columns(table.snapshot()).values())) == [1]
+        (folder / "x_manifest").write_text("2|b\n")
+        if kind == "csv":
+            assert sorted(read_columns(table.snapshot())["f0"]) == [1, 2]
+        else:
+            with pytest.raises(TableFormatError, match="x_manifest"):
+                read_columns(table.snapshot())
 
 
 def test_ignored_files_are_not_opened(tmp_path: Path) -> None:
