@@ -57,7 +57,10 @@ def _java() -> Path:
     """Return the path of the `java` that Spark will run. Raises MetastoreError if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     path = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    advice = f"Spark needs Java {_MINIMUM_JAVA} or newer: install one (openjdk-17-jre-headless) or set JAVA_HOME"
+    advice = (
+        f"Spark needs Java {_MINIMUM_JAVA} or newer: install one (openjdk-17-jre-headless) or set JAVA_HOME; with "
+        "`engine: auto`, small tables need no Java"
+    )
     if not path or not os.path.exists(path):
         raise MetastoreError(f"no Java found at {path}; {advice}" if path else f"no Java found; {advice}")
     java = Path(path).resolve()

@@ -50,7 +50,9 @@ def main() -> int:
         try:
             with temporary_environment(environment, arguments.folder) as python:
                 outcomes = _outcomes(python)
-                rows[environment.name] = _row(environment, python, {check: own for check, (own, _) in outcomes.items()})
+                rows[environment.name] = _row(
+                    environment, python, {check: outcome for check, (outcome, _) in outcomes.items()}
+                )
         except LookupError as error:
             print(f"{environment.name}: not tried: {error}")
             continue
