@@ -21,6 +21,8 @@ _LOG = re.compile(
     r"\.(?P<id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_(?P<token>\d+-\d+-\d+))?(?P<changes>\.cdc)?"
 )
 _DATA = (".parquet", ".orc", ".hfile", ".lance", "_hudiext")
+_LOG_LIKE = re.compile(r"\..+_.*\.log\..*(?<!\.crc)")
+"""Matches the names of log files of any version of Hudi, but not of their checksums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def parse_data_file_name(name: str) -> BaseName | LogName | None:
         if match["changes"]:
             return None  # Change logs repeat the content of other files for incremental readers.
         return LogName(match["id"], match["instant"], int(match["version"]), match["token"] or "")
-    if name.endswith(_DATA) and not name.startswith((".", "_")):
+    if (name.endswith(_DATA) and not name.startswith((".", "_"))) or _LOG_LIKE.fullmatch(name):
         raise ValueError(f"{name!r} is not named as Hudi names data files")
     return None
 

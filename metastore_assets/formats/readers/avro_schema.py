@@ -227,9 +227,12 @@ def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
     precision, scale = schema.get("precision"), schema.get("scale", 0)
     if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
         return None
-    if precision > _MAX_DIGITS:
-        raise UnsupportedError(f"a decimal of {precision} digits has no reader; at most {_MAX_DIGITS} are read")
-    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    if scale > _MAX_DIGITS:
+        raise UnsupportedError(
+            f"a decimal of {scale} digits after the point has no reader; at most {_MAX_DIGITS} are read"
+        )
+    # BigQuery declares 77 digits for every BIGNUMERIC. A value of more than 76 is an error.
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(min(precision, _MAX_DIGITS), scale)
 
 
 def _struct(written: Any, arrow: pa.StructType, types: tuple[AvroType, ...], prepare: Prepare | None) -> AvroType:

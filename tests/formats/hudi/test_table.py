@@ -223,6 +223,19 @@ def test_foreign_files_are_refused(history: History) -> None:
     assert _rows(_open(folder)) == history.rows()
 
 
+@pytest.mark.parametrize("ending", ["log.1_0-0-0.parquet", "log.1_0-0-x", "log.parquet"])
+def test_log_files_with_unknown_names_are_refused(history: History, ending: str) -> None:
+    """They may have rows. The checksum of a log file, which Hadoop writes on local disks, has none."""
+    one = _group(history)
+    log = f".{one.file_id}_{one.base_instant}"
+    folder = history.writer.folder
+    (folder / "part=x" / f".{log}.log.1_0-0-0.crc").write_bytes(b"crc")
+    assert _rows(_open(folder)) == history.rows()
+    (folder / "part=x" / f"{log}.{ending}").write_bytes(b"rows")
+    with pytest.raises(TableFormatError, match=ending):
+        _open(folder)
+
+
 def test_files_registered_by_another_tool_are_read(history: History) -> None:
     """Only the commit names them, and their names have another form."""
     writer, instant = history.writer, history.writer.tick()

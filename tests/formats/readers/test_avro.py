@@ -83,6 +83,7 @@ _TYPES: list[tuple[Any, pa.DataType, list[Any], list[Any] | None]] = [
     (_logical("long", "local-timestamp-micros"), pa.timestamp("us"), [datetime(9999, 12, 31)], None),
     (_logical("bytes", "decimal", precision=4, scale=2), pa.decimal128(4, 2), [Decimal("-99.99"), Decimal("0")], None),
     (_logical("bytes", "decimal", precision=50), pa.decimal256(50, 0), [Decimal(10**49)], None),
+    (_logical("bytes", "decimal", precision=77, scale=38), pa.decimal256(76, 38), [Decimal(-(10**37))], None),
     (
         {"type": "fixed", "name": "d", "size": 5, "logicalType": "decimal", "precision": 9, "scale": 1},
         pa.decimal128(9, 1),
@@ -259,7 +260,7 @@ _NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": [
         (_NODE, "'node' contains itself"),
         (["int", "long", "string"], "union of int32, int64, string"),
         ("missing", "names a type 'missing' that it does not define"),
-        (_logical("bytes", "decimal", precision=100), "100 digits"),
+        (_logical("bytes", "decimal", precision=100, scale=77), "77 digits after the point"),
         ({"type": "array"}, "schema is broken"),
     ],
 )
@@ -268,6 +269,14 @@ def test_schemas_without_a_reader_are_named(tmp_path: Path, type_: Any, message:
     (tmp_path / "a.avro").write_bytes(_container(_record([{"name": "a", "type": type_}]), []))
     with pytest.raises(TableFormatError, match=rf"a\.avro.*{message}"):
         open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
+
+
+def test_a_decimal_of_more_digits_than_arrow_has_is_an_error() -> None:
+    """BigQuery declares 77 digits for BIGNUMERIC, but few of its values have as many."""
+    field = {"name": "a", "type": _logical("bytes", "decimal", precision=77, scale=38)}
+    assert _columns(_file([field], [{"a": Decimal(10**38 - 1)}])) == {"a": [Decimal(10**38 - 1)]}
+    with pytest.raises(pa.ArrowInvalid, match="precision"):
+        _columns(_file([field], [{"a": Decimal(10**38)}]))
 
 
 _INT = _record([{"name": "a", "type": "int"}])
