@@ -36,6 +36,9 @@ from benchmarks.report import Row, show
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import open_table_format
 
+KINDS = ["delta", *(pytest.param(kind, marks=pytest.mark.long) for kind in scale_tables.TABLES if kind != "delta")]
+"""Formats of the synthetic tables. By default, only Delta tables are built."""
+
 
 def test_produce(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"SUM_KEYS": 3_000, "REPLACE_ROWS": 3_000, "COMMITS": 3, "CHANGED": 50, "GRAPH_ROWS": 5_000}
@@ -94,7 +97,7 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spent.own[0] > 0
 
 
-@pytest.mark.parametrize("kind", list(scale_tables.TABLES))
+@pytest.mark.parametrize("kind", KINDS)
 def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """After each commit a synthetic table has the files that it reports, also if most of them were added later."""
     monkeypatch.setattr(scale_tables.HudiTable, "MAX_WRITTEN", 1_000)
@@ -119,7 +122,7 @@ def test_scale_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     assert sizes == [13_000, 13_001, 13_101, 13_001, 12_002, 13_001]
 
 
-@pytest.mark.parametrize("kind", list(scale_tables.TABLES))
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [2_000, 13_000])
 def test_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, count: int) -> None:
     """A commit of the benchmark is refreshed, and each step is measured, also if the first version has copied rows."""

@@ -78,7 +78,7 @@ def test_requests_to_other_folders_are_not_counted(tmp_path: Path) -> None:
         assert requests.counts()["table requests"] == expected
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(places=st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True))
 def test_a_commit_costs_the_same_in_a_table_of_any_size(folders: dict[int, Path], places: list[int]) -> None:
     """Each example is one more commit, so that the entries have deltas of several commits."""
