@@ -63,7 +63,8 @@ def path(value: object, name: str) -> str:
     Raises ValueError otherwise.
     """
     path_ = text(value, name)
-    if path_ and (any(part in ("", ".", "..") for part in path_.split("/")) or "\0" in path_):
+    parts = path_.split("/")  # Without a generator: a version document of a large table has a thousand paths.
+    if path_ and ("" in parts or "." in parts or ".." in parts or "\0" in path_):
         raise ValueError(f"{name} is {_format_value(path_)}, which is not below the folder of the document")
     return path_
 
