@@ -26,6 +26,7 @@ from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
 from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.formats.readers.nested_arrays import leaf_types
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, identity
 from metastore_assets.lookup.pruning import Pruner
 from metastore_assets.reads.table_file_system import TableFileSystem
@@ -41,6 +42,8 @@ _FIRST_COMMON_DAY = -141_427
 _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _FOOTER_THREADS, _FOOTER_CHUNK = 8, 16
 """Number of footers that the child reads at the same time, and number of files in one message."""
+_INTERVAL = pa.binary(12)
+"""The type of intervals. Readers of this package correct the footers from which Arrow takes them for nulls."""
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
@@ -59,6 +62,10 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
     for field in snapshot.schema:
         if INITIAL_DEFAULT in (field.metadata or {}):
             raise _refused(rows.name, f"column {field.name!r} has a default in files that lack it")
+        if snapshot.format == "files" and _INTERVAL in leaf_types(field.type):
+            raise _refused(
+                rows.name, f"column {field.name!r} may have intervals, and Arrow reads those of Java's library as nulls"
+            )
     files = [_arrow_file(rows.name, fragment) for fragment in fragments]
     paths = [_validated_path(rows.name, file) for file in files]
     filesystem: fs.FileSystem = fs.LocalFileSystem()

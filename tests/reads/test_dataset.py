@@ -121,6 +121,15 @@ def test_tables_that_arrow_would_read_incorrectly_are_refused(tmp_path: Path) ->
             lookup.dataset()
 
 
+def test_intervals_are_refused(tmp_path: Path) -> None:
+    """Arrow alone reads the intervals of Java's library as nulls."""
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"a": [1], "i": pa.array([bytes(12)], pa.binary(12))}), tmp_path / "lake" / "1.parquet")
+    lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
+    with pytest.raises(MetastoreError, match="'i' may have intervals"):
+        lookup.dataset()
+
+
 def test_promoted_columns_of_plain_files_have_guarantees(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": pa.array([1, 2], pa.int32())}), tmp_path / "lake" / "1.parquet")
