@@ -22,6 +22,8 @@ _AVRO = b"Obj\x01"
 _THREADS = 8
 _CHUNK_SIZE = 16
 _REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
+_NO_SCHEMA = ("", '"null"')
+"""Schemas of commits that record none. Hudi Streamer up to 0.10 wrote the Avro type null after an empty batch."""
 
 Group = tuple[str, str]
 """A file group: partition path and file id."""
@@ -130,7 +132,7 @@ def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, A
                 for partition, ids in replaced
                 for file_id in as_list(ids, "partitionToReplaceFileIds")
             ),
-            as_text(extra["schema"], "schema") if extra.get("schema") else None,
+            as_text(extra["schema"], "schema") if (extra.get("schema") or "") not in _NO_SCHEMA else None,
             metadata.get("operationType") in _REWRITES,
             bool(extra.get("latest_schema")),
         )

@@ -328,6 +328,20 @@ def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> Non
     assert _open(writer.folder).schema.names == ["key", "part", "ts", "value"]
 
 
+def test_commits_of_empty_batches_do_not_define_the_schema(history: History) -> None:
+    """Hudi Streamer up to 0.10 recorded the Avro type null as their schema; later versions record an empty text."""
+    writer = history.writer
+    for schema in ('"null"', ""):
+        instant = writer.tick()
+        writer.complete(instant, "commit", [])
+        (path,) = writer.timeline.glob(f"{instant}*.commit")
+        metadata = json.loads(path.read_text())
+        path.write_text(json.dumps(metadata | {"extraMetadata": {"schema": schema}}))
+        snapshot = _open(writer.folder)
+        assert snapshot.id.startswith(instant)
+        assert _rows(snapshot) == history.rows()
+
+
 def test_the_backup_of_properties_is_read_while_they_are_replaced(history: History) -> None:
     path = history.writer.folder / ".hoodie" / "hoodie.properties"
     path.rename(path.with_name("hoodie.properties.backup"))
