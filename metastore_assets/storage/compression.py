@@ -24,6 +24,7 @@ Stream: TypeAlias = "pa.NativeFile | io.RawIOBase"
 
 SUFFIXES = {
     ".gz": "gzip",
+    ".gzip": "gzip",
     ".zst": "zstd",
     ".zstd": "zstd",
     ".bz2": "bz2",

@@ -53,7 +53,7 @@ _ENDINGS = frozenset(
 _NUMBERED = frozenset(["bak", "backup", "old", "orig", "tmp", "temp"])
 """Endings that a number may follow, as in `x.csv.bak1`, `x.csv.bak-1` and `x.csv.bak.1`."""
 _WITH_NUMBER = re.compile(r"([a-z]+)-?[0-9]+")
-_COMPRESSIONS = frozenset(["gz", "bz2", "zst", "zstd", "lz4", "xz", "snappy", "zip"])
+_COMPRESSIONS = frozenset(["gz", "gzip", "bz2", "zst", "zstd", "lz4", "xz", "snappy", "zip"])
 _OF_SYSTEMS = frozenset(
     ["lost+found", "$recycle.bin", "system volume information", "@eadir", "+tmp", "thumbs.db", "desktop.ini"]
 )

@@ -132,6 +132,16 @@ def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: b
         _read(tmp_path / name, data)
 
 
+def test_the_long_suffix_of_gzip_is_known(tmp_path: Path) -> None:
+    """The documentation of pandas names Parquet files so, although the compression is inside of them."""
+    frame = pl.DataFrame({"a": [1]})
+    frame.write_parquet(tmp_path / "x.parquet.gzip", compression="gzip")
+    (tmp_path / "x.parquet.bak.gzip").write_bytes(b"ignored")
+    assert read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()) == {"a": [1]}
+    (tmp_path / "csv").mkdir()
+    assert _read(tmp_path / "csv" / "x.csv.gzip", gzip.compress(b"id,s\n1,a\n")) == {"id": [1], "s": ["a"]}
+
+
 def test_parquet_with_the_suffix_of_a_compression(tmp_path: Path) -> None:
     """Parquet inside of a compressed file is refused, because columns cannot be read one by one."""
     frame = pl.DataFrame({"a": [1]})
