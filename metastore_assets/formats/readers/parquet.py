@@ -22,6 +22,8 @@ _DICTIONARY_ROWS = 4096
 _SHORT_DICTIONARY = 64 << 10
 """Maximum size in bytes of a dictionary page for which a string column is read as a dictionary array."""
 _VALUE_BYTES = 8
+_LONG_LISTS = "Length spanned by list offsets"
+"""Part of Arrow's message for a list column with more levels than values."""
 _ENCRYPTED = "no decryption found"
 """Part of Arrow's message for a file whose footer is encrypted."""
 
@@ -147,7 +149,9 @@ class ParquetColumns:
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
         """Yield the values of a top-level column in one row group. The first array has one row."""
         # Arrow fetches all requested row groups at once, so each call requests one.
-        batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
+        batches = _explain_errors(
+            file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
+        )
         first = next(batches, None)
         if first is None:
             return
@@ -209,6 +213,19 @@ class ParquetColumns:
                 max_rows = _DICTIONARY_ROWS
         average = max(1, size // max(1, metadata.num_rows))
         return max(1, min(max_rows, CHUNK_BYTES // average))
+
+
+def _explain_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches. Raises UnsupportedError for lists as DuckDB writes nulls among arrays of fixed size."""
+    try:
+        yield from batches
+    except pa.ArrowInvalid as error:
+        if _LONG_LISTS not in str(error):
+            raise
+        raise UnsupportedError(
+            "it has nulls that take several values, as DuckDB writes nulls among arrays of fixed size, which Arrow "
+            "does not read; cast the column to a list before it is written, as in `x::float[]`"
+        ) from error
 
 
 def validate_row_count(metadata: pq.FileMetaData) -> int:

@@ -1,9 +1,10 @@
-"""Parquet files with structs without fields, for which the format stores nothing."""
+"""Parquet files with structs without fields, and with nulls among arrays of fixed size."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -40,3 +41,14 @@ def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
         profile(tmp_path / "lake")
     assert "without fields" in str(caught.value)
     assert "Mend" not in str(caught.value)
+
+
+def test_nulls_of_duckdb_among_arrays_of_fixed_size_are_refused(tmp_path: Path) -> None:
+    """The error says how to write the column. Without nulls, the arrays are lists."""
+    for name, value in (("arrays", "[3, 4]::int[2]"), ("nulls", "null")):
+        (tmp_path / name).mkdir()
+        duckdb.sql(f"copy (select [1, 2]::int[2] a union all select {value}) to '{tmp_path / name}/x.parquet'")
+    null_counts = {row.column: row.null_count for row in profile(tmp_path / "arrays").statistics()}
+    assert null_counts == {"a": 0, "a.element": 0}
+    with pytest.raises(ProfileError, match=r"column 'a' is not supported.*`x::float\[\]`"):
+        profile(tmp_path / "nulls")
