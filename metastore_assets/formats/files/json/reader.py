@@ -187,9 +187,8 @@ def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterato
             except RecursionError:
                 raise _nesting_error(number) from None
             except ValueError as error:
-                raise InvalidContentError(
-                    f"line {number}: {error}{_hint(text)}", f"line {number}{_hint(text)}"
-                ) from error
+                hint = _hint(text, error)
+                raise InvalidContentError(f"line {number}: {error}{hint}", f"line {number}{hint}") from error
             if not isinstance(row, dict):
                 raise InvalidContentError(f"line {number} is no object{_hint(text)}")
             if text.count("[") + text.count("{") > NESTING and is_nested_deeply(row):
@@ -248,7 +247,10 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
         raise InvalidContentError(f"line {number}: it has half of a surrogate pair, which is no character") from None
 
 
-def _hint(text: str) -> str:
+def _hint(text: str, error: ValueError | None = None) -> str:
+    """Return what to add to the message about a line: what is read instead of it."""
+    if text[0] == "{" and isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
+        return "; what is read is one object per line, without text between or after the objects"
     if text[0] == "[" or text in ("{", "}"):
         return "; what is read is one object per line, not an array nor an object over several lines"
     return ""
