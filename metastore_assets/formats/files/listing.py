@@ -300,12 +300,13 @@ def _decode_kind(data: bytes) -> str:
 def is_ignored(name: str) -> bool:
     """Return whether a file of this name contains no data of the table.
 
-    It may be hidden, unfinished, a backup, a checksum, or the file of an editor or operating system.
+    It may be hidden, unfinished, a backup, a checksum, the metadata of a query of Athena, or the file of an editor or
+    operating system.
     """
     lower = name.lower()
     return (
         _is_hidden(name)
-        or lower.endswith(("~", "_$folder$"))
+        or lower.endswith(("~", "_$folder$", ".csv.metadata"))
         or lower.startswith("~$")
         or (lower.startswith("#") and lower.endswith("#"))
         or lower in _OF_SYSTEMS

@@ -28,7 +28,7 @@ _LEFTOVERS = _names(
     "x.parquet.crdownload  x.parquet.download  x.parquet_.gstmp  x.parquet.inprogress  part-0.inprogress.0a-1f",
     "x.parquet._COPYING_  x.parquet.swp  .x.parquet.swp  x.parquet.swo  x.parquet.crc  x.parquet.md5",
     "x.parquet.sha1  x.parquet.SHA256  x.parquet.sha512  x.parquet.lock  x.csv.bak.gz  x.tmp.zst  #x.parquet#",
-    "~$x.csv  Thumbs.db  desktop.ini  Desktop.INI  day_$folder$  _temporary_$folder$",
+    "0a1f-2b.csv.metadata  ~$x.csv  Thumbs.db  desktop.ini  Desktop.INI  day_$folder$  _temporary_$folder$",
 )
 _LEFTOVER_FOLDERS = _names(
     "_temporary/0/_temporary/attempt_1  .hive-staging_1/-ext-10000  .spark-staging-1  __magic  _delta_index  .git",
