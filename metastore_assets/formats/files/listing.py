@@ -39,7 +39,7 @@ _MANIFEST = "manifest"
 _MANIFEST_START = re.compile(rb'\s*\{\s*"entries"\s*:')
 _HEAD_BYTES = 64
 _UNKNOWN = "unknown"
-_CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli", ".gzip")
+_CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
 """Suffixes of Parquet or ORC files that name the compression inside of the file, as in `x.parquet.snappy`."""
 READABLE = ("parquet", "orc", "avro", *TEXT_KINDS)
 
