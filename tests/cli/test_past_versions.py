@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from metastore_assets.cli.commands.history import _draw_statistic
+from metastore_assets.cli.output import Page
+from metastore_assets.history import HistoryPoint
 from tests.cli.run_command import error_of, run, run_json
 
 
@@ -32,6 +36,22 @@ def test_history_as_text(published: Path, arguments: list[str]) -> None:
     assert done.exit_code == 0, done.output
     assert "2 versions, 1 to 2" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("width", [14, 80])
+@pytest.mark.parametrize("known", [range(3), range(2, 5), range(97, 100)])
+def test_a_chart_has_the_last_versions(
+    known: range, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal of 80 cells has room for 66 versions. The statistic may be unknown in all of them."""
+    moment = datetime(2024, 1, 1, tzinfo=UTC)
+    points = [
+        HistoryPoint(number, "s", moment, float(number) if number in known else None, "exact") for number in range(100)
+    ]
+    page = Page()
+    monkeypatch.setattr(page, "width", width)
+    _draw_statistic(page, "orders price mean", points)
+    assert ("│" in capsys.readouterr().out) == (width == 80 and 99 in known)
 
 
 def test_history_outlives_expiry(published: Path) -> None:

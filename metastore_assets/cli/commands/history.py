@@ -166,7 +166,7 @@ def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) 
 def _draw_statistic(page: Page, subject: str, points: Sequence[HistoryPoint]) -> None:
     _draw_heading(page, subject, [point.version for point in points])
     numbers = [_to_number(point.value) for point in points]
-    if page.width is not None and sum(number is not None for number in numbers) > 1:
+    if page.width is not None:
         _draw_chart(page, numbers, page.width)
     maximum = max((abs(number) for number in numbers if number is not None), default=0)
     columns = [
@@ -214,15 +214,17 @@ def _level(value: float, low: float, high: float) -> int:
 
 
 def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None:
-    """Draw a chart of as many of the last numbers as fit; at least one must be a number. None is blank.
+    """Draw a chart of as many of the last numbers as fit; nothing if fewer than two of these are known.
 
     Args:
         page: The page to draw on.
-        numbers: The numbers, oldest first.
+        numbers: The numbers, oldest first. None is blank.
         width: The width of the page in cells.
     """
-    shown = list(numbers[-(width - 14) :])
+    shown = list(numbers[-max(1, width - 14) :])
     values = [number for number in shown if number is not None]
+    if len(values) < 2:
+        return
     low, high = min(values), max(values)
     base = 0.0 if low >= 0 and (high == low or low < high / 2) else low
     steps = 8 * CHART_HEIGHT
