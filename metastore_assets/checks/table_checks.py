@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from fractions import Fraction
@@ -199,7 +200,8 @@ class RowCountChange(BoundedCheck):
         observed = f"{format_number(before)} → {format_number(rows)} rows since version {earlier.table.version.number}"
         if not before:
             # Relative to 0 rows, 0 rows are no change, and any rows exceed every upper bound.
-            return Finding(status_of(not rows or self.upper is None), observed, measures={"rows": rows})
+            is_satisfied = self.upper is None if rows else self.is_within(0)
+            return Finding(status_of(is_satisfied), observed, measures={"rows": rows})
         change = Fraction(rows - before, before)
         measures = {"rows": rows, "change": float(change)}
         return Finding(status_of(self.is_within(change)), f"{float(change):+.1%}: {observed}", measures=measures)
@@ -209,7 +211,9 @@ class RowCountChange(BoundedCheck):
         return f"{bounds} rows against {describe_baseline(self.against)}"
 
     def excess(self, measures: Mapping[str, float]) -> float:
-        return abs(measures.get("change", 0))
+        # Without a relative change, a partition with rows grew from none.
+        change = measures.get("change", math.inf if measures.get("rows") else 0)
+        return self.excess_of(change, change)
 
 
 def missing_table_reason(error: TableNotFoundError) -> str:

@@ -147,6 +147,8 @@ def test_consistent_names_contradictory_numbers(local_store: ObjectStore) -> Non
         (100, 99, {"lower": 0}, "failed"),
         (3, 2, {"lower": "-34%", "upper": 0}, "passed"),
         (0, 0, {"upper": 0}, "passed"),
+        (0, 0, {"lower": "5%"}, "failed"),
+        (0, 0, {"upper": "-5%"}, "failed"),
         (0, 1, {"upper": 9}, "failed"),
         (0, 1, {"lower": 0}, "passed"),
     ],
@@ -157,6 +159,17 @@ def test_row_count_change_has_limits(
     publish(local_store, numbers(before))
     table = publish(local_store, numbers(now))
     assert finding(local_store, table, {"row_count_change": settings}).status == status
+
+
+def test_row_count_changes_are_ranked_by_their_distance_to_the_bounds(local_store: ObjectStore) -> None:
+    """Growth from no rows comes first: relative to 0, it exceeds every upper bound."""
+    before = {"day=1": numbers(100), "day=2": numbers(100), "day=3": numbers(0)}
+    publish(local_store, pa.concat_tables(before.values()), partitions=before)
+    now = {"day=1": numbers(160), "day=2": numbers(70), "day=3": numbers(1)}
+    table = publish(local_store, pa.concat_tables(now.values()), partitions=now)
+    check = {"row_count_change": {"lower": "-10%", "upper": "50%"}, "partitions": "all"}
+    observed = finding(local_store, table, check).observed
+    assert re.findall("day=.", observed) == ["day=3", "day=2", "day=1"]
 
 
 def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
