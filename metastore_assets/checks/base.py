@@ -136,7 +136,7 @@ class BoundedCheck(Check):
         lower, upper = self.bounds
         if low is None and high is None:
             raise ValueError(f"give {lower}, {upper} or both")
-        if isinstance(low, int | Decimal) and isinstance(high, int | Decimal) and low > high:
+        if isinstance(low, int | float | Decimal) and isinstance(high, int | float | Decimal) and low > high:
             raise ValueError(f"{lower} is greater than {upper}: nothing lies between")
         return self
 

@@ -79,6 +79,7 @@ def test_short_and_long_entries_are_equal() -> None:
         ("column", "null_share: 1e-999999999", "null_share.most = '1e-999999999':"),
         ("column", "null_share: 1e999999999%", "null_share.most = '1e999999999%':"),
         ("column", "range: 5", r"\brange\b.*minimum, maximum"),
+        ("column", "range: {minimum: 5, maximum: 1.5}", r"range: minimum is greater than maximum"),
         ("column", "range: {minimum: .nan}", "range.minimum = nan:"),
         ("column", "range: {minimum: [1]}", r"range.minimum = \[1\]:"),
         ("column", "accepted_values: []", r"accepted_values.values = \[\]:"),
