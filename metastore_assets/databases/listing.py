@@ -30,6 +30,8 @@ from metastore_assets.store.versions import VersionStore
 _RECORD_FOLDER = "_databases"
 """The folder of the records in the root. No table has this folder, because no table name begins with `_`."""
 _RECORD_FORMAT = 1
+_record_locks: dict[tuple[str, str], threading.Lock] = {}
+"""A lock for each record that this process changes, by root and key."""
 
 
 @dataclass(frozen=True)
@@ -212,18 +214,20 @@ def _compare_with_record(
     included = [entry for entry in listed if database.includes(entry.name)]
     tables = {entry.name: entry.format for entry in included if entry.format is not None}
     skipped = {entry.name: entry.reason for entry in included if entry.format is None}
-    record = _try_read_record(config, database)
-    recorded = record or frozenset()
     dropped = {}
-    # A table in the record is dropped if it has a version and the catalog no longer lists it as a readable table.
-    for name in sorted(recorded - tables.keys()):
-        if database.includes(name) and _has_version(config, database, name):
-            identifier = f"{database.database}.{name}"
-            reason = database_dropped or f"{_catalog_label(database)} no longer has a table {identifier!r}"
-            dropped[name] = by_name[name].reason if name in by_name else reason
-    # Do not remove excluded tables from the record: another entry of the same database may include them.
-    excluded = {name for name in recorded if not database.includes(name)}
-    _try_write_record(config, database, record, frozenset((*tables, *dropped, *excluded)))
+    # Entries of the same database are listed in parallel. Each adds its tables to those of the others.
+    with _record_locks.setdefault((config.root, database.key), threading.Lock()):
+        record = _try_read_record(config, database)
+        recorded = record or frozenset()
+        # A table in the record is dropped if it has a version and the catalog no longer lists it as a readable table.
+        for name in sorted(recorded - tables.keys()):
+            if database.includes(name) and _has_version(config, database, name):
+                identifier = f"{database.database}.{name}"
+                reason = database_dropped or f"{_catalog_label(database)} no longer has a table {identifier!r}"
+                dropped[name] = by_name[name].reason if name in by_name else reason
+        # Do not remove excluded tables from the record: another entry of the same database may include them.
+        excluded = {name for name in recorded if not database.includes(name)}
+        _try_write_record(config, database, record, frozenset((*tables, *dropped, *excluded)))
     skipped = {name: reason for name, reason in skipped.items() if name not in dropped}
     return DatabaseListing(database.key, tables, dropped, skipped)
 

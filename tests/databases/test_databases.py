@@ -172,6 +172,21 @@ def test_tables_may_be_added_and_removed(lake: Lake) -> None:
     assert (list(list_databases(config)[0].tables), list_databases(config)[0].dropped) == (["more", "orders"], {})
 
 
+def test_entries_of_one_database_share_its_record(lake: Lake) -> None:
+    """They are listed in parallel. Each adds its tables to the record, whichever writes last."""
+    names = {f"t{number}" for number in range(4)}
+    for name in names:
+        lake.add(name)
+    document = {
+        "catalogs": {"lake": {"type": "sql", "uri": f"sqlite:///{lake.database}"}},
+        "databases": [{"catalog": "lake", "database": "sales", "only": name} for name in sorted(names)],
+    }
+    for attempt in range(5):
+        config = MetastoreConfig.model_validate({**document, "root": f"{lake.folder}/root{attempt}"}).resolve()
+        list_databases(config)
+        assert {name for listing in recorded_listings(config) for name in listing.tables} == names
+
+
 def test_a_database_that_does_not_answer_has_its_last_tables(lake: Lake) -> None:
     lake.add("orders")
     config = lake.config()
