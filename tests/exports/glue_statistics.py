@@ -20,6 +20,8 @@ class ColumnStatisticsStore:
         """The statistics by column, by database, table and values of the partition."""
         self.requests: list[tuple[str, dict[str, Any]]] = []
         """Operations and their parameters, in their order."""
+        self.events = client.meta.events
+        """The hooks of the client's requests."""
         self._model = client.meta.service_model
         for operation in _OPERATIONS:
             for owner in ("Table", "Partition"):

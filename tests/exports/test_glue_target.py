@@ -165,6 +165,32 @@ def test_partitions_have_their_own_statistics_and_unchanged_ones_are_not_written
     assert lab.partitions()["02"]["numRows"] == "7"
 
 
+def test_partitions_that_glue_leaves_unprocessed_are_requested_again(lab: GlueLab) -> None:
+    """`BatchGetPartition` may return fewer partitions than were requested, with the keys of the others."""
+
+    def leave_all_but_first(parsed: dict[str, Any], **_: Any) -> None:
+        rest = parsed["Partitions"][1:]
+        parsed |= {
+            "Partitions": parsed["Partitions"][:1],
+            "UnprocessedKeys": [{"Values": partition["Values"]} for partition in rest],
+        }
+
+    def leave_all(parsed: dict[str, Any], **_: Any) -> None:
+        keys = [{"Values": partition["Values"]} for partition in parsed["Partitions"]]
+        parsed |= {"Partitions": [], "UnprocessedKeys": keys}
+
+    table = lab.partitioned()
+    events = lab.store.events
+    events.register("after-call.glue.BatchGetPartition", leave_all_but_first)
+    assert table.export().state == "written"
+    assert {value: properties["numRows"] for value, properties in lab.partitions().items()} == {"1": "2", "02": "3"}
+    events.unregister("after-call.glue.BatchGetPartition", leave_all_but_first)
+    events.register("after-call.glue.BatchGetPartition", leave_all)
+    pq.write_table(ROWS, table.folder / "p=02" / "2.parquet")
+    failed = table.export()
+    assert (failed.state, failed.error) == ("failed", "Glue returns none of 1 partitions: export again later")
+
+
 def test_statistics_of_others_are_replaced_only_on_request(lab: GlueLab) -> None:
     """An error changes nothing."""
     table = lab.flat()

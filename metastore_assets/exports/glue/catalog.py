@@ -85,7 +85,6 @@ class GlueTable(CatalogTable):
         """
         for start in range(0, len(names), _READ_BATCH):
             keys = [{"Values": list(_values(name))} for name in names[start : start + _READ_BATCH]]
-            partitions = self._client.batch_get_partition(**self._key, PartitionsToGet=keys)["Partitions"]
             entries = [
                 {
                     "PartitionValueList": partition["Values"],
@@ -94,7 +93,7 @@ class GlueTable(CatalogTable):
                         change(tuple(partition["Values"]), dict(partition.get("Parameters", {}))),
                     ),
                 }
-                for partition in partitions
+                for partition in self._load_partitions(keys)
             ]
             if entries:
                 _raise_errors(self._client.batch_update_partition(**self._key, Entries=entries))
@@ -147,6 +146,21 @@ class GlueTable(CatalogTable):
         if table.get("TargetTable"):
             raise ExportError(f"{table['Name']!r} is a link to another table: export that table")
         return dict(table)
+
+    def _load_partitions(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return up to 100 partitions as Glue's type `Partition`. Partitions that do not exist are omitted.
+
+        Raises ExportError if Glue processes none of the keys of a request.
+        """
+        partitions: list[dict[str, Any]] = []
+        while keys:
+            response = self._client.batch_get_partition(**self._key, PartitionsToGet=keys)
+            partitions += response["Partitions"]
+            unprocessed = response.get("UnprocessedKeys") or []
+            if len(unprocessed) >= len(keys):
+                raise ExportError(f"Glue returns none of {len(keys)} partitions: export again later")
+            keys = unprocessed
+        return partitions
 
     def _write(
         self, update: Callable[..., Any], columns: Sequence[DeclaredStatistics], analyzed: datetime, **owner: Any
