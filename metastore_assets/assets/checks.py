@@ -1,5 +1,6 @@
 """Conversion of a table's checks to asset checks of Dagster. The run that publishes a version evaluates them."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 from dagster import (
@@ -157,7 +158,8 @@ def _check_result(key: AssetCheckKey, named: NamedCheck, result: CheckResult) ->
         "guarantee": MetadataValue.text(finding.guarantee),
         # As text, because Dagster would plot a number.
         "version": MetadataValue.text(str(result.version)),
-        **{name: rounded_metadata(value) for name, value in finding.measures.items()},
+        # GraphQL has no infinities.
+        **{name: rounded_metadata(value) for name, value in finding.measures.items() if math.isfinite(value)},
     }
     not_passed = [part for part in result.partitions or () if part.finding.status != "passed"]
     if not_passed:

@@ -9,12 +9,15 @@ from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstan
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from deltalake import write_deltalake
 
-from metastore_assets.assets.checks import check_specs, escape_markdown
+from metastore_assets.assets.checks import check_results, check_specs, escape_markdown
 from metastore_assets.assets.project import build_metastore_definitions
-from metastore_assets.config import MetastoreConfig
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.store.objects import ObjectStore
 from tests.assets.lab import Lab, key_of, kind_of
 from tests.assets.user_project import STATISTICS, commit, reported_row_counts
+from tests.checks.check_results import around
 from tests.cli.run_command import run as run_command
+from tests.lookup.publishing import publish
 
 CONFIG = """
 root: ./metastore
@@ -160,6 +163,18 @@ def test_check_specs_are_defined_before_any_run() -> None:
     assert {name for name, spec in specs.items() if spec.blocking} == {"shop_accepted_values"}
     assert specs["shop_accepted_values"].description == "`shop`: only Berlin, Paris."
     assert specs["enough_rows"].description == "at least 150 rows, in each partition."
+
+
+def test_infinite_measures_are_text_alone(tmp_path: Path) -> None:
+    """Dagster's GraphQL server answers no query for an infinite number: the page of the check would be an error."""
+    store = ObjectStore(str(tmp_path))
+    lookup = publish(store, pa.table({"ratio": [0.5, float("inf")]}))
+    table = TableConfig(name="orders", uri="x", columns={"ratio": {"checks": [{"range": {"minimum": 0}}]}})
+    (result,) = check_results([AssetCheckKey(AssetKey("a"), "ratio_range")], table, lookup, around(store))
+    assert result.passed
+    assert result.metadata["minimum"].value == 0.5
+    assert "maximum" not in result.metadata
+    assert result.metadata["observed"].value == "0.5 to Infinity"
 
 
 def test_values_with_markup_are_shown_literally() -> None:
