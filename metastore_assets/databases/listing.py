@@ -225,8 +225,11 @@ def _compare_with_record(
                 identifier = f"{database.database}.{name}"
                 reason = database_dropped or f"{_catalog_label(database)} no longer has a table {identifier!r}"
                 dropped[name] = by_name[name].reason if name in by_name else reason
-        # Do not remove excluded tables from the record: another entry of the same database may include them.
-        excluded = {name for name in recorded if not database.includes(name)}
+        # The record also has excluded tables: this entry may include them after a change of its patterns.
+        excluded = {entry.name for entry in listed if entry.format is not None}
+        # Another entry of the same database decides which of its tables were dropped.
+        others = [other for other in config.databases if other.key == database.key and other is not database]
+        excluded |= {name for name in recorded if any(other.includes(name) for other in others)}
         _try_write_record(config, database, record, frozenset((*tables, *dropped, *excluded)))
     skipped = {name: reason for name, reason in skipped.items() if name not in dropped}
     return DatabaseListing(database.key, tables, dropped, skipped)

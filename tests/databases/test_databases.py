@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import CatalogConfig, DatabaseConfig, MetastoreConfig, load_config
 from metastore_assets.databases import DatabaseListing, expand_databases, list_databases, recorded_listings
-from metastore_assets.databases.listing import read_record, write_record
+from metastore_assets.databases.listing import load_listings, read_record, write_record
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.catalogs import client
 from metastore_assets.formats.catalogs.base import ListedTable
@@ -185,6 +185,25 @@ def test_entries_of_one_database_share_its_record(lake: Lake) -> None:
         config = MetastoreConfig.model_validate({**document, "root": f"{lake.folder}/root{attempt}"}).resolve()
         list_databases(config)
         assert {name for listing in recorded_listings(config) for name in listing.tables} == names
+    config = MetastoreConfig.model_validate({**document, "root": f"{lake.folder}/root"}).resolve()
+    lake.publish("sales_t0")
+    lake.drop("t0")
+    for _ in range(3):
+        assert [list(listing.dropped) for listing in list_databases(config)] == [["t0"], [], [], []]
+
+
+def test_patterns_may_change_after_a_listing(lake: Lake) -> None:
+    """The record has tables that no entry included, so definitions have them before the next listing."""
+    lake.add("fact_sales")
+    lake.add("dim_shop")
+    list_databases(lake.config(only="fact_*"))
+    (listing,) = load_listings(lake.config(only=["fact_*", "dim_*"]), 10, {})
+    assert set(listing.tables) == {"dim_shop", "fact_sales"}
+    assert set(load_listings(lake.config(only="fact_*"), 10, {})[0].tables) == {"fact_sales"}
+    lake.drop("dim_shop")
+    config = lake.config(only="fact_*")
+    list_databases(config)
+    assert read_record(ObjectStore(config.root), "lake.sales") == {"fact_sales"}
 
 
 def test_a_database_that_does_not_answer_has_its_last_tables(lake: Lake) -> None:
