@@ -98,6 +98,17 @@ def test_text_of_a_table_is_escaped(local_store: ObjectStore) -> None:
     assert not re.search(r"https?://|url\(|@import", page), "the page fetches a resource"
 
 
+def test_bounds_with_an_equal_start_are_both_shown(local_store: ObjectStore) -> None:
+    """One bound alone stands for a column with a single value."""
+    prefix = "https://example.com/a/long/path/"
+    table = publish(local_store, pa.table({"url": [f"{prefix}1", f"{prefix}2"], "same": ["one", "one"]}))
+    page = report_page(table, table.at(1))
+    assert re.findall('<span class="range">(.*?)</span>', page) == [
+        "https://example.com/a/l…<small> to </small>https://example.com/a/l…",
+        "one",
+    ]
+
+
 def test_the_report_equals_lookups(local_store: ObjectStore) -> None:
     table = table_of(local_store)
     page = report_page(table, table.at(1), is_current=True)

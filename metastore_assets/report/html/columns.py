@@ -102,10 +102,9 @@ def _why_no_shape(row: ColumnStatistics) -> str:
 
 
 def _range(row: ColumnStatistics) -> list[Part]:
-    low, high = (text.truncate(bound, 24) for bound in (minimum_text(row), maximum_text(row)))
-    if low == high:
-        return [low]
-    return [low, tag("small", " to "), high]
+    bounds = minimum_text(row), maximum_text(row)
+    low, high = (text.truncate(bound, 24) for bound in bounds)
+    return [low] if bounds[0] == bounds[1] else [low, tag("small", " to "), high]
 
 
 def _frequency_bars(row: ColumnStatistics, top: Top) -> Markup | None:
