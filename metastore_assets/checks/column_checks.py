@@ -437,7 +437,9 @@ def _matcher(pattern: str) -> Callable[[pa.Array], pa.Array]:
     """
     anchored = rf"\A(?:{pattern})\z"
     try:
-        pc.match_substring_regex(pa.array([""]), anchored)
+        # By itself first: `a)|(?:b` would be valid only between the parentheses.
+        for expression in (pattern, anchored):
+            pc.match_substring_regex(pa.array([""]), expression)
     except pa.ArrowInvalid as error:
         raise ConfigError(f"{pattern!r} is no regular expression (RE2): {error}") from None
     return lambda values: pc.match_substring_regex(values, anchored)

@@ -270,6 +270,7 @@ def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> No
         ([], {"n": [{"accepted_values": [1, "2024-01-01"]}]}, "'2024-01-01' is no value of column 'n'"),
         ([], {"n": [{"matches": "a"}]}, "column 'n' of table 'orders' has values of int64: "),
         ([], {"t": [{"matches": "(a"}]}, r"'\(a' is no regular expression \(RE2\): .*missing \)"),
+        ([], {"t": [{"matches": "a)|(?:b"}]}, r"'a\)\|\(\?:b' is no regular expression \(RE2\): .*unexpected \)"),
         ([], {"n": [{"lengths": {"minimum": 1}}]}, "values of int64, which have no length"),
         ([], {"t": [{"accepted_values": [1]}]}, "1 is no value of column 't' of table 'orders': give text"),
         ([], {"t": [{"accepted_values": [True]}]}, "True is no value of column 't' of table 'orders': give text"),
