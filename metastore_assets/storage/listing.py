@@ -77,11 +77,17 @@ def files_on_disk(
         OSError: A link leads nowhere, or to a folder that contains it.
     """
     full_path = f"{root.rstrip('/')}/{folder}" if folder else root
-    stat = os.stat(full_path)
+    try:
+        stat = os.stat(full_path)
+        opened = os.scandir(full_path)
+    except FileNotFoundError:
+        if not folder:
+            raise
+        return  # The folder was deleted meanwhile, and is not part of the listing.
     identity = (stat.st_dev, stat.st_ino)
-    if identity in above:
-        raise OSError(f"{full_path} is a symbolic link to a folder that contains it")
-    with os.scandir(full_path) as entries:
+    with opened as entries:
+        if identity in above:
+            raise OSError(f"{full_path} is a symbolic link to a folder that contains it")
         for entry in entries:
             path = f"{folder}/{entry.name}" if folder else entry.name
             try:
@@ -90,14 +96,16 @@ def files_on_disk(
                     continue
                 if entry.is_symlink():
                     check_link(path)
-                if is_folder:
-                    yield from files_on_disk(root, check_link, filters, path, above | {identity})
-                else:
-                    yield local_stored_file(path, entry.stat())
+                stored = None if is_folder else local_stored_file(path, entry.stat())
             except FileNotFoundError:
                 # A file that was deleted meanwhile is not part of the listing. A dangling link is an error.
                 if entry.is_symlink():
                     raise
+                continue
+            if stored is None:
+                yield from files_on_disk(root, check_link, filters, path, above | {identity})
+            else:
+                yield stored
 
 
 def objects_at_once(store: Any, prefix: str, uri: str, filters: PathFilters) -> Generator[StoredFile, None, bool]:

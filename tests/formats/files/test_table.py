@@ -366,6 +366,15 @@ def test_symbolic_links_are_followed_and_loops_refused(tmp_path: Path) -> None:
         _snapshot(tmp_path / "t")
 
 
+def test_a_link_that_leads_nowhere_is_an_error_in_a_partition_too(tmp_path: Path) -> None:
+    """The other files of the partition were left out, without an error."""
+    for name in "abcdefgh":
+        _write(tmp_path / "d=1" / f"{name}.parquet", a=[1])
+    (tmp_path / "d=1" / "gone.parquet").symlink_to(tmp_path / "nothing")
+    with pytest.raises(TableNotFoundError, match=r"d=1/gone\.parquet"):
+        _snapshot(tmp_path)
+
+
 @pytest.mark.parametrize("options", [{"headr": True}, {"delimiter": ",,"}])
 def test_invalid_options_are_refused_for_files_of_any_kind(tmp_path: Path, options: dict[str, Any]) -> None:
     """This also holds for options that the files do not need."""
