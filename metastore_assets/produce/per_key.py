@@ -6,7 +6,7 @@ stage reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from itertools import accumulate, pairwise
@@ -191,9 +191,20 @@ def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
     return [_exact([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
 
 
-def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
+def _exact(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     """Return the values as an array of a type. Raises ValueError if that would change a number or a time."""
     array = pa.array(values, type_)
+    _check_exact(values, array)
+    return array
+
+
+def _check_exact(values: Sequence[Any], array: pa.Array) -> None:
+    """Raise ValueError if a number or a time in `array` differs from that in `values`, also inside nested values."""
+    type_ = array.type
+    if pa.types.is_nested(type_):
+        for inner_values, inner_array in _nested(values, array):
+            _check_exact([_python(value) for value in inner_values], inner_array)
+        return
     kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
     if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
         for value, stored in zip(values, array.to_pylist(), strict=True):
@@ -203,4 +214,25 @@ def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
         for value, stored in zip(values, array.to_pylist(), strict=True):
             if value is not None and isinf(stored) and not isinf(value):
                 raise ValueError(f"{value!r} is too large for a column of type {type_}")
-    return array
+
+
+def _nested(values: Sequence[Any], array: pa.Array) -> Iterator[tuple[Sequence[Any], pa.Array]]:
+    """Yield (Python values, array) of each child of an array of structs, lists or maps."""
+    present = [_python(value) for value, is_valid in zip(values, array.is_valid().to_pylist(), strict=True) if is_valid]
+    array = array.drop_null()
+    if pa.types.is_struct(array.type):
+        names = [field.name for field in array.type]
+        # Arrow takes a tuple by position, and anything else by name.
+        rows = [dict(zip(names, row, strict=True) if isinstance(row, tuple) else row) for row in present]
+        for name, child in zip(names, array.flatten(), strict=True):
+            yield [row.get(name) for row in rows], child
+    elif pa.types.is_map(array.type):
+        items = [item for value in present for item in (value.items() if isinstance(value, Mapping) else value)]
+        yield [key for key, _ in items], array.keys
+        yield [item for _, item in items], array.items
+    else:
+        yield [item for value in present for item in value], array.flatten()
+
+
+def _python(value: Any) -> Any:
+    return value.as_py() if isinstance(value, pa.Scalar) else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from itertools import count
 from typing import Any
 
@@ -297,3 +298,49 @@ def test_values_out_of_range_of_python_are_never_truncated(store: ObjectStore, v
     vectorised = flow("batches", produce_batch=produce_batch)
     vectorised.advance({"root": change})
     assert vectorised.version().content("stage")["x"].combine_chunks().equals(value)
+
+
+_SECONDS = pa.timestamp("s")
+_BETWEEN = datetime(2026, 1, 1, microsecond=5)
+_WOULD_CHANGE = {
+    "integer in a list": (pa.list_(pa.int64()), [None, [1, None, 1.5]]),
+    "time in a struct": (pa.struct([("a", pa.int64()), ("b", _SECONDS)]), [{"b": None}, {"a": 1, "b": _BETWEEN}]),
+    "time in a tuple": (pa.struct([("a", pa.int64()), ("b", _SECONDS)]), [(1, _BETWEEN)]),
+    "time in a map": (pa.map_(pa.string(), _SECONDS), [{"a": None}, {"a": _BETWEEN}]),
+    "key of a map": (pa.map_(_SECONDS, pa.string()), [[(_BETWEEN, "a")]]),
+    "number in lists of lists": (pa.large_list(pa.list_(pa.float32(), 1)), [[None, [1e300]]]),
+}
+
+
+@pytest.mark.parametrize(("type_", "values"), _WOULD_CHANGE.values(), ids=_WOULD_CHANGE)
+def test_nested_values_that_would_change_are_refused(store: ObjectStore, type_: pa.DataType, values: list[Any]) -> None:
+    """Arrow converts 1.5 in a list of integers to 1, and cuts times to seconds, without an error."""
+
+    def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
+        yield from ((key, value) for value in (values if key == 4 else [None]))
+
+    flow = flow_of(store, produce=produce, rows=Rows(KEY, pa.schema([("x", type_)])))
+    with pytest.raises(ProduceError, match=r"would become|too large") as caught:
+        load(flow, 3, 4, 5)
+    assert caught.value.key == 4
+
+
+@pytest.mark.parametrize("form", ["dict", "tuple", "pairs", "scalar"])
+def test_nested_values_that_stay_the_same_are_stored(store: ObjectStore, form: str) -> None:
+    """Arrow takes a struct in each of these forms."""
+    type_ = pa.struct([("a", pa.list_(pa.int64())), ("b", _SECONDS), ("c", pa.map_(pa.string(), pa.float32()))])
+    whole = {"a": [1, None], "b": datetime(2026, 1, 1), "c": [("x", 0.5)]}
+    forms = {
+        "dict": [whole, dict.fromkeys(whole), {}],
+        "tuple": [tuple(whole.values()), (None, None, None)],
+        "pairs": [list(whole.items())],
+        "scalar": [pa.scalar(whole, type_), pa.scalar(None, type_)],
+    }
+    values = [*forms[form], None]
+
+    def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
+        yield key, values[key]
+
+    flow = flow_of(store, produce=produce, rows=Rows(KEY, pa.schema([("x", type_)])))
+    load(flow, *range(len(values)))
+    assert flow.version().content("stage")["x"].combine_chunks().equals(pa.array(values, type_))
