@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,10 +79,11 @@ def configured_limit(upper_bound: int | None = _MAX_DEFAULT) -> int | None:
         return share if upper_bound is None else min(share, upper_bound)
     if text == "none":
         return None
-    match = re.fullmatch(r"(\d+)([kmgt])b?", text)
-    if match is None or not int(match[1]):
+    match = re.fullmatch(r"(\d{1,18})([kmgt])b?", text)
+    size = int(match[1]) * _UNITS[match[2]] if match is not None else 0
+    if not 0 < size <= sys.maxsize:
         raise ConfigError(f"${VARIABLE} is {text!r}: write a size such as 6g or 512m, or `none` for no limit")
-    return int(match[1]) * _UNITS[match[2]]
+    return size
 
 
 def machine_memory() -> int:

@@ -115,7 +115,7 @@ def test_the_limit_is_configured(monkeypatch: pytest.MonkeyPatch, text: str, lim
 
 
 def test_invalid_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in ("lots", "0g", "12", "-1g"):
+    for text in ("lots", "0g", "12", "-1g", "8388608t", "9" * 5000 + "k"):
         monkeypatch.setenv(process_memory.VARIABLE, text)
         with pytest.raises(ConfigError, match=r"\$METASTORE_READER_MEMORY.*'.*'"):
             configured_limit()
