@@ -51,6 +51,8 @@ class Ranks:
 
     def total(self, prefix: pa.Table | None = None) -> int:
         """Return the sum of the amounts of all keys with a prefix (a table with one row); by default of all keys."""
+        if prefix is None:
+            return self._before(pl.DataFrame(), self._prefix.first(0), inclusive=True)
         start, stop = self._bounds(self._one_row(prefix, self._prefix))
         return stop - start
 

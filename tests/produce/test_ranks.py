@@ -72,6 +72,7 @@ def test_ranks_in_many_runs_equal_those_of_sorted_rows(store: ObjectStore, seed:
 
 
 def check(ranks: Ranks, counts: Counter[tuple[str, int]], draw: Random, sign: int) -> None:
+    assert ranks.total() == sum(counts.values())
     for column in "abcd":
         prefix = pa.table({"column": [column]})
         amounts = {sign * value: count for (column_number, value), count in counts.items() if column_number == column}
