@@ -17,6 +17,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.fingerprinted import FINGERPRINTS, fingerprint_dataflow
 from metastore_assets.value_counts.graph import FREQUENCIES, FREQUENCY_COUNTS
 from metastore_assets.value_counts.state import TableValueCounts
+from metastore_assets.values.json import scalar_text
 
 _STAGE_CONTENTS = {
     FREQUENCIES: "order by frequency",
@@ -83,7 +84,7 @@ def _first_difference(
 
 
 def _texts(table: pa.Table) -> Iterator[tuple[str, ...]]:
-    return zip(*([str(value) for value in column] for column in table.columns), strict=True)
+    return zip(*([scalar_text(value) for value in column] for column in table.columns), strict=True)
 
 
 def _text(row: tuple[str, ...]) -> str:

@@ -45,6 +45,13 @@ def scalar_json(value: pa.Scalar | None) -> Any:
     return data.hex()
 
 
+def scalar_text(value: pa.Scalar) -> str:
+    """Return a value as text for messages, also if Python cannot represent it: years beyond 9999, and invalid UTF-8."""
+    is_timed = t.is_temporal(value.type) and not t.is_duration(value.type) and not t.is_interval(value.type)
+    is_text = t.is_string(value.type) or t.is_large_string(value.type)
+    return str(scalar_json(value)) if value.is_valid and (is_timed or is_text) else str(value)
+
+
 def value_json(value: pa.Scalar) -> Any:
     """Return a value of any type as JSON: a list as an array, a map as an array of pairs, a struct as an object."""
     if not value.is_valid:

@@ -21,6 +21,7 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader
+from metastore_assets.values.json import scalar_text
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import class_named
 
@@ -121,7 +122,7 @@ def _first_difference(column: str, stored: pa.Table, expected: pa.Table) -> Iter
 
 def _texts(table: pa.Table) -> Iterator[str]:
     for column, value, *numbers in zip(*table.columns, strict=True):
-        members = [str(member) for member in value.values() if member.is_valid] if value.is_valid else ["null"]
+        members = [scalar_text(member) for member in value.values() if member.is_valid] if value.is_valid else ["null"]
         yield ", ".join([str(column), *members, *map(str, numbers)])
 
 

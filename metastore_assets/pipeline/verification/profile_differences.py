@@ -31,6 +31,7 @@ from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.value_counts import ValueCountReader
+from metastore_assets.values.json import scalar_text, value_json
 from metastore_assets.values.types import type_text
 
 _ROUNDING = 1e-9
@@ -148,7 +149,7 @@ def compare_profiles(spec: ProfileSpec, stored: ProfileView, computed: ProfileVi
         for name in _compared_statistics(stored_row, computed_row):
             values = getattr(stored_row, name), getattr(computed_row, name)
             if not _is_equal(*values, _MOMENT_ROUNDING if name in ("skewness", "kurtosis") else 0.0):
-                yield Difference(leaf.path, name, *map(_text, values))
+                yield Difference(leaf.path, name, *map(value_text, values))
         yield from _user_defined_differences(leaf.path, stored_row, computed_row)
         repeated = stored_row.frequencies == computed_row.frequencies == "repeated"
         if repeated and stored.read_fingerprints and computed.read_fingerprints:
@@ -181,9 +182,9 @@ def _user_defined_differences(
     absent = UserResult(pa.nulls(1), "absent")
     for name in sorted(stored.user_defined.keys() | computed.user_defined.keys()):
         results = [row.user_defined.get(name, absent) for row in (stored, computed)]
-        values = [result.value.as_py() for result in results]
+        values = [value_json(result.value) for result in results]
         if "estimate" not in [result.guarantee for result in results] and not _is_equal(*values):
-            yield Difference(column, name, *map(_text, values))
+            yield Difference(column, name, *map(value_text, values))
 
 
 def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
@@ -195,7 +196,11 @@ def _is_equal(left: Any, right: Any, near_zero: float = 0.0) -> bool:
         is_close = math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=near_zero)
         return left == right or is_close or (left != left and right != right)
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
-        return bool(left.equals(right)) or str(left) == str(right)
+        return bool(left.equals(right)) or value_text(left) == value_text(right)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_is_equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_is_equal(left[name], right[name]) for name in left)
     return bool(left == right)
 
 
@@ -205,7 +210,7 @@ def _value_count_differences(column: str, stored: Frequencies, computed: Frequen
         return
     # Values are compared as texts, because NaN is not equal to itself.
     stored_counts, computed_counts = (
-        dict(zip(map(str, frequencies.values), frequencies.counts.to_pylist(), strict=True))
+        dict(zip(map(value_text, frequencies.values), frequencies.counts.to_pylist(), strict=True))
         for frequencies in (stored, computed)
     )
     wrong = _differing_keys(stored_counts, computed_counts)
@@ -251,7 +256,9 @@ def by_partition_differences(
 def _counts_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
     """Return {(value as text, partition): frequency}."""
     columns = (table[name].to_pylist() for name in ("partition", "frequency"))
-    return {(str(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)}
+    return {
+        (value_text(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)
+    }
 
 
 def _differing_keys(stored: Mapping[Any, int], computed: Mapping[Any, int]) -> list[Any]:
@@ -276,7 +283,12 @@ def _bins_text(histogram: Histogram | None) -> str:
     return f"{len(histogram):,} bins of 2^{histogram.exponent} from {histogram.first}, {values:,} values"
 
 
-def _text(value: Any) -> str:
-    if value is None:
+def value_text(value: Any) -> str:
+    """Return a stored or computed number, or value of a column, as text for a difference."""
+    if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
         return "no value"
+    if isinstance(value, pa.Scalar):
+        return scalar_text(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(value_text, value))}]"
     return value.hex() if isinstance(value, bytes) else str(value)

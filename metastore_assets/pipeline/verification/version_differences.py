@@ -31,6 +31,7 @@ from metastore_assets.pipeline.verification.profile_differences import (
     by_partition_differences,
     compare_profiles,
     open_profile,
+    value_text,
 )
 from metastore_assets.store.entries import FILE_COLUMNS
 from metastore_assets.store.expire import FILES, PATHS, add_files
@@ -284,11 +285,11 @@ def index_differences(recomputation: Recomputation) -> list[VersionDifference]:
                 # index, and 0 in a profile. No predicate reads the count of nulls below a list.
                 computed, stored = (part.drop_columns("null_count") for part in (computed, stored))
             for name in computed.column_names if not computed.equals(stored) else ():
-                values = zip(stored[name].to_pylist(), computed[name].to_pylist(), indexed, strict=True)
+                values = zip(stored[name], computed[name], indexed, strict=True)
                 results += [
-                    VersionDifference("index", entry.path, Difference(leaf.path, name, str(was), str(is_)))
-                    for was, is_, (_, entry) in values
-                    if was != is_
+                    VersionDifference("index", entry.path, Difference(leaf.path, name, *map(value_text, pair)))
+                    for *pair, (_, entry) in values
+                    if not pair[0].equals(pair[1]) and value_text(pair[0]) != value_text(pair[1])
                 ]
     except CorruptionError as error:
         results = [_unreadable("index", version.table, error)]

@@ -68,11 +68,20 @@ def call_user_code(what: str, type_: pa.DataType, call: Callable[[], Any]) -> pa
     except Exception as error:  # An error of a user's code affects only that statistic.
         raise UserCodeError(f"{what} raised {type(error).__name__}: {error}"[:_MAX_REASON]) from error
     try:
+        if isinstance(result, pa.Scalar) and result.type == type_:
+            return pa.repeat(result, 1)  # Without Python, which has no years beyond 9999.
         return pa.array([result.as_py() if isinstance(result, pa.Scalar) else result], type_)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UserCodeError(
-            f"{what} returned {result!r:.100} ({type(result).__name__}), which is not of the type {type_}"
+            f"{what} returned {_representation(result)} ({type(result).__name__}), which is not of the type {type_}"
         ) from error
+
+
+def _representation(value: Any) -> str:
+    try:
+        return f"{value!r:.100}"
+    except Exception:  # noqa: BLE001 (it is the user's code, or a date that Python does not have)
+        return "a value without a representation"
 
 
 class UserStateAccumulator:
@@ -230,6 +239,8 @@ def _call_for_state(what: str, statistic: MergeableStatistic, call: Callable[[],
         return StoredUserState(call_user_code(what, statistic.state, call)[0].as_py())
     except UserCodeError as error:
         return StoredUserState(None, str(error))
+    except (OverflowError, ValueError) as error:
+        return StoredUserState(None, f"{what} returned a state without a Python value: {error}")
 
 
 def _require_mergeable(loaded: LoadedStatistic) -> MergeableStatistic:

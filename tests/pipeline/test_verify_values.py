@@ -1,0 +1,112 @@
+"""User-defined statistics, and `verify`, of values that Python's dates and comparisons cannot represent."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from metastore_assets import FrequencyStatistic, MergeableStatistic, Metastore
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verification.verify import verify
+from metastore_assets.statistics.column import column_to_json
+from tests.pipeline.test_refresh import no_spark
+
+FAR = 3_000_000
+"""The day 10183-09-21, in days since 1970."""
+
+
+class Latest(FrequencyStatistic):
+    """The latest day."""
+
+    name = "latest"
+    revision = "1"
+    types = ("date",)
+    result = pa.date32()
+
+    def compute(self, values: pa.Array, counts: pa.Array) -> Any:
+        return pc.max(values)
+
+
+class LatestText(Latest):
+    """The latest day, where text is declared."""
+
+    name = "latest_text"
+    result = pa.string()
+
+
+class LatestState(MergeableStatistic):
+    """The latest day, with a state that has no Python value."""
+
+    name = "latest_state"
+    revision = "1"
+    types = ("date",)
+    state = result = pa.date32()
+
+    def initial(self) -> None:
+        return None
+
+    def update(self, state: Any, values: pa.Array, counts: pa.Array) -> Any:
+        return pc.max(values)
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return max(one, other)
+
+    def finalize(self, state: Any) -> Any:
+        return state
+
+
+class Undefined(FrequencyStatistic):
+    """Numbers without a value, in a list."""
+
+    name = "undefined"
+    revision = "1"
+    types = ("date",)
+    result = pa.list_(pa.float64())
+
+    def compute(self, values: pa.Array, counts: pa.Array) -> list[float]:
+        return [math.nan, 0.5]
+
+
+def write(path: Path, first: int) -> None:
+    days = pa.array([first, first + 1, first + 1], pa.int32()).cast(pa.date32())
+    pq.write_table(pa.table({"day": days}), path, compression="none", use_dictionary=False, write_statistics=False)
+
+
+def test_values_beyond_pythons_are_compared_and_named(tmp_path: Path) -> None:
+    """A file is replaced by one with later days, of the same size and time, so that it seems unchanged."""
+    (tmp_path / "t").mkdir()
+    write(tmp_path / "t" / "a.parquet", FAR)
+    write(tmp_path / "t" / "b.parquet", FAR)
+    statistics = [f"{__name__}:{kind.__name__}" for kind in (Latest, LatestText, LatestState, Undefined)]
+    column = {"statistics": statistics}
+    table = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "t"), "columns": {"day": column}})
+    config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto", tables=[table])
+    refresh(config, table, no_spark)
+    (row,) = Metastore(config.root).table("t").statistics()
+    results = column_to_json(row)["user_defined"]
+    assert results["latest"]["value"] == "+10183-09-22"
+    assert results["latest_text"]["reason"].startswith("compute() returned a value without")
+    assert "without a Python value" in results["latest_state"]["reason"]
+    result = verify(config, table, no_spark)
+    assert result.is_right, result.differences
+
+    before = (tmp_path / "t" / "a.parquet").stat()
+    write(tmp_path / "t" / "a.parquet", FAR + 1)
+    os.utime(tmp_path / "t" / "a.parquet", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (tmp_path / "t" / "a.parquet").stat().st_size == before.st_size
+    reported = {
+        each.difference.statistic: (each.difference.stored, each.difference.computed)
+        for each in verify(config, table, no_spark).differences
+        if each.level == "table" and each.difference.column == "day"
+    }
+    assert reported["maximum"] == ("+10183-09-22", "+10183-09-23")
+    assert reported["latest"] == ("+10183-09-22", "+10183-09-23")
+    assert reported["frequencies"][0].startswith("+10183-09-21: 2")
+    assert "undefined" not in reported
