@@ -96,7 +96,7 @@ def points_table(points: Sequence[HistoryPoint]) -> pa.Table:
     types = {type(value) for value in values if value is not None}
     if types & {list, dict}:
         values = [None if value is None else json.dumps(value) for value in values]
-    elif (len(types) > 1 and types != {int, float}) or any(type(value) is int and abs(value) >> 63 for value in values):
+    elif (len(types) > 1 and types != {int, float}) or _exceed_numbers(values, 53 if float in types else 63):
         values = [None if value is None else str(value) for value in values]
     return pa.table(
         {
@@ -107,6 +107,11 @@ def points_table(points: Sequence[HistoryPoint]) -> pa.Table:
             "guarantee": pa.array([point.guarantee for point in points], pa.string()),
         }
     )
+
+
+def _exceed_numbers(values: Sequence[Any], bits: int) -> bool:
+    """Return whether the magnitude of an integer among the values is 2**bits or more."""
+    return any(type(value) is int and abs(value) >> bits for value in values)
 
 
 def _value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
