@@ -202,7 +202,9 @@ def _parse_if_else(call: _Call, expression: pc.Expression) -> UnboundPredicate:
 def _parse_is_null(call: _Call, expression: pc.Expression) -> UnboundPredicate:
     name = _column_name(call, expression)
     if call.options["nan_is_null"].as_py():
-        return UnboundOr((UnboundIsNull(name), UnboundAnd((Not(UnboundIsNull(name)), UnboundIsNaN(name)))))
+        return UnboundOr(
+            (UnboundIsNull(name), UnboundAnd((Not(UnboundIsNull(name)), UnboundIsNaN(name, any_type=True))))
+        )
     return UnboundIsNull(name)
 
 

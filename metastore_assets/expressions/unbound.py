@@ -356,6 +356,15 @@ class UnboundIsNaN(_UnboundLeaf):
     """The condition `is nan` on a column."""
 
     name: ColumnName
+    any_type: bool = False
+    """Whether columns of any type are accepted. Of a type without NaN, the condition is false for all rows."""
+
+    def bind(self, binder: Binder, *, negated: bool, depth: int = 0) -> Predicate:
+        if self.any_type:
+            column = binder.resolve(self.name)
+            if column.cls is None or column.cls.kind != "float":
+                return Constant(negated)
+        return super().bind(binder, negated=negated, depth=depth)
 
     def bind_values(self, binder: Binder, column: BoundColumn, *, negated: bool) -> Predicate:
         if column.type_class.kind != "float":
