@@ -164,6 +164,8 @@ def _parse_null_safe(node: exp.Expr) -> UnboundPredicate:
 
 
 def _parse_between(node: exp.Expr) -> UnboundPredicate:
+    if node.args.get("symmetric"):
+        return _refuse(node)
     name = _parse_name(node.this)
     low, high = _parse_literal(node.args["low"]), _parse_literal(node.args["high"])
     return UnboundAnd((UnboundComparison(name, ">=", low), UnboundComparison(name, "<=", high)))
