@@ -28,9 +28,12 @@ from metastore_assets.values.types import TypeClass, type_class
 _EXACT = Context(prec=400, traps=[Inexact])
 _PLAIN_PATH = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _RESERVED_WORDS = """
-    all and any as between by case cast column date distinct div else end escape exists false for from
-    group having if ilike in interval is isnan isnull join like limit nan not notnull null on or order
-    row select similar some struct table then time timestamp true union when where xor
+    all alter and any as between by case cast column connect_by_root create cross current_catalog current_date
+    current_time current_timestamp current_user date distinct div drop else end escape except exists false fetch for
+    from glob grant group having if ilike in inner insert intersect interval into is isnan isnull join lateral like
+    limit localtime localtimestamp nan not notnull null on or order outer partitioned_by qualify regexp returning revoke
+    rlike rollback row select session_user similar some straight_join struct table tablesample then time timestamp true
+    uncache union using when where with xor
 """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, ClassVar, Literal, NoReturn, cast
 
 from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
@@ -63,6 +63,7 @@ class _Predicates(Dialect):
         IDENTIFIERS = ['"', "`"]  # noqa: RUF012 (as the library declares it)
         STRING_ESCAPES = ["'"]  # noqa: RUF012
         HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012
+        COMMANDS: ClassVar[set[Any]] = set()  # after `show`, the rest would be one text
 
 
 def parse_sql(text: str) -> UnboundPredicate:
@@ -78,7 +79,8 @@ def parse_sql(text: str) -> UnboundPredicate:
     if len(text) > _MAX_LENGTH:
         raise PredicateError(f"the predicate is longer than {_MAX_LENGTH:,} characters")
     try:
-        parsed = _Predicates().parse(text)
+        # As a condition, not as a statement: `set` and `comment` are names here.
+        parsed = _Predicates().parse_into(exp.Condition, text)
         if len(parsed) != 1 or parsed[0] is None:
             raise PredicateError(f"{_quote(text)} is more than one predicate; {_GRAMMAR}")
         return _parse_predicate(parsed[0])

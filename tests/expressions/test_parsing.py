@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from sqlglot import exp, tokens
 
 from metastore_assets.errors import PredicateError
 from metastore_assets.expressions.binding import parse_predicate
+from metastore_assets.expressions.predicates import BoundColumn, Comparison, IsNull, Like, conjoin
 from metastore_assets.values.leaf_columns import LeafColumn
+from metastore_assets.values.types import class_named
+
+BOUND = BoundColumn("x", "1", class_named("string"))
+_NAMES = sorted({name.lower() for name in (*tokens.Tokenizer.KEYWORDS, *exp.FUNCTION_BY_NAME) if name.isidentifier()})
+"""The words that the parser knows: keywords of SQL, and names of functions."""
+
+
+@pytest.mark.parametrize("path", ["{}", "a.{}", "{}.a"])
+def test_columns_may_have_the_name_of_any_keyword(path: str) -> None:
+    """The SQL text of a predicate quotes the names of columns that need quotes."""
+    for name in _NAMES:
+        column = LeafColumn(path.format(name), "1", pa.string())
+        for predicate in (Comparison(BOUND, ">", pa.scalar("b", pa.large_string())), IsNull(BOUND), Like(BOUND, b"a")):
+            named = replace(predicate, column=replace(BOUND, path=column.path))
+            for first in (named, conjoin([IsNull(named.column, negated=True), named])):
+                assert parse_predicate(first.to_sql(), "orders", [column]) == first
+
+
+@pytest.mark.parametrize("name", ["comment", "set", "show", "begin", "load", "cache", "execute", "analyze", "copy"])
+def test_names_of_statements_need_no_quotes(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    columns = [LeafColumn(name, "1", pa.int64())]
+    assert parse_predicate(f"{name} > 1", "t", columns) == parse_predicate(f'"{name}" > 1', "t", columns)
+    assert not caplog.records
 
 
 def test_between_symmetric_is_refused() -> None:
