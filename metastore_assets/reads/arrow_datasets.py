@@ -32,6 +32,7 @@ from metastore_assets.lookup.pruning import Pruner
 from metastore_assets.reads.table_file_system import TableFileSystem
 from metastore_assets.tasks.isolation import IsolatedRunner
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
+from metastore_assets.values.physical import array_of
 from metastore_assets.values.types import type_class
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expre
     if not minimum.is_valid or not maximum.is_valid:
         return None
     try:
-        lower, upper = (pa.array([scalar.as_py()], scalar.type).cast(field.type)[0] for scalar in (minimum, maximum))
+        lower, upper = (_to_array(scalar).cast(field.type)[0] for scalar in (minimum, maximum))
         is_old = pa.types.is_temporal(field.type) and not pa.types.is_time(field.type) and _is_before_1582(lower)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return None
@@ -275,6 +276,11 @@ def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expre
         return (column >= lower) & (column <= upper)
     # Arrow understands only this form: each comparison by itself admits nulls.
     return ((column >= lower) | column.is_null()) & ((column <= upper) | column.is_null())
+
+
+def _to_array(scalar: pa.Scalar) -> pa.Array:
+    # Python's times have no nanoseconds: Arrow truncates them without an error.
+    return array_of([scalar]) if pa.types.is_time(scalar.type) else pa.array([scalar.as_py()], scalar.type)
 
 
 def _is_before_1582(scalar: pa.Scalar) -> bool:

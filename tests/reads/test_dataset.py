@@ -237,6 +237,17 @@ def test_timestamps_with_fractions_have_guarantees(tmp_path: Path, unit: str, zo
         assert result == {"last"}
 
 
+def test_guarantees_of_times_have_nanoseconds(tmp_path: Path) -> None:
+    """Python's times have none: a guarantee of truncated bounds would exclude the greatest value."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    times = pa.array([1_000, 2_345], pa.time64("ns"))
+    pq.write_table(pa.table({"a": times}), lake / "0.parquet", write_statistics=False)
+    lookup = open_table(_publish(tmp_path, str(lake)).root, "t", table_locations=[str(lake)])
+    assert lookup.dataset().to_table(filter=_FIELD("a") == times[1]).num_rows == 1
+    assert not list(lookup.dataset().get_fragments(_FIELD("a") > times[1]))
+
+
 @pytest.fixture
 def iceberg(tmp_path: Path) -> Iterator[Any]:
     from pyiceberg.catalog.sql import SqlCatalog
