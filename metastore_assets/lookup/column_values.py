@@ -109,6 +109,11 @@ class ColumnValues:
         """The canonical Arrow type of the column's values; the type `null` if values of its type are not profiled."""
         return pa.null() if self._row.type_class is None else class_named(self._row.type_class).arrow
 
+    @property
+    def has_values(self) -> bool:
+        """Whether the column has values that are not null."""
+        return self._row.value_count > 0
+
     def literal(self, value: object) -> pa.Scalar:
         """Convert a value to a scalar of the column's canonical type.
 

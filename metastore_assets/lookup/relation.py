@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import pyarrow as pa
 
-from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionNotFoundError
+from metastore_assets.errors import CorruptionError, NotStoredError, ObjectNotFoundError, VersionNotFoundError
 from metastore_assets.lookup.column_values import Number
 from metastore_assets.lookup.histograms import Bin, Histograms
 from metastore_assets.lookup.quantiles import Method
@@ -285,8 +285,13 @@ class Relation(ABC):
 
     @explain_missing_files
     def mode(self, column: str, *, partition: str | None = None) -> Mode:
-        """Return the most frequent value and its frequency. Arguments and errors are those of `top`."""
+        """Return the most frequent value and its frequency. Arguments and errors are those of `top`.
+
+        Raises NotStoredError also if the column has values, and none is as frequent as those that its policy reports.
+        """
         top = self.top(column, 1, partition=partition)
+        if not top and self.value_counts.column(column, self._partition_key(partition)).has_values:
+            raise NotStoredError(f"no value of column {column!r} occurs as often as those that its policy reports")
         value, frequency = top[0] if top else (None, 0)
         return Mode(value, frequency, "exact", self.as_of)
 

@@ -103,6 +103,17 @@ def test_columns_that_hardly_repeat_are_fingerprinted(tmp_path: Path, monkeypatc
     assert lake.top()[:2] == [("often", 900), ("twice", 4)]
 
 
+@pytest.mark.parametrize("policy", [PRINTED, LISTS], ids=str)
+def test_the_mode_of_values_that_do_not_repeat_is_unknown(tmp_path: Path, policy: dict[str, Any]) -> None:
+    """It is no exact answer that there is no value."""
+    lake = Words(tmp_path, **policy)
+    lake.words("a", "b", None)
+    lake.refresh()
+    assert lake.top() == []
+    with pytest.raises(NotStoredError, match="'word' occurs as often"):
+        lake.table.mode("word")
+
+
 def test_a_first_refresh_does_not_enumerate_near_unique_columns(tmp_path: Path) -> None:
     """Long fragments are never sorted; value counts of short ones are replaced by fingerprints."""
     lake = Words(tmp_path, frequencies="repeated")
