@@ -9,8 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from metastore_assets.config import ResolvedPolicy
 from metastore_assets.errors import ConfigError
+from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.user_defined import shipped
+from metastore_assets.statistics.user_defined.finalize import compute_frequency_results
+from metastore_assets.statistics.user_defined.interface import FrequencyStatistic
 from metastore_assets.statistics.user_defined.laws import equals_up_to_rounding, find_counterexample
 from metastore_assets.statistics.user_defined.loading import LoadedStatistic, load_for_class, load_statistic
 from metastore_assets.statistics.user_defined.results import UserResult, build_result_columns, read_results
@@ -191,6 +195,26 @@ def test_invalid_declarations_are_refused(monkeypatch: pytest.MonkeyPatch, key: 
             load_statistic("tests.pipeline.user_statistics:MostFrequent")
     finally:
         load_statistic.cache_clear()
+
+
+class Latest(FrequencyStatistic):
+    """The greatest time of day."""
+
+    name = "latest"
+    revision = "1"
+    types = ("time",)
+    result = pa.time64("ns")
+
+    def compute(self, values: pa.Array, counts: pa.Int64Array) -> pa.Scalar:
+        return values[-1]
+
+
+def test_results_have_nanoseconds() -> None:
+    """Python's times have none, so Arrow's scalars are no Python values on the way."""
+    policy = ResolvedPolicy(statistics=(f"{__name__}:Latest",))
+    times = pa.array([5, 2_345], pa.time64("ns"))
+    results = compute_frequency_results(policy, type_class(times.type), Frequencies(times, pa.array([1, 1])))
+    assert results["latest"].array == times[1:]
 
 
 def test_results_are_columns_of_statistics() -> None:
