@@ -44,7 +44,7 @@ def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
     Args:
         rows: The rows of one column in a history.
         statistic: The name of a statistic in `metastore show --json`, `row_count` or another of `VERSION_COLUMNS`, a
-            percentile such as `p50`, or the name of a user-defined statistic.
+            percentile such as `p50`, or the name of a user-defined statistic. A user-defined one has precedence.
 
     Raises:
         ValueError: There is no such statistic.
@@ -56,8 +56,9 @@ def points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
         raise ValueError(
             f"there is no statistic {statistic!r}; percentiles are p1, p5, p50 (the median) and so on{alternatives}"
         )
+    value_of = _user_defined_value if statistic in user_defined else _value
     return [
-        HistoryPoint(record["version"], record["snapshot"], record["published_at"], *_value(record, statistic))
+        HistoryPoint(record["version"], record["snapshot"], record["published_at"], *value_of(record, statistic))
         for record in rows.to_pylist()
     ]
 
@@ -114,16 +115,19 @@ def _exceed_numbers(values: Sequence[Any], bits: int) -> bool:
     return any(type(value) is int and abs(value) >> bits for value in values)
 
 
+def _user_defined_value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
+    """Return (value, guarantee) of a user-defined statistic in one row of a history; (None, `absent`) without one."""
+    result = json.loads(record["user_defined"] or "{}").get(statistic)
+    return (None, "absent") if result is None else (result["value"], result["guarantee"])
+
+
 def _value(record: dict[str, Any], statistic: str) -> tuple[Any, Guarantee]:
-    """Return (value, guarantee) of a statistic in one row of a history; (None, `absent`) if it has no value."""
+    """Return (value, guarantee) of a built-in statistic in one row of a history; (None, `absent`) without a value."""
     percentile = _PERCENTILE.fullmatch(statistic)
     if percentile:
         fraction = int(percentile[1]) / 100
         value = next((each["value"] for each in record["percentiles"] or () if each["fraction"] == fraction), None)
         return value, "absent" if value is None else record["percentiles_guarantee"]
-    if statistic not in record:
-        result = json.loads(record["user_defined"] or "{}").get(statistic)
-        return (None, "absent") if result is None else (result["value"], result["guarantee"])
     value = record[statistic]
     if value is None:
         return None, "absent"

@@ -24,12 +24,13 @@ from metastore_assets.history import (
     append_versions,
     append_when_due,
     delta_table,
+    points,
     points_table,
     read_history,
     remove_values,
     updates,
 )
-from metastore_assets.history.version_rows import read_rows
+from metastore_assets.history.version_rows import SCHEMA, read_rows
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.statistics.column import column_to_json
@@ -67,11 +68,28 @@ def some_rows(number: int) -> pa.Table:
 )
 def test_points_with_values_of_several_types_are_a_table(values: list[Any], expected: list[Any]) -> None:
     """A user-defined statistic may return another type in each version."""
-    points = [
+    history = [
         HistoryPoint(number, "s", datetime(2024, 1, 1, tzinfo=UTC), value, "exact")
         for number, value in enumerate(values)
     ]
-    assert points_table(points)["value"].to_pylist() == expected
+    assert points_table(history)["value"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("name", ["p50", "row_count"])
+def test_a_user_defined_statistic_has_precedence(name: str) -> None:
+    """Its name may be that of a percentile, or of a statistic of the table."""
+    record = {
+        "version": 1,
+        "snapshot": "s",
+        "published_at": datetime(2024, 1, 1, tzinfo=UTC),
+        "row_count": 3,
+        "percentiles": [{"fraction": 0.5, "value": "3"}],
+        "percentiles_guarantee": "exact",
+    }
+    result = {"value": 7, "guarantee": "estimate"}
+    rows = pa.Table.from_pylist([record, record | {"user_defined": json.dumps({name: result})}], SCHEMA)
+    assert [(point.value, point.guarantee) for point in points(rows, name)] == [(None, "absent"), (7, "estimate")]
+    assert points(rows.slice(0, 1), name)[0].value in ("3", 3)
 
 
 def published(store: ObjectStore, count: int, columns: Any = None) -> Table:
