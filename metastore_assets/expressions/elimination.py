@@ -45,8 +45,16 @@ def eliminating_statistics(
         return np.where(row_counts == 0, _ROW_COUNT, "constant")
     joined = names[0]
     for leaf_names in names[1:]:
-        joined = np.where(joined == leaf_names, joined, np.char.add(np.char.add(joined, ", "), leaf_names))
+        joined = _without_repeats(
+            np.where(joined == leaf_names, joined, np.char.add(np.char.add(joined, ", "), leaf_names))
+        )
     return np.where(row_counts == 0, _ROW_COUNT, joined)
+
+
+def _without_repeats(joined: StatisticNames) -> StatisticNames:
+    """Return lists of names such as `minimum, maximum, minimum` without repeated names."""
+    lists, indices = np.unique(joined, return_inverse=True)
+    return np.array([", ".join(dict.fromkeys(names.split(", "))) for names in lists.tolist()], np.str_)[indices]
 
 
 def eliminating_value(

@@ -195,6 +195,14 @@ def test_values_by_partition_exclude_more_than_bounds(tmp_path: Path) -> None:
         check(lake, table, where)
 
 
+def test_an_explanation_names_each_statistic_once(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(0)
+    table = refreshed(lake)
+    pruning = table.prune("id < -9 or price > 1e9 or id < -8 or price > 1e10")
+    assert [elimination.statistic for elimination in pruning.explanation] == ["minimum, maximum"]
+
+
 def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)
