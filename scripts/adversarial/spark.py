@@ -15,6 +15,10 @@ def get_spark_session() -> SparkSession:
     from metastore_assets.spark.session import SparkLog
     from metastore_assets.spark.session import get_spark_session as running
 
-    session = running(log=SparkLog(Path(os.devnull)))
+    log = SparkLog(Path(os.devnull))
+    try:
+        session = running(log=log)
+    finally:
+        log.close()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session

@@ -170,7 +170,7 @@ def test_decisions_while_distinct_values_grow_and_shrink(walk: Walk) -> None:
     assert (walk.state(), back.fragments_profiled, back.fragments_added) == ("enumerated", 2, 1)
     decision = latest(walk.config).decisions["x"]
     assert (decision.frequencies, decision.since) == ("enumerated", back.version)
-    assert "few enough to be listed" in decision.reason
+    assert "few enough to be enumerated" in decision.reason
     assert_full_says_the_same(walk)
 
     # Enumerated below the threshold: a commit sums stored and new values, once per partition and table.

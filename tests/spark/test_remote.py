@@ -107,21 +107,23 @@ def test_an_interrupted_job_ends_on_the_server(
     def interrupt(*_: object) -> None:
         raise error
 
+    beats = tmp_path / "beat"
+    beats.touch()  # a task that never started has stopped, too
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 1.5)
     started = time.monotonic()
     try:
         with pytest.raises(error):
-            SparkRunner(lambda: remote).map(beat, [(str(tmp_path / "beat"), 20.0)])
+            SparkRunner(lambda: remote).map(beat, [(str(beats), 20.0)])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     ended = time.time()
     assert time.monotonic() - started < 15
     while time.time() < ended + 15:
-        last = float((tmp_path / "beat").read_text() or 0)
+        last = beats.read_text()
         time.sleep(0.3)
-        if float((tmp_path / "beat").read_text() or 0) == last:
+        if beats.read_text() == last:
             return
     raise AssertionError("the task is still running")
 
