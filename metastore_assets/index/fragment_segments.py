@@ -171,7 +171,7 @@ class FragmentSegment(ABC):
         return frozenset(field_ids_of(self.flat_schema.names))
 
     def fragments(self, columns: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return columns of FRAGMENTS of the rows in `ranges`."""
+        """Return some columns of the schema `FRAGMENTS`, for the fragments in the rows `ranges`."""
         return self.read(columns, ranges).select(list(columns))
 
     def bounds(self, columns: Sequence[BoundColumn], ranges: RowRanges) -> BoundedRows:

@@ -24,7 +24,7 @@ class RowRanges:
 
     @classmethod
     def join(cls, starts: Numbers, ends: Numbers) -> RowRanges:
-        """Return ascending ranges, with adjacent ranges joined: 0-3 and 3-5 become 0-5. `ends` are exclusive."""
+        """Join adjacent ranges: 0-3 and 3-5 become 0-5. The given ranges must be ascending. `ends` are exclusive."""
         is_break = starts[1:] != ends[:-1]
         return cls(starts[np.append(True, is_break)[: len(starts)]], ends[np.append(is_break, True)[: len(ends)]])
 

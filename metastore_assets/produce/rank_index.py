@@ -108,9 +108,9 @@ class RankIndex:
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """Return the rows of all row groups with keys between a numbered edge and the next one.
+        """Return all rows of each row group that has keys from a numbered edge up to the next one.
 
-        Number −1 means the keys before the first edge.
+        The number −1 stands for the keys before the first edge.
         """
         return self._read((self._first <= number) & (self._last >= number))
 

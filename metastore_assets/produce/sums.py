@@ -165,7 +165,10 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
-    """Return the target key and the signed amounts of each row that is not below the minimum `SumStage.least`."""
+    """Return the key of the total and the amounts, multiplied by `sign`, of each row.
+
+    Rows whose value of the column that `SumStage.least` names is below its minimum are left out.
+    """
     node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)
     if node.least is not None:

@@ -36,7 +36,10 @@ def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFra
 
 
 def count_range_splits(spark: SparkSession) -> int | None:
-    """Return the default number of partitions of a session, without running a job; None if it is unknown."""
+    """Return the number of partitions of `spark.range` by default, the session's default parallelism; None if unknown.
+
+    No job is run.
+    """
     plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
     match = _SPLITS.search(plan)
     return int(match[1]) if match else None

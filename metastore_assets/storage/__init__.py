@@ -1,1 +1,4 @@
-"""Reading of files on local disk and in object stores: locations, path policy, and limits for foreign files."""
+"""Reading of files on local disk and in object stores.
+
+Locations, the check of which paths a table may refer to, and limits for files that may be corrupt or malicious.
+"""

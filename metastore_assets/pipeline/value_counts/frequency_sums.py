@@ -148,7 +148,7 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
 
 
 def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_PartialSum]) -> Iterator[ShuffledRow]:
-    """Yield the partial sums of some parts as shuffle rows."""
+    """Compute partial sums from the profiles that they add up. Yield the result of each column as shuffle rows."""
     with StatesReader(store) as opened:
         for part in parts:
             readers = [(FrequencyReader(opened, files), sign) for files, sign in part.terms]
