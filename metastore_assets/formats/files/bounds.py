@@ -47,6 +47,7 @@ _WIDE = (pa.int64(), pa.uint64())
 """Integer types with values that no float equals."""
 # Field numbers in ORC's column statistics, and in its string statistics.
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
+_ORC_SUM = 3
 _ORC_LOWER, _ORC_UPPER = 4, 5
 
 
@@ -229,7 +230,9 @@ def _read_orc_bounds(source: pa.NativeFile, path: Sequence[pa.Field]) -> _FileBo
             stored = pa.timestamp("us")  # Spark stores timestamps without a zone as such integers.
     elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
         pair = _decode_pair(statistics[_ORC_DOUBLES][0], 1, 2, decode_double)
-        pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
+        # Writers lose the bounds of a row group that begins with NaN when they merge it. Only the sum shows the NaN.
+        total, _ = _decode_pair(statistics[_ORC_DOUBLES][0], _ORC_SUM, _ORC_SUM, decode_double)
+        pair = (None, None) if None in pair or any(map(math.isnan, (*pair, total or 0.0))) else pair
     elif values and pa.types.is_date(stored) and _ORC_DATES in statistics:
         pair = _decode_pair(statistics[_ORC_DATES][0], 1, 2, decode_signed)
         pair = (None, None) if None in pair or (pair[0] < GREGORIAN_START and not tail.is_proleptic) else pair

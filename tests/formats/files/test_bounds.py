@@ -148,3 +148,14 @@ def test_bounds_in_nested_structs_are_of_the_right_column(tmp_path: Path, kind: 
         "top.in.after": [2, 101, 101],
         "top.after": [2, 102, 102],
     }
+
+
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
+def test_bounds_are_absent_if_a_row_group_of_an_orc_file_begins_with_nan(tmp_path: Path, type_: pa.DataType) -> None:
+    """The footer says 1 to 1: the writer loses the bounds of the second row group, which are -5 and 99."""
+    values = [1.0] * 10_000 + [math.nan, -5.0, 99.0]
+    orc.write_table(pa.table({"x": pa.array(values, type_)}), tmp_path / "a.orc", row_index_stride=10_000)
+    format_ = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    (row,) = format_.bounds(format_.snapshot(), "x").to_pylist()
+    assert (row["null_count"], row["null_count_guarantee"]) == (0, "exact")
+    assert (row["minimum_guarantee"], row["maximum_guarantee"]) == ("absent", "absent")
