@@ -95,7 +95,8 @@ class PartitionRanges:
         # Folders of plain files have no types. Use the first order that can parse all values.
         typed = type_ is not None and not (snapshot.format == "files" and t.is_string(type_))
         orders = [value_order(type_)] if typed else []
-        orders.append(_Order("a whole number", _integer))
+        if texts:
+            orders.append(_Order("a whole number", _integer))
         return next((order for order in orders if _can_parse(order, texts)), _TEXT)
 
     def _sort_key(self, key: str) -> list[tuple[int, Any]]:
@@ -146,10 +147,10 @@ class PartitionRanges:
                 return order.parse(form)
             except (ValueError, OverflowError, InvalidOperation):
                 continue
-        example = next(items[name] for items in self._items.values() if items.get(name) is not None)
+        example = next((f", such as {items[name]!r}" for items in self._items.values() if items.get(name)), "")
         raise LiteralError(
             f"table {self._table!r}: {option} {text!r} is not a value of the partition column {name!r}: give "
-            f"{order.kind}, such as {example!r}"
+            f"{order.kind}{example}"
         )
 
 

@@ -201,3 +201,13 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
         assert between == non_null_keys[first : last + 1], entry["path"]
         compared += 1
     assert compared > 20
+
+
+def test_a_bound_of_a_column_with_only_null_is_parsed_by_its_type() -> None:
+    """There is no value to show as an example. Without a type, any text is a value, and no partition is in range."""
+    dates = ranges_of(snapshot({"d": pa.date32()}, [[None]]))
+    with pytest.raises(LiteralError, match=r"is not a value of the partition column 'd': give a date$"):
+        dates.between("abc", None)
+    texts = ranges_of(snapshot({"d": pa.string()}, [[None]], "files"))
+    with pytest.raises(PartitionNotFoundError, match="has no partition from 'abc'"):
+        texts.between("abc", None)
