@@ -28,6 +28,8 @@ INSTANTS = ("0", ":")
 """Two texts between which the names of timeline files sort, because these names start with digits."""
 PARTITION_MARKER = ".hoodie_partition_metadata"
 """Start of the name of a file that is in the folder of every partition."""
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+"""Characters that properties files of Java write as a backslash and a letter."""
 
 
 @dataclass(frozen=True, order=True)
@@ -279,4 +281,7 @@ def _layout(location: Location, properties: Mapping[str, str]) -> int:
 
 
 def _unescape(text: str) -> str:
-    return re.sub(r"\\u([0-9a-fA-F]{4})|\\(.)", lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
+    def character(match: re.Match[str]) -> str:
+        return chr(int(match[1], 16)) if match[1] else _CONTROLS.get(match[2], match[2])
+
+    return re.sub(r"\\u([0-9a-fA-F]{4})|\\(.)", character, text)

@@ -1,0 +1,16 @@
+"""Properties of Hudi tables are read as Java writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from metastore_assets.formats.hudi.timeline import load_properties
+from metastore_assets.storage.location import Location
+
+
+def test_line_feeds_and_tabs_in_values_are_escapes(tmp_path: Path) -> None:
+    """A schema of several lines has the escapes \\n and \\t; they were read as the letters n and t."""
+    (tmp_path / ".hoodie").mkdir()
+    text = r"hoodie.table.create.schema={\n\t\"type\"\:\"record\"}" + "\n"
+    (tmp_path / ".hoodie/hoodie.properties").write_text(text)
+    assert load_properties(Location.of(str(tmp_path))) == {"hoodie.table.create.schema": '{\n\t"type":"record"}'}
