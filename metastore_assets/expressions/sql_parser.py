@@ -79,8 +79,10 @@ def parse_sql(text: str) -> UnboundPredicate:
     if len(text) > _MAX_LENGTH:
         raise PredicateError(f"the predicate is longer than {_MAX_LENGTH:,} characters")
     try:
+        dialect = _Predicates()
+        ends = [token.token_type == tokens.TokenType.SEMICOLON for token in dialect.tokenize(text)]
         # As a condition, not as a statement: `set` and `comment` are names here.
-        parsed = _Predicates().parse_into(exp.Condition, text)
+        parsed = [] if any(ends[:-1]) else dialect.parse_into(exp.Condition, text)
         if len(parsed) != 1 or parsed[0] is None:
             raise PredicateError(f"{_quote(text)} is more than one predicate; {_GRAMMAR}")
         return _parse_predicate(parsed[0])

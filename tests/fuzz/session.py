@@ -376,8 +376,8 @@ class Session:
             old_paths, new_paths = paths_of(before.columns), paths_of(state.columns)
             added = sorted(new_paths[leaf.keys] for item, leaf in new.items() if item not in old)
             removed = sorted(old_paths[leaf.keys] for item, leaf in old.items() if item not in new)
-            expect(sorted(item.name for item in answer.columns if item.change == "added"), added, "diff: added")
-            expect(sorted(item.name for item in answer.columns if item.change == "removed"), removed, "diff: removed")
+            expect(sorted(item.column for item in answer.columns if item.change == "added"), added, "diff: added")
+            expect(sorted(item.column for item in answer.columns if item.change == "removed"), removed, "diff: removed")
             by_name = {new_paths[leaf.keys]: item for item, leaf in new.items() if item in old}
             for column in answer.columns:
                 if column.change in ("added", "removed") or column.after is None:
