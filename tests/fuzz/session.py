@@ -390,9 +390,9 @@ class Session:
                 kinds = was.leaf.node.kind, now.leaf.node.kind
                 if kinds[0] is None or kinds[1] is None or column.change == "changed":
                     continue
-                expect(was.nulls, now.nulls, f"diff: nulls of {column.name!r}, which is the same")
+                expect(was.nulls, now.nulls, f"diff: nulls of {column.column!r}, which is the same")
                 if not self._is_hidden_at(earlier, was.leaf) and column.after.multiset_hash is not None:
-                    expect_true(was.counts() == now.counts(), f"diff: {column.name!r} is called the same, and is not")
+                    expect_true(was.counts() == now.counts(), f"diff: {column.column!r} is called the same, and is not")
 
     def _is_hidden_at(self, lookup: Table, leaf: Leaf) -> bool:
         return leaf.keys in self.hidden[lookup.version.number]
