@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar, Literal, NoReturn, cast
 
-from sqlglot import exp, tokens
+from sqlglot import TokenType, exp, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
@@ -80,7 +80,7 @@ def parse_sql(text: str) -> UnboundPredicate:
         raise PredicateError(f"the predicate is longer than {_MAX_LENGTH:,} characters")
     try:
         dialect = _Predicates()
-        ends = [token.token_type == tokens.TokenType.SEMICOLON for token in dialect.tokenize(text)]
+        ends = [token.token_type == TokenType.SEMICOLON for token in dialect.tokenize(text)]
         # As a condition, not as a statement: `set` and `comment` are names here.
         parsed = [] if any(ends[:-1]) else dialect.parse_into(exp.Condition, text)
         if len(parsed) != 1 or parsed[0] is None:
