@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from metastore_assets.extras import extra
 from metastore_assets.formats.hudi.log import CONTENT_VERSION, LogBlock, check_mergeable, read_blocks
+from metastore_assets.formats.hudi.ordering import check_ordering_values, ordering_kind
 from metastore_assets.formats.hudi.timeline import boolean_property, names_property
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
 from metastore_assets.formats.readers.spill import write_temporary_parquet
@@ -105,6 +106,13 @@ class MergeRules:
             tuple(sorted((key, value) for key, value in properties.items() if ".keygenerator." in key)),
         )
 
+    def ordering_kind(self, avro_schema: str) -> str | None:
+        """Return the kind of the ordering values by which records merge; see `ordering.ordering_kind`.
+
+        The result is None if records merge by commit time. Raises ValueError.
+        """
+        return ordering_kind(avro_schema, self.ordering) if self.mode == _EVENT_TIME else None
+
 
 @dataclass(frozen=True)
 class HudiMergePlan:
@@ -167,6 +175,10 @@ def merge_files(
                 transcode_log(os.path.join(folder, path))
             if base and in_utc(plan.schema) != plan.schema:
                 transcode_base(os.path.join(folder, base_path))
+        kind = plan.rules.ordering_kind(plan.schema) if logs else None
+        if kind is not None:
+            local_base, *local_logs = (os.path.join(folder, path) if path else "" for path in (base_path, *paths))
+            check_ordering_values(local_base, local_logs, plan.rules.ordering[0], kind, plan.instants)
         batches = _read_batches(folder, base_path, paths)
         first = next(batches, None)
         if first is None:
@@ -203,7 +215,8 @@ def _write_table(folder: str, plan: HudiMergePlan) -> None:
         "hoodie.record.merge.mode": rules.mode,
         "hoodie.table.create.schema": in_utc(plan.schema),
     }
-    if rules.ordering:
+    # Without ordering values, hudi-rs accepts several ordering fields, too.
+    if rules.ordering and rules.mode == _EVENT_TIME:
         properties["hoodie.table.ordering.fields"] = ",".join(rules.ordering)
         properties["hoodie.table.precombine.field"] = ",".join(rules.ordering)
     with open(os.path.join(hoodie, "hoodie.properties"), "w", encoding="utf-8") as file:

@@ -69,15 +69,16 @@ class MergePlanner:
             raise TableFormatError(f"{uri} has log files on base files in ORC, which has no reader")
         try:
             rules = self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
+            if self.schema.avro is None:
+                raise TableFormatError(
+                    f"{uri} has log files, but neither a commit nor a base file records its schema in Avro"
+                )
+            kind = rules.ordering_kind(self.schema.avro) if file_slice.logs else None
         except ValueError as error:
             raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
-        if self.schema.avro is None:
-            raise TableFormatError(
-                f"{uri} has log files, but neither a commit nor a base file records its schema in Avro"
-            )
         if file_slice.kind == "lance" and _has_local_times(self.schema.columns):
             raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
-        if not file_slice.in_order and rules.mode == "COMMIT_TIME_ORDERING":
+        if not file_slice.in_order and kind is None:
             raise TableFormatError(
                 f"{uri}: the file group {file_slice.file_id} has log files of concurrent writes, whose order is not "
                 "defined"

@@ -75,6 +75,26 @@ def transcode_log(path: str) -> None:
         file.write(result)
 
 
+def encode_avro_block(content: bytes, schema: str) -> bytes:
+    """Return the rows of an Avro block of a log file as an Avro container file.
+
+    The block consists of a version, the number of rows, and for each row its length and its bytes. Raises ArrowInvalid
+    for corrupt content.
+    """
+    count = int.from_bytes(content[4:8], "big")
+    position = 8
+    rows = []
+    for _ in range(count):
+        if position + 4 > len(content):
+            break
+        length = int.from_bytes(content[position : position + 4], "big")
+        rows.append(content[position + 4 : position + 4 + length])
+        position += 4 + length
+    if position != len(content) or len(rows) != count:
+        raise pa.ArrowInvalid("a log block is longer or shorter than its rows")
+    return _encode_avro_file(schema, rows)
+
+
 def _needs_transcoding(type_: object, *, nested: bool) -> bool:
     """Return True if an Avro type, or a type in it, cannot be merged by hudi-rs.
 
@@ -130,22 +150,9 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
 
 
 def _decode_avro_block(content: bytes, headers: Mapping[int, str]) -> pa.Table:
-    """Return the rows of an Avro block of a log file.
-
-    The block consists of a version, the number of rows, and for each row its length and its bytes.
-    """
-    count = int.from_bytes(content[4:8], "big")
-    position = 8
-    rows = []
-    for _ in range(count):
-        if position + 4 > len(content):
-            break
-        length = int.from_bytes(content[position : position + 4], "big")
-        rows.append(content[position + 4 : position + 4 + length])
-        position += 4 + length
-    if position != len(content) or len(rows) != count:
-        raise pa.ArrowInvalid("a log block is longer or shorter than its rows")
-    columns = AvroColumns(pa.PythonFile(pa.BufferReader(_encode_avro_file(headers[SCHEMA_HEADER], rows)), mode="r"))
+    """Return the rows of an Avro block of a log file."""
+    container = encode_avro_block(content, headers[SCHEMA_HEADER])
+    columns = AvroColumns(pa.PythonFile(pa.BufferReader(container), mode="r"))
     table = pa.table(
         [pa.chunked_array(columns.read(index), field.type) for index, field in enumerate(columns.fields)],
         schema=pa.schema(columns.fields),

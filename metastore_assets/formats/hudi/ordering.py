@@ -1,0 +1,153 @@
+"""Checks that hudi-rs merges records by their ordering values as Hudi does.
+
+hudi-rs compares values of some types only. Of other values, and of values of different types, it takes the newest
+record, without an error. It takes a null for zero.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, LogBlock, read_blocks
+from metastore_assets.formats.hudi.transcode import encode_avro_block
+from metastore_assets.formats.readers.avro import read_avro_records
+from metastore_assets.formats.readers.parquet import open_parquet
+from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError
+
+_KINDS = {
+    "int": "integer",
+    "long": "integer",
+    "float": "float",
+    "double": "float",
+    "string": "text",
+    "boolean": "boolean",
+}
+_TIMES = ("date", "timestamp-millis", "timestamp-micros")
+
+
+@lru_cache(maxsize=8)
+def ordering_kind(avro_schema: str, ordering: tuple[str, ...]) -> str | None:
+    """Return the kind of a table's ordering values, such as "integer". Only values of one kind are comparable.
+
+    Args:
+        avro_schema: the table's schema as Avro JSON.
+        ordering: the ordering fields of the table.
+
+    Returns:
+        The kind; None if records have no ordering values, because there is no ordering field or no column of its name.
+
+    Raises:
+        ValueError: hudi-rs does not compare these values as Hudi does.
+    """
+    if len(ordering) > 1:
+        raise ValueError(f"several ordering fields ({', '.join(ordering)})")
+    types = {field["name"]: field["type"] for field in json.loads(avro_schema)["fields"]}
+    for name in ordering:
+        if name in types:
+            if kind := _kind(types[name]):
+                return kind
+            raise ValueError(f"the ordering field {name!r} of the type {json.dumps(types[name])}")
+        if name.partition(".")[0] in types:
+            raise ValueError(f"the nested ordering field {name!r}")
+        if similar := [column for column in types if column.lower() == name.lower()]:
+            raise ValueError(f"the ordering field {name!r}, while the column is named {similar[0]!r}")
+    return None
+
+
+def check_ordering_values(base: str, logs: Iterable[str], field: str, kind: str, instants: Collection[str]) -> None:
+    """Raise UnsupportedError if Hudi and hudi-rs may merge the records of a file slice in different ways.
+
+    Args:
+        base: path of the base file; empty without one.
+        logs: paths of the log files.
+        field: the ordering field.
+        kind: the result of `ordering_kind` for the table's schema.
+        instants: the instants of the writes that apply.
+    """
+    has_negative = False
+    for path in logs:
+        with pa.memory_map(path) as source:
+            for block in read_blocks(pa.OSFile(path)):
+                if block.kind not in (AVRO_BLOCK, PARQUET_BLOCK) or block.instant not in instants:
+                    continue
+                values = _ordering_values(source, block, field, kind)
+                if values.null_count:
+                    raise UnsupportedError(
+                        f"log blocks with nulls in the ordering field {field!r} are not supported, because versions of "
+                        "Hudi merge them in different ways; compact the table with Hudi"
+                    )
+                is_number = pa.types.is_integer(values.type)
+                has_negative = has_negative or bool(is_number and (pc.min(values).as_py() or 0) < 0)
+    if has_negative and base.endswith(".parquet") and _has_nulls(base, field):
+        raise UnsupportedError(
+            f"nulls in the ordering field {field!r} of a base file whose log files have negative values there are not "
+            "supported, because versions of Hudi merge them in different ways; compact the table with Hudi"
+        )
+
+
+def _ordering_values(source: pa.MemoryMappedFile, block: LogBlock, field: str, kind: str) -> pa.ChunkedArray:
+    """Return the ordering values of a block with rows: times as integers, and other values as stored.
+
+    Raises UnsupportedError if their kind is not that of the table.
+    """
+    schema = json.loads(block.headers[SCHEMA_HEADER])
+    types = {part["name"]: part["type"] for part in schema["fields"]}
+    if field not in types:
+        return pa.chunked_array([pa.nulls(1)])
+    if _kind(types[field]) != kind:
+        raise UnsupportedError(
+            f"log blocks whose ordering field {field!r} has the type {json.dumps(types[field])} are not supported, "
+            f"because that of the table has values of the kind {kind!r}; compact the table with Hudi"
+        )
+    start, length = block.content_range
+    content = source.read_at(length, start)
+    if block.kind == PARQUET_BLOCK:
+        file = open_parquet(pa.BufferReader(content))
+        column = file.read([field]).column(0)
+        return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else _days_as_integers(column)
+    stored = _physical(types[field])
+    writer = schema | {
+        "fields": [part | {"type": stored} if part["name"] == field else part for part in schema["fields"]]
+    }
+    reader = schema | {"fields": [part for part in writer["fields"] if part["name"] == field]}
+    records = read_avro_records(encode_avro_block(content, block.headers[SCHEMA_HEADER]), lambda _: (writer, reader))
+    return pa.chunked_array([pa.array([record[field] for record in records])])
+
+
+def _days_as_integers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+
+
+def _has_nulls(base: str, field: str) -> bool:
+    with pa.OSFile(base, "rb") as source:
+        file = open_parquet(source)
+        return field not in file.schema_arrow.names or file.read([field]).column(0).null_count > 0
+
+
+def _kind(type_: object) -> str | None:
+    """Return the kind of the values of an Avro type; None if hudi-rs does not compare them."""
+    if isinstance(type_, list):
+        branches = [branch for branch in type_ if branch != "null"]
+        return _kind(branches[0]) if len(branches) == 1 else None
+    if not isinstance(type_, Mapping):
+        return _KINDS.get(str(type_))
+    logical = type_.get("logicalType")
+    if logical == "decimal":
+        return f"decimal with {type_.get('scale', 0)} digits after the point"
+    if logical is not None:
+        unzoned = str(logical).removeprefix("local-")  # Numbers with and without a zone are the same.
+        return unzoned if unzoned in _TIMES else None
+    return _kind(type_["type"])
+
+
+def _physical(type_: Any) -> Any:
+    """Return an Avro type without its logical type, so that its values are read as stored."""
+    if isinstance(type_, list):
+        return [_physical(branch) for branch in type_]
+    return {key: part for key, part in type_.items() if key != "logicalType"} if isinstance(type_, Mapping) else type_

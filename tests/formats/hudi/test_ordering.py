@@ -1,0 +1,199 @@
+"""Records are merged by their ordering values as Hudi merges them, or the merge is refused.
+
+hudi-rs takes the newest record, without an error, if it cannot compare ordering values.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats import open_table_format
+from tests.formats.hudi.writer import FIELDS, HudiWriter
+from tests.formats.oracle import read_columns
+
+_LONG, _INT, _DOUBLE = ("long", pa.int64()), ("int", pa.int32()), ("double", pa.float64())
+_MILLIS = ({"type": "long", "logicalType": "timestamp-millis"}, pa.timestamp("ms", "UTC"))
+_MICROS = ({"type": "long", "logicalType": "timestamp-micros"}, pa.timestamp("us", "UTC"))
+_LOCAL = ({"type": "long", "logicalType": "local-timestamp-micros"}, pa.timestamp("us"))
+_STRUCT = ({"type": "record", "name": "s", "fields": [{"name": "x", "type": "int"}]}, pa.struct([("x", pa.int32())]))
+_KINDS = pytest.mark.parametrize(
+    ("version", "kind"), [(6, 3), (9, 3), (9, 5)], ids=["v6-avro", "v9-avro", "v9-parquet"]
+)
+
+Version = tuple[Any, pa.DataType, Any]
+"""The type of the ordering field in Avro and in Arrow, and its value in one record."""
+
+
+def _write(folder: Path, version: int, kind: int, versions: list[Version], **properties: str) -> HudiWriter:
+    """Write the versions of one record: the first to a base file, and each other one to a log file."""
+    writer = HudiWriter(folder, version, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
+    writer.set_properties(**properties)
+    for number, (avro, arrow, ordering) in enumerate(versions):
+        writer.fields[1] = {"name": "ts", "type": ["null", avro], "default": None}
+        writer.types["ts"] = arrow
+        instant = writer.tick()
+        rows = [{"key": "a", "ts": ordering, "value": float(number)}]
+        if number == 0:
+            one = writer.new_slice("x", instant)
+            stat = writer.base_file(one, instant, rows)
+            one.base_name = stat["path"].rpartition("/")[2]
+        else:
+            stat = writer.log_file(one, instant, rows, kind=kind)
+        writer.complete(instant, "deltacommit", [stat])
+    return writer
+
+
+def _read(folder: Path) -> list[float]:
+    """Return the number of the version that a reader sees."""
+    return read_columns(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot())["value"]
+
+
+@_KINDS
+@pytest.mark.parametrize(
+    ("avro", "arrow", "low", "high"),
+    [
+        (*_INT, 1, 2),
+        (*_LONG, 2**53, 2**53 + 1),
+        (*_DOUBLE, -0.0, 0.0),
+        (*_DOUBLE, float("inf"), float("nan")),
+        ("string", pa.string(), "10", "9"),
+        ("boolean", pa.bool_(), False, True),
+        ({"type": "int", "logicalType": "date"}, pa.date32(), date(1960, 1, 1), date(2024, 1, 1)),
+        (*_MICROS, datetime(1960, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC)),
+        (*_LOCAL, datetime(1960, 1, 1), datetime(2024, 1, 1)),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+            pa.decimal128(10, 2),
+            Decimal("-1.00"),
+            Decimal("1.00"),
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
+)
+def test_the_record_with_the_highest_ordering_value_is_read(
+    tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.DataType, low: Any, high: Any
+) -> None:
+    """Values of every type that Hudi's writers commonly order by."""
+    for name, orderings, expected in (("a", [low, high, low], 1.0), ("b", [high, low, low], 0.0)):
+        _write(tmp_path / name, version, kind, [(avro, arrow, ordering) for ordering in orderings])
+        assert _read(tmp_path / name) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("avro", "arrow", "high", "low", "ordering", "message"),
+    [
+        ("bytes", pa.binary(), b"b", b"a", "ts", "ordering field 'ts' of the type .*bytes"),
+        ({"type": "fixed", "size": 1, "name": "f"}, pa.binary(1), b"b", b"a", "ts", "'ts' of the type .*fixed"),
+        (
+            {"type": "long", "logicalType": "time-micros"},
+            pa.time64("us"),
+            time(2),
+            time(1),
+            "ts",
+            "'ts' of the type .*time-micros",
+        ),
+        (*_STRUCT, {"x": 2}, {"x": 1}, "ts", "'ts' of the type .*record"),
+        (*_STRUCT, {"x": 2}, {"x": 1}, "ts.x", r"nested ordering field 'ts\.x'"),
+        (*_LONG, 2, 1, "TS", "ordering field 'TS', while the column is named 'ts'"),
+        (*_LONG, 2, 1, "ts,value", r"several ordering fields \(ts, value\)"),
+    ],
+)
+@pytest.mark.parametrize("version", [6, 9])
+def test_ordering_values_that_are_not_compared_are_refused(
+    tmp_path: Path, version: int, avro: Any, arrow: pa.DataType, high: Any, low: Any, ordering: str, message: str
+) -> None:
+    """The lower value won, because it is newer. The base file alone is read."""
+    properties = {"hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields": ordering}
+    _write(tmp_path / "base", version, 3, [(avro, arrow, high)], **properties)
+    assert _read(tmp_path / "base") == [0.0]
+    _write(tmp_path / "t", version, 3, [(avro, arrow, high), (avro, arrow, low)], **properties)
+    with pytest.raises(TableFormatError, match=message):
+        _read(tmp_path / "t")
+
+
+def test_several_ordering_fields_do_not_matter_by_commit_time(tmp_path: Path) -> None:
+    """Files were refused for ordering fields that they do not use."""
+    properties = {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING", "hoodie.table.ordering.fields": "ts,value"}
+    _write(tmp_path / "t", 9, 3, [(*_LONG, 2), (*_LONG, 1)], **properties)
+    assert _read(tmp_path / "t") == [1.0]
+
+
+@_KINDS
+@pytest.mark.parametrize("orderings", [[5, None], [1, 5, None], [1, None, 5], [None, None]])
+def test_log_records_without_an_ordering_value_are_refused(
+    tmp_path: Path, version: int, kind: int, orderings: list[Any]
+) -> None:
+    """hudi-rs takes the null for zero. Versions of Hudi fail, or take the newer record."""
+    _write(tmp_path / "t", version, kind, [(*_LONG, ordering) for ordering in orderings])
+    with pytest.raises(FragmentError, match="nulls in the ordering field 'ts'"):
+        _read(tmp_path / "t")
+
+
+@_KINDS
+def test_any_log_record_replaces_a_base_record_without_an_ordering_value(
+    tmp_path: Path, version: int, kind: int
+) -> None:
+    """Bulk inserts may write nulls. Only a negative value would be taken for a lower one."""
+    _write(tmp_path / "t", version, kind, [(*_LONG, None), (*_LONG, 0)])
+    assert _read(tmp_path / "t") == [1.0]
+    _write(tmp_path / "negative", version, kind, [(*_LONG, None), (*_LONG, -1)])
+    with pytest.raises(FragmentError, match="nulls in the ordering field 'ts' of a base file"):
+        _read(tmp_path / "negative")
+
+
+@_KINDS
+def test_log_records_with_ordering_values_of_several_types_are_refused(tmp_path: Path, version: int, kind: int) -> None:
+    """The third record won, because it is newer. Types of one kind, and a base file of another type, are compared."""
+    for name, versions, expected in (
+        ("widened", [(*_INT, 1), (*_INT, 5), (*_LONG, 3)], 1.0),
+        ("base", [(*_LONG, 5), (*_DOUBLE, 3.0)], 0.0),
+    ):
+        _write(tmp_path / name, version, kind, versions)
+        assert _read(tmp_path / name) == [expected]
+    fifth, third = (datetime(2024, 1, day, tzinfo=UTC) for day in (5, 3))
+    mixed: dict[str, list[Version]] = {
+        "numbers": [(*_LONG, 1), (*_LONG, 5), (*_DOUBLE, 3.0)],
+        "units": [(*_MILLIS, third), (*_MILLIS, fifth), (*_MICROS, third)],
+    }
+    for name, versions in mixed.items():
+        _write(tmp_path / name, version, kind, versions)
+        with pytest.raises(FragmentError, match="ordering field 'ts' has the type"):
+            _read(tmp_path / name)
+
+
+def test_a_log_block_older_than_the_ordering_field_is_refused(tmp_path: Path) -> None:
+    """Its records have no ordering value."""
+    writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[3]])
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "a", "value": 0.0}])])
+    writer.set_properties(**{"hoodie.table.ordering.fields": "ts"})
+    writer.fields.insert(1, FIELDS[2])
+    instant = writer.tick()
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "a", "ts": -1, "value": 1.0}])])
+    with pytest.raises(FragmentError, match="nulls in the ordering field 'ts'"):
+        _read(tmp_path / "t")
+
+
+def test_concurrent_log_files_without_ordering_values_are_refused(tmp_path: Path) -> None:
+    """A table that merges by event time may have no ordering field, or one that is no column."""
+    for name, properties in (
+        ("none", {"hoodie.table.ordering.fields": ""}),
+        ("absent", {"hoodie.table.ordering.fields": "no_precombine"}),
+    ):
+        writer = _write(tmp_path / name, 9, 3, [(*_LONG, 1)], **properties)
+        (one,) = writer.slices.values() or [writer.new_slice("x", writer.tick())]
+        early, late = writer.tick(), writer.tick()
+        stats = [writer.log_file(one, at, [{"key": "b", "ts": 1, "value": 1.0}]) for at in (early, late)]
+        writer.complete(late, "deltacommit", stats[1:])
+        writer.complete(early, "deltacommit", stats[:1])
+        with pytest.raises(TableFormatError, match=r"\bconcurrent\b"):
+            _read(tmp_path / name)
