@@ -21,12 +21,14 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.pyspark_compat import require_pyspark
 from metastore_assets.storage.temporary_folders import TemporaryFolder
-from metastore_assets.values.leaf_columns import plain_array
+from metastore_assets.values.leaf_columns import plain_array, plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FILE_ROWS = 1 << 20
+_VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""By type of views, the type with the same values that Arrow can write to Parquet in a dictionary."""
 
 
 def profile(data: object, *, spark: SparkSession | None = None, **settings: Any) -> Table:
@@ -131,7 +133,8 @@ def _location(data: object, folder: Path) -> str:
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):
-        return data if "://" in data else os.path.abspath(os.path.expanduser(data))
+        is_uri = "://" in data or data[:5].lower() == "file:"
+        return data if is_uri else os.path.abspath(os.path.expanduser(data))
     return _write(_open_reader(data), folder)
 
 
@@ -142,7 +145,18 @@ def _write_query_result(text: str, folder: Path, unrestricted: bool) -> str:
 
 
 def _open_reader(data: Any) -> pa.RecordBatchReader:
-    """Return a reader of an object's data as Arrow batches. Raises MetastoreError for an object without Arrow data."""
+    """Return a reader of an object's data as Arrow batches.
+
+    Raises MetastoreError for an object without columns of Arrow data, and for data that Arrow cannot represent.
+    """
+    try:
+        return _arrow_reader(data)
+    except pa.ArrowException as error:
+        kind = f"{type(data).__module__}.{type(data).__qualname__}"
+        raise MetastoreError(f"a {kind} cannot be profiled, because Arrow cannot read it: {error}") from error
+
+
+def _arrow_reader(data: Any) -> pa.RecordBatchReader:
     if not hasattr(data, "__arrow_c_stream__"):
         # Datasets of pyarrow, data frames of Spark, lazy frames of Polars.
         if hasattr(data, "scanner"):
@@ -178,7 +192,7 @@ def _write(reader: pa.RecordBatchReader, folder: Path) -> str:
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
         raise MetastoreError(f"the data have two columns named {duplicate!r}: rename one")
-    schema = pa.schema([field.with_type(_parquet_type(field.type)) for field in reader.schema])
+    schema = pa.schema([_parquet_field(field) for field in reader.schema])
     _check_types(schema)
     folder.mkdir()
     writer: pq.ParquetWriter | None = None
@@ -216,13 +230,30 @@ def _check_types(schema: pa.Schema) -> None:
 
 
 def _parquet_type(type_: pa.DataType) -> pa.DataType:
-    return type_.value_type if t.is_run_end_encoded(type_) else type_
+    """Return a type for the same values that Parquet supports: without run ends, and without dictionaries of views."""
+    if t.is_run_end_encoded(type_):
+        return plain_type(type_)
+    if t.is_dictionary(type_):  # Polars' categories are dictionaries of views.
+        return pa.dictionary(type_.index_type, _VIEWED.get(type_.value_type, type_.value_type), type_.ordered)
+    if t.is_struct(type_):
+        return pa.struct([_parquet_field(field) for field in type_])
+    if t.is_list(type_):
+        return pa.list_(_parquet_field(type_.value_field))
+    if t.is_large_list(type_):
+        return pa.large_list(_parquet_field(type_.value_field))
+    if t.is_fixed_size_list(type_):
+        return pa.list_(_parquet_field(type_.value_field), type_.list_size)
+    return type_
+
+
+def _parquet_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_parquet_type(field.type))
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:
-    """Convert an array to an encoding that Parquet supports, with the same values."""
+    """Convert an array to an encoding that Parquet supports, or that Arrow can cast to `_parquet_type(array.type)`."""
     if t.is_run_end_encoded(array.type):
         return plain_array(array)
     if t.is_dictionary(array.type) and array.dictionary.null_count:
-        return plain_array(array).dictionary_encode().cast(array.type)
+        return plain_array(array).dictionary_encode().cast(_parquet_type(array.type))
     return array

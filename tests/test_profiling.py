@@ -42,6 +42,7 @@ def test_anything_with_rows_can_be_profiled(tmp_path: Path, monkeypatch: pytest.
         ds.dataset(tmp_path / "rows.parquet"),
         frame.lazy(),
         tmp_path / "rows.parquet",
+        f"file:{tmp_path / 'rows.parquet'}",
         duckdb.connect().sql(f"from '{tmp_path / 'rows.parquet'}'"),
     ]
     for data in every:
@@ -77,6 +78,9 @@ def test_types_that_parquet_does_not_support_are_profiled() -> None:
             "nulls in it": pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int8()), ["x", None]),
             "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), ["x", None]),
             "nothing": pa.nulls(3),
+            "categories": pa.DictionaryArray.from_arrays(
+                pa.array([1, 0, 1], pa.int8()), pa.array(["x", None], pa.string_view())
+            ),
             "nested": [{"a": [1]}, {"a": []}, None],
             "nanoseconds": pa.array([1, 2, 3], pa.timestamp("ns", "Europe/Berlin")),
         }
@@ -86,7 +90,29 @@ def test_types_that_parquet_does_not_support_are_profiled() -> None:
     assert (row.distinct_count, row.value_count) == (2, 3)
     assert [row.null_count for row in table.statistics(["nulls in it", "runs", "nothing"])] == [2, 1, 3]
     assert [table.frequency(name, "x").value for name in ("nulls in it", "runs")] == [1, 2]
+    assert table.frequency("categories", "x").value == 1
     assert profile(ROWS.slice(0, 0)).count().value == 0
+
+
+def test_categories_of_polars_are_profiled() -> None:
+    categories = pl.DataFrame(
+        {
+            "a": ["x", None],
+            "b": ["x", "y"],
+            "c": [["x", "y"], None],
+            "d": [{"e": "x"}, {"e": "y"}],
+            "f": [["x"], ["y"]],
+        },
+        schema={
+            "a": pl.Categorical,
+            "b": pl.Enum(["x", "y"]),
+            "c": pl.List(pl.Categorical),
+            "d": pl.Struct({"e": pl.Categorical}),
+            "f": pl.Array(pl.Enum(["x", "y"]), 1),
+        },
+    )
+    rows = profile(categories).statistics(["a", "b", "c.element", "d.e", "f.element"])
+    assert [(row.null_count, row.distinct_count) for row in rows] == [(1, 1), (0, 2), (0, 2), (0, 2), (0, 2)]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +126,8 @@ def test_types_that_parquet_does_not_support_are_profiled() -> None:
             r"'a'.*month_day_nano_interval",
         ),
         ("/nowhere/at/all", "nowhere"),
+        ({"a": [1, "x"]}, r"builtins\.dict.*'x'"),
+        (pa.chunked_array([[1]]), r"ChunkedArray.*struct"),
     ],
 )
 def test_bad_input_is_an_error(data: object, message: str) -> None:

@@ -186,7 +186,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 def absolute_location(uri: str) -> str:
     """Make a local path absolute. A URI is returned unchanged."""
-    return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
+    return uri if "://" in uri or uri[:5].lower() == "file:" else os.path.abspath(os.path.expanduser(uri))
 
 
 def _check_uri(uri: str) -> str:
