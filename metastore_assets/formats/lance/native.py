@@ -9,11 +9,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from threading import Timer
+from time import tzset
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -86,9 +87,14 @@ def read_commit_time(version: LanceVersion) -> datetime:
 
 
 def read_version_at(versions: Sequence[LanceVersion], moment: datetime) -> int | None:
-    """Return the number of the newest version committed at or before `moment`; None if all are later."""
-    with lance_errors():
-        times = {version.number: _commit_time(open_dataset(version)) for version in versions}
+    """Return the number of the newest version committed at or before `moment`; None if all are later.
+
+    Versions that were removed since they were listed are ignored.
+    """
+    times = {}
+    for version in versions:
+        with lance_errors(), suppress(FileNotFoundError):
+            times[version.number] = _commit_time(open_dataset(version))
     return max((number for number, time in times.items() if time <= moment), default=None)
 
 
@@ -170,8 +176,30 @@ def _data_file(file: Any, bases: Mapping[int, tuple[str, bool]]) -> BaseFile:
 
 
 def _commit_time(dataset: Any) -> datetime:
-    time: datetime = dataset.get_version()["timestamp"]  # local time, without a zone
-    return time.astimezone(UTC)
+    """Return the commit time of pylance's dataset, in UTC. May change the time zone of this process for a moment."""
+    local: datetime = dataset.get_version()["timestamp"]  # without a zone
+    if local.astimezone(UTC) == local.replace(fold=1).astimezone(UTC):
+        return local.astimezone(UTC)
+    # The clock showed this time twice, at the end of daylight saving time.
+    with _utc_process():
+        time: datetime = dataset.get_version()["timestamp"]
+    return time.replace(tzinfo=UTC)
+
+
+@contextmanager
+def _utc_process() -> Iterator[None]:
+    """Set the time zone of this process to UTC in the block."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC0"
+    tzset()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
+        tzset()
 
 
 def call_or_end(function: Callable[[], T]) -> T:

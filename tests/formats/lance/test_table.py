@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import pickle
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -28,8 +29,10 @@ from metastore_assets.errors import (
 from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, SnapshotDiff, TableFormat, open_table_format
 from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.formats.lance import native
+from metastore_assets.formats.lance.versions import list_versions, newest_version
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.storage.corrupt_input import UnsupportedError
+from metastore_assets.storage.location import Location
 from metastore_assets.tasks.isolation import run_isolated
 from tests.formats.lance.waiting import wait_without_end
 from tests.formats.oracle import read_rows
@@ -316,6 +319,50 @@ def test_states_are_selected_by_tag_branch_version_and_time(tmp_path: Path) -> N
     for missing in ("9", "nothing", "team/test:9", "..", "team/../..", before, "a b", ""):
         with pytest.raises(SnapshotNotFoundError, match="no state"):
             _open(folder, at=missing).snapshot_id()
+
+
+def test_the_commit_time_is_exact_where_a_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    # 02:30 in Berlin, first in summer time and an hour later in winter time.
+    times = [datetime.datetime(2025, 10, 26, hour, 30, tzinfo=datetime.UTC) for hour in (0, 1)]
+    folders = []
+    for number, moment in enumerate(times):
+        folder = tmp_path / str(number)
+        written = lance.write_dataset(_ROWS, folder).get_version()["timestamp"]
+        (manifest,) = (folder / "_versions").glob("*.manifest")
+        data = manifest.read_bytes()
+        before = _varint(int(written.timestamp()))
+        assert data.count(before) >= 1
+        manifest.write_bytes(data.replace(before, _varint(int(moment.timestamp()))))
+        folders.append(folder)
+    request.addfinalizer(time.tzset)
+    with monkeypatch.context() as berlin:
+        berlin.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        read = [native.read_commit_time(newest_version(Location.of(str(folder)))) for folder in folders]
+        assert time.tzname == ("CET", "CEST")
+    assert [moment.replace(microsecond=0) for moment in read] == times
+
+
+def test_a_version_that_is_removed_during_the_search_for_a_time_is_ignored(tmp_path: Path) -> None:
+    for _ in range(3):
+        lance.write_dataset(_ROWS, tmp_path / "t", mode="append")
+    versions = list_versions(Location.of(str(tmp_path / "t")))
+    Path(versions[1].manifest_path).unlink()
+    newest = native.read_commit_time(versions[3])
+    search = tuple(versions.values())
+    assert native.read_version_at(search, newest) == 3
+    assert native.read_version_at(search, newest - datetime.timedelta(days=1)) is None
+
+
+def _varint(number: int) -> bytes:
+    """Encode a number as Protocol Buffers do."""
+    digits = []
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*digits, number])
 
 
 def test_a_branch_has_differences(tmp_path: Path) -> None:
