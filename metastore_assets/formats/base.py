@@ -453,9 +453,9 @@ def parse_state_time(at: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(at)
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # OverflowError: in UTC, it is after the year 9999 or before the year 1.
         return None
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def state_not_found(table: str, at: str, choices: str, examples: Iterable[object]) -> SnapshotNotFoundError:

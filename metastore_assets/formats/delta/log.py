@@ -32,7 +32,7 @@ class Log:
     checkpoints: dict[int, tuple[str, ...]]
     """File names of one complete checkpoint per version, by version."""
     identities: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Identity of each file by name, see `Location.identity`. Empty if the whole log was listed."""
+    """Identity of each file by name, see `Location.identity`. Empty for a log that was created from names."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Log:
@@ -149,24 +149,28 @@ def read_log(location: Location, complete: bool = False) -> Log:
 
     The whole log is listed if `complete` is true, or if this checkpoint is not in the log.
     """
-    first, end = NUMBERED
     hint = "" if complete else _checkpoint_hint(location)
-    log = _list_with_identities(location, hint) if hint else Log.of(location.names(LOG, first, end))
+    log = _list_log(location, hint or NUMBERED[0])
     # The hint may be from a dropped table with a longer log, or its checkpoint may have been removed.
-    if hint and (log.newest is None or not log.checkpoints):
-        log = Log.of(location.names(LOG, first, end))
-    return log
+    return log if log.checkpoints or not hint else _list_log(location, NUMBERED[0])
 
 
 def log_since(location: Location, version: int) -> Log:
-    """List the log from a version on, with the identities of its files."""
-    return _list_with_identities(location, f"{version:020}")
+    """List the log from a version on."""
+    return _list_log(location, f"{version:020}")
 
 
-def _list_with_identities(location: Location, first: str) -> Log:
-    """List the log from a file name on, with the identities of its files."""
-    listed = dict(location.identities(LOG, first, NUMBERED[1]))
-    return replace(Log.of(listed), identities=listed)
+def _list_log(location: Location, first: str) -> Log:
+    """List the log from a file name on, with the identities of its files.
+
+    Checkpoints of zero bytes, which interrupted writers leave behind, are ignored as other readers do.
+    """
+    identities = {
+        name: identity
+        for name, identity in location.identities(LOG, first, NUMBERED[1])
+        if identity[0] != "0" or not _CHECKPOINT.fullmatch(name)
+    }
+    return replace(Log.of(identities), identities=identities)
 
 
 def is_delta_table(location: Location) -> bool:

@@ -171,6 +171,17 @@ def test_commits_between_two_versions_may_be_compacted() -> None:
     assert log.commits_between(1, 4) == [names[0]]
 
 
+@pytest.mark.parametrize("name", ["checkpoint.parquet", "checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"])
+@pytest.mark.parametrize("has_hint", [False, True])
+def test_a_checkpoint_of_zero_bytes_is_ignored(tmp_path: Path, name: str, has_hint: bool) -> None:
+    seven = _seven_versions(tmp_path)
+    (tmp_path / "_delta_log" / f"{4:020}.{name}").touch()
+    if has_hint:
+        (tmp_path / "_delta_log" / "_last_checkpoint").write_text('{"version": 4, "size": 5}')
+    assert [_paths(tmp_path, version) for version in range(7)] == seven
+    assert _paths(tmp_path) == seven[6]
+
+
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
     """The error has the missing commit."""
     _seven_versions(tmp_path)

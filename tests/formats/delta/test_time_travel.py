@@ -87,7 +87,9 @@ def test_a_time_means_the_newest_version_committed_up_to_it(table: Path, at: str
     )
 
 
-@pytest.mark.parametrize("at", ["4", "-1", "main", "1.5", "1970-01-01T00:00:09.999999", "²", ""])
+@pytest.mark.parametrize(
+    "at", ["4", "-1", "main", "1.5", "1970-01-01T00:00:09.999999", "²", "", "9999-12-31T23:30-01:00"]
+)
 def test_the_error_for_an_unknown_version_lists_the_existing_ones(table: Path, at: str) -> None:
     """For a time, it has the earliest time in the log."""
     available = "1970-01-01T00:00:10" if at.startswith("1970") else "0, 1, 2, 3"
