@@ -28,6 +28,9 @@ _ENDS_OF_INT64 = (-(2**63), 2**63 - 1)
 """The least and the greatest 64-bit integer. The writer deltalake records them in place of decimals of scale 0 that do
 not fit into 64 bits."""
 _WIDE = Context(prec=80)
+_OLD_END = "\ufffd"
+_GREATEST = "\U0010ffff"
+"""The greatest character."""
 
 _Bound = tuple[Any, Guarantee]
 _UNKNOWN: _Bound = (None, "absent")
@@ -151,7 +154,7 @@ def _decode_bound(value: Any, column: StatisticsColumn, is_maximum: bool) -> tup
         return _timestamp(value, type_, is_maximum), False
     if pa.types.is_string(type_):
         # Writers truncate long texts: a minimum becomes smaller, and they increase a maximum.
-        return (value if isinstance(value, str) else None), False
+        return (_outer_text(value, is_maximum) if isinstance(value, str) else None), False
     return None, False
 
 
@@ -180,6 +183,15 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
     outer = _WIDE.add(number, margin if is_maximum else -margin)
     rounding = ROUND_CEILING if is_maximum else ROUND_FLOOR
     return outer.quantize(Decimal(1).scaleb(-type_.scale), rounding, _WIDE), False
+
+
+def _outer_text(value: str, is_maximum: bool) -> str | None:
+    """Return a recorded bound of a text column; None for a maximum that may be less than a value."""
+    if not is_maximum or not value.endswith(_OLD_END):
+        return value
+    # Delta for Spark before 3.2 replaces the end of a long maximum by this character, which is less than all beyond
+    # U+FFFF. If the end begins with the second UTF-16 unit of such a character, Spark stores a `?` for the first unit.
+    return None if value[:-1].endswith("?") else value[:-1] + _GREATEST
 
 
 def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | None:

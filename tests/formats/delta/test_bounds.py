@@ -239,6 +239,15 @@ def test_bounds_of_a_widened_float_are_absent(tmp_path: Path) -> None:
     assert reported["minimum_guarantee"] == reported["maximum_guarantee"] == "absent"
 
 
+def test_maxima_of_long_texts_by_old_versions_of_spark_are_true(tmp_path: Path) -> None:
+    """These versions compare UTF-16. They cut after 32 units, at worst within a character, and append U+FFFD."""
+    for prefix, recorded in (("x" * 32, "x" * 32 + "\ufffd"), ("x" * 31, "x" * 31 + "?\ufffd")):
+        table = _one_file(tmp_path / str(len(prefix)), _least_and_greatest("a", recorded), field("a", "string"))
+        (reported,) = _bounds_of(table, "a").values()
+        assert reported["maximum"] is None or reported["maximum"] > f"{prefix}\U0001f600", reported
+        assert (reported["maximum_guarantee"] == "absent") is ("?" in recorded)
+
+
 def test_a_date_widened_to_a_timestamp_is_midnight(tmp_path: Path) -> None:
     """Statistics of older files are days."""
     table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
