@@ -93,12 +93,14 @@ def deleted_positions(
     Raises:
         FragmentError: a file cannot be read.
     """
-    by_keys: dict[tuple[pa.Field, ...], list[EqualityDeletes]] = {}
+    by_keys: dict[tuple[str, ...], list[EqualityDeletes]] = {}
     for file in deletes:
-        by_keys.setdefault(file.keys, []).append(file)
+        # Arrow's fields are equal if only their field ids differ: a dropped column, and a newer one of the same name.
+        by_keys.setdefault(tuple(map(_leaf_identity, file.keys)), []).append(file)
     positions = [np.empty(0, np.uint64)]
     size = 0
-    for keys, files in by_keys.items():
+    for files in by_keys.values():
+        keys = files[0].keys
         rows = []
         for file in files:
             with fragment_errors(path, "the equality deletes", file.location.full_path(file.path)):
@@ -138,6 +140,10 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> li
         return key_columns
     finally:
         columns.close()
+
+
+def _leaf_identity(key: pa.Field) -> str:
+    return _leaf_identity(key.type.field(0)) if pa.types.is_struct(key.type) else identity(key)
 
 
 def _leaf_type(type_: pa.DataType) -> pa.DataType:

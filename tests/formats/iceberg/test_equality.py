@@ -74,6 +74,17 @@ def test_deletes_by_dropped_or_renamed_columns_apply(tmp_path: Path) -> None:
     assert read_columns(snapshot) == {"number": [3, 4], "a": ["y", "z"], "id": [None, None]}
 
 
+def test_deletes_by_columns_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
+    """A column was dropped, and another one with its name and type was added. A data file has both kinds of deletes."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "key", "long")], version=3)
+    writer.commit(writer.data(pa.table({"id": [0, 1], "key": [10, 20]})))
+    writer.commit(writer.equality_deletes(pa.table({"key": [10]}), "key"))
+    writer.schemas.append([column(1, "id", "long"), column(3, "key", "long", initial_default=10)])
+    writer.commit(writer.data(pa.table({"id": [2, 3], "key": [10, 20]})))
+    writer.commit(writer.equality_deletes(pa.table({"key": [20]}), "key"))
+    assert _ids(writer) == [1, 2]
+
+
 def test_deletes_by_a_widened_column_apply(tmp_path: Path) -> None:
     """Either file may be older. Values are compared in the current type."""
     writer = IcebergWriter(
