@@ -48,6 +48,9 @@ class DeleteIndex:
         Args:
             deletes: the entries of delete files.
             is_unpartitioned: returns True for the id of an unpartitioned partition spec.
+
+        Raises:
+            ValueError: a deletion vector names no data file.
         """
         self.crosses_partitions = False
         """True after `deletes_of` returned a position delete file of another partition than its data file. The
@@ -57,6 +60,10 @@ class DeleteIndex:
         self._unpartitioned: list[FileEntry] = []
         for entry in deletes:
             target = target_path(entry)
+            if entry.format == "puffin" and entry.referenced_data_file is None:
+                raise ValueError(
+                    f"the manifest does not say to which data file the deletion vector {entry.path} applies"
+                )
             if target is not None:
                 self._by_path.setdefault(plain_path(target), []).append((target, entry))
             elif entry.content == EQUALITY_DELETES and is_unpartitioned(entry.spec_id):

@@ -253,6 +253,16 @@ def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
         _snapshot(writer.folder)
 
 
+def test_a_vector_without_a_data_file_is_an_error(writer: IcebergWriter) -> None:
+    """It was applied to all data files of its partition."""
+    first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
+    writer.commit(first, second)
+    vector = writer.deletion_vector(first["file_path"], [0], referenced_data_file=None)
+    writer.commit(vector)
+    with pytest.raises(TableFormatError, match=f"to which data file the deletion vector {vector['file_path']}"):
+        _snapshot(writer.folder)
+
+
 def test_the_error_names_a_missing_delete_file(writer: IcebergWriter) -> None:
     data = writer.data(_table(id=[1, 2, 3]))
     deletes = writer.position_deletes([(data["file_path"], 0)])
