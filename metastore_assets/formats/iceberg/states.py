@@ -53,7 +53,8 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> Iceberg
         raise state_not_found(
             name, at, "its first snapshots are of", [_time(ms).isoformat() for ms, _ in _history(metadata)]
         )
-    return _state(name, metadata, max(before, key=lambda entry: entry[0])[1], at)
+    # Times need not be distinct, or ascend: clocks of writers differ. Spark and pyiceberg take the last change, too.
+    return _state(name, metadata, before[-1][1], at)
 
 
 def history_change_since(metadata: TableMetadata, state: IcebergState, previous: SnapshotReference) -> HistoryChange:
@@ -108,10 +109,12 @@ def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mappin
 
 
 def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
+    """Return (milliseconds, snapshot id) of each change of the current snapshot, oldest first."""
     if metadata.snapshot_log:
         return metadata.snapshot_log
     # The snapshot log is optional. The ancestors of the current snapshot are the same.
-    return [(snapshot.timestamp_ms, snapshot.id) for snapshot in _ancestors(metadata, metadata.current_snapshot_id)]
+    ancestors = list(_ancestors(metadata, metadata.current_snapshot_id))
+    return [(snapshot.timestamp_ms, snapshot.id) for snapshot in reversed(ancestors)]
 
 
 def _ancestors(metadata: TableMetadata, current: int | None) -> Iterator[IcebergSnapshot]:

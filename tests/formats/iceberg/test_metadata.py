@@ -108,6 +108,17 @@ def test_snapshots_are_selected_by_id_branch_tag_and_time(writer: IcebergWriter)
             _open(writer.folder, at=at).current()
 
 
+@pytest.mark.parametrize("offsets", [(0, 0, 0), (0, 2, 1)])
+def test_of_changes_at_one_time_the_last_is_selected(writer: IcebergWriter, offsets: tuple[int, ...]) -> None:
+    """Two commits within a millisecond have one time. The clock of a writer may be behind that of the previous one."""
+    log = [
+        {"snapshot-id": one["snapshot-id"], "timestamp-ms": 1_700_000_000_000 + offset}
+        for one, offset in zip(writer.snapshots, offsets, strict=True)
+    ]
+    writer.write_metadata(**{"snapshot-log": log})
+    assert _ids(writer.folder, at="2023-11-14T22:13:21Z") == [1, 2, 3]
+
+
 def test_times_need_no_snapshot_log(writer: IcebergWriter) -> None:
     """The log is optional. Ancestors of the current snapshot have times, too."""
     for older, newer in zip(writer.snapshots, writer.snapshots[1:], strict=False):
