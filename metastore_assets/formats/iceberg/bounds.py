@@ -18,7 +18,9 @@ _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",)
 """`struct` formats of numbers in bounds, by type. Files from before a type promotion have the narrower type."""
 
 
-def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
+def fragment_bounds(
+    path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool, is_geospatial: bool = False
+) -> FragmentBounds:
     """Return the null count, minimum and maximum of a leaf column in a data file.
 
     They are absent without statistics, or if writers count the values of the column in different ways. Minimum and
@@ -28,6 +30,8 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
         path: the fields from the top-level column down to the leaf.
         entry: the manifest entry of the data file, with statistics.
         has_deletes: whether deletes apply to the file. If not, the null count is exact; otherwise it is an upper bound.
+        is_geospatial: whether the column is a `geometry` or `geography`. Its bounds are corners of a bounding box, and
+            not values: minimum and maximum are absent.
     """
     statistics = entry.statistics
     if statistics is None or not identity(path[-1]).isdecimal() or _has_uncertain_counts(path, entry):
@@ -35,7 +39,8 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
     field_id, type_ = int(identity(path[-1])), path[-1].type
     nulls = _null_count(statistics, field_id, entry.record_count)
     lower, upper = (
-        decode_bound(bounds.get(field_id), type_) for bounds in (statistics.lower_bounds, statistics.upper_bounds)
+        None if is_geospatial else decode_bound(bounds.get(field_id), type_)
+        for bounds in (statistics.lower_bounds, statistics.upper_bounds)
     )
     # Writers may truncate bounds, and ignore NaN.
     return FragmentBounds(

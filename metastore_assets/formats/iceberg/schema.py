@@ -68,6 +68,13 @@ def field_paths(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterat
             yield from field_paths(type_["fields"], (*path, field))
 
 
+def is_geospatial(schema: Mapping[str, Any], field_id: str) -> bool:
+    """Return True if a schema has a `geometry` or `geography` with this field id, outside of lists and maps."""
+    types = {str(path[-1]["id"]): path[-1]["type"] for path in field_paths(schema["fields"])}
+    type_ = types.get(field_id)
+    return isinstance(type_, str) and _WELL_KNOWN_BINARY.fullmatch(type_) is not None
+
+
 def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
     """Convert the path of a field to a top-level Arrow field that contains only this path."""
     field = _field(table, path[-1], "")

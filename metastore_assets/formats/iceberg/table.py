@@ -34,9 +34,10 @@ from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metada
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
 from metastore_assets.formats.iceberg.plan import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.planned_state import PlannedState
-from metastore_assets.formats.iceberg.schema import arrow_schema
+from metastore_assets.formats.iceberg.schema import arrow_schema, is_geospatial
 from metastore_assets.formats.iceberg.states import IcebergState, history_change_since, resolve_state
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
+from metastore_assets.formats.schema_casting import identity
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location import Location
@@ -164,9 +165,10 @@ class IcebergFormat(TableFormat):
             if loaded.state.id != snapshot.id:
                 # The table has changed since.
                 loaded = replace(loaded, state=resolve_state(self._table.uri, loaded.metadata, snapshot.id or None))
+            has_points = any(is_geospatial(one, identity(path[-1])) for one in loaded.metadata.schemas.values())
             for planned in self._planner(loaded).fragments(with_statistics=True) if snapshot.id else ():
                 bounds_by_id[planned.fragment.id] = fragment_bounds(
-                    path, planned.entry, has_deletes=planned.has_deletes
+                    path, planned.entry, has_deletes=planned.has_deletes, is_geospatial=has_points
                 )
         return bounds_table(
             snapshot, column, (bounds_by_id.get(fragment.id, FragmentBounds()) for fragment in snapshot.fragments)

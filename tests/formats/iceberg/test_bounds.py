@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import operator
+import struct
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,23 @@ def test_bounds_that_are_not_of_the_type_are_absent(tmp_path: Path, type_: str, 
     (row,) = table_format.bounds(table_format.snapshot(), "x").to_pylist()
     assert row["minimum"] == expected
     assert row["null_count"] is None
+
+
+@pytest.mark.parametrize("type_", ["geometry", "geography(srid:4326, spherical)"])
+def test_corners_of_bounding_boxes_are_no_bounds(tmp_path: Path, type_: str) -> None:
+    """The column has well-known binary, and its bounds are coordinates of points."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "place", type_)], version=3)
+    point = struct.pack("<dd", 1, 2)
+    statistics = {
+        name: [{"key": 1, "value": value}]
+        for name, value in {
+            "value_counts": 1,
+            "null_value_counts": 0,
+            "lower_bounds": point,
+            "upper_bounds": point,
+        }.items()
+    }
+    writer.commit(writer.data(pa.table({"place": [b"\x01\x01\x00\x00\x00" + point]})) | statistics)
+    table_format = _open(str(writer.folder))
+    (row,) = table_format.bounds(table_format.snapshot(), "place").to_pylist()
+    assert (row["minimum"], row["maximum"], row["null_count"], row["null_count_guarantee"]) == (None, None, 0, "exact")
