@@ -35,6 +35,10 @@ class FallbackIds:
 
     nodes: _Tree
     by_position: bool
+    deviations: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """(field id, names) of each field that the mapping gives other names than the schemas: names that no schema has for
+    the field, and names from the schemas that it gives to another field. A field without an entry in the mapping
+    has all of its names here. Renamed and added columns, which engines also add to the mapping, are no deviations."""
 
     @cached_property
     def digest(self) -> str:
@@ -58,7 +62,7 @@ class FallbackIds:
         if text:
             mapping = tuple(map(_parse_mapping_node, json.loads(text)))
             if all(_is_among(field_path, field_paths.get(field_path[-1])) for field_path in _field_paths(mapping)):
-                return cls(mapping, by_position=False)
+                return cls(mapping, by_position=False, deviations=_deviations(mapping, metadata))
         return cls(_position_nodes(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
     def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
@@ -169,6 +173,31 @@ def _type_nodes(type_: Any) -> _Tree:
         return _struct_nodes(type_["fields"])
     parts = ("element",) if type_["type"] == "list" else ("key", "value")
     return tuple(Node((part,), type_[f"{part}-id"], _type_nodes(type_[part])) for part in parts)
+
+
+def _deviations(mapping: _Tree, metadata: TableMetadata) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return the deviations of a name mapping from the schemas; see `FallbackIds.deviations`."""
+    names: dict[int | None, set[str]] = {}
+    for schema in metadata.schemas.values():
+        for node, _ in _with_siblings(_struct_nodes(schema["fields"])):
+            names.setdefault(node.id, set()).update(node.names)
+    deviations: dict[int, set[str]] = {}
+    for node, siblings in _with_siblings(mapping):
+        others = {name for other in siblings if other is not node for name in other.names}
+        if node.id is not None and node.id in names:
+            deviations[node.id] = (set(node.names) - names[node.id]) | (names[node.id] & others)
+    current = metadata.schemas.get(metadata.current_schema_id, {"fields": ()})["fields"]
+    deviations |= {field["id"]: names[field["id"]] for field in current if field["id"] not in deviations}
+    return tuple(
+        (field_id, tuple(sorted(differing))) for field_id, differing in sorted(deviations.items()) if differing
+    )
+
+
+def _with_siblings(nodes: _Tree) -> Iterator[tuple[Node, _Tree]]:
+    """Yield each node at every depth, with the nodes beside it."""
+    for node in nodes:
+        yield node, nodes
+        yield from _with_siblings(node.children)
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:

@@ -70,7 +70,8 @@ class IcebergFragmentPlanner:
         self.files = files
         self.metadata = metadata
         self.state = state
-        self._fallback = FallbackIds.of(metadata)
+        self.fallback = FallbackIds.of(metadata)
+        """The rule for data files without field ids."""
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
         """Ids of the default spec and of the specs of the planned manifests."""
@@ -223,6 +224,9 @@ class IcebergFragmentPlanner:
         partition = self.partitions.partition(entry.spec_id, entry.partition)
         location, path = self.files.locate(entry.path)
         position_deletes, equality_deletes = self._references(deletes)
+        identity = [entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]
+        # Only opening the file would show whether it has field ids.
+        identity += [self.fallback.deviations] if self.fallback.deviations else []
         source = IcebergFragmentSource(
             location=location,
             path=path,
@@ -231,10 +235,10 @@ class IcebergFragmentPlanner:
             constants=partition.constants,
             position_deletes=position_deletes,
             equality_deletes=equality_deletes,
-            fallback=self._fallback,
+            fallback=self.fallback,
         )
         return Fragment(
-            id=_digest([entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]),
+            id=_digest(identity),
             partition_key=partition.key,
             path=location.full_path(path),
             bytes=entry.size,

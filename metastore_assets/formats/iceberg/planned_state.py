@@ -17,6 +17,7 @@ _REASONS = {
     "schema": "the schema changed",
     "specs": "the partition specs changed",
     "selection": "the selection of partitions changed",
+    "mapping": "the name mapping changed",
     "location": "the files of the table are read from another location",
 }
 
@@ -43,6 +44,7 @@ class PlannedState:
             "schema": arrow_schema(table.uri, planner.state.schema).serialize().to_pybytes(),
             "specs": [specs, partitions.columns(), partitions.types(), partitions.constant_columns()],
             "selection": table.partitions,
+            "mapping": planner.fallback.deviations,
             "location": [files.folder.uri, files.previous_roots, sorted(table.path_mapping.items())],
         }
         return cls(

@@ -19,7 +19,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, PrimitiveType, St
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
-from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, open_table_format
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_columns
 
@@ -211,6 +211,39 @@ def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> N
         after = _snapshot(writer.folder)
         assert after.fragments == before.fragments
         assert read_columns(after) == {"s": _NESTED.to_pylist(), "b": [None, None], "text": ["p", "q"]}
+
+
+def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> None:
+    """Engines add the names of renamed and added columns to the mapping, which changes no values."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "long")])
+    writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=False))
+    cache = MetadataCache(ignore_process=True)
+
+    def set_mapping(*names: list[str]) -> Snapshot:
+        mapping = [{"field-id": number, "names": values} for number, values in enumerate(names, 1)]
+        writer.properties["schema.name-mapping.default"] = json.dumps(mapping)
+        writer.write_metadata()
+        return open_table_format(TableConfig(name="t", uri=str(writer.folder)), cache).snapshot()
+
+    natural = set_mapping(["a"], ["b"])
+    writer.schemas.append([column(1, "renamed", "long"), column(2, "b", "long"), column(3, "c", "long")])
+    assert set_mapping(["renamed", "a"], ["b"], ["c"]).fragments[0].id == natural.fragments[0].id
+    ids = {natural.fragments[0].id}
+    for names in (
+        (["b"], ["a"], ["c"]),
+        (["a", "renamed", "x"], ["b"], ["c"]),
+        (["a", "renamed"], ["c"], ["b"]),
+        (["a"],),
+    ):
+        swapped = set_mapping(*names)
+        ids.add(swapped.fragments[0].id)
+    assert len(ids) == 5
+    assert read_columns(swapped) == {"renamed": [1], "b": [None], "c": [None]}
+    before = swapped.reference
+    writer.properties["schema.name-mapping.default"] = json.dumps([{"field-id": 2, "names": ["a"]}])
+    writer.write_metadata()
+    changes = open_table_format(TableConfig(name="t", uri=str(writer.folder)), cache).changes(before)
+    assert changes == NoDiff("the name mapping changed")
 
 
 def test_migrated_partition_columns_have_the_values_of_the_manifest(tmp_path: Path) -> None:
