@@ -135,7 +135,7 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
         current_snapshot_id=current,
         refs=refs,
         snapshot_log=tuple((entry["timestamp-ms"], entry["snapshot-id"]) for entry in raw.get("snapshot-log") or ()),
-        properties={key: str(value) for key, value in (raw.get("properties") or {}).items()},
+        properties={key: str(value) for key, value in (raw.get("properties") or {}).items() if value is not None},
         uuid=str(raw.get("table-uuid") or ""),
     )
 

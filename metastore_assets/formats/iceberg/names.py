@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,9 @@ import pyarrow as pa
 
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.iceberg.metadata import TableMetadata
+from metastore_assets.formats.metadata_json import as_integer, as_list, as_objects, as_text, parse_json
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatcher, identity
+from metastore_assets.storage.corrupt_input import metadata_errors
 
 NAME_MAPPING = "schema.name-mapping.default"
 _Tree = tuple["Node", ...]
@@ -50,6 +51,8 @@ class FallbackIds:
         """Return the rule of a table: its name mapping, otherwise the column positions in its oldest schema.
 
         A mapping that contradicts the field ids of the schemas is ignored. Migrations from Hive write such mappings.
+
+        Raises TableFormatError for a mapping that does not have the form of the specification.
         """
         field_paths: dict[int | None, set[tuple[int | None, ...]]] = {}
         for field_path in (
@@ -60,7 +63,8 @@ class FallbackIds:
             field_paths.setdefault(field_path[-1], set()).add(field_path)
         text = metadata.properties.get(NAME_MAPPING)
         if text:
-            mapping = tuple(map(_parse_mapping_node, json.loads(text)))
+            with metadata_errors(NAME_MAPPING, f"{metadata.location}: the property"):
+                mapping = _parse_mapping(parse_json(text), NAME_MAPPING)
             if all(_is_among(field_path, field_paths.get(field_path[-1])) for field_path in _field_paths(mapping)):
                 return cls(mapping, by_position=False, deviations=_deviations(mapping, metadata))
         return cls(_position_nodes(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
@@ -144,9 +148,14 @@ def _child_fields(type_: pa.DataType) -> list[pa.Field]:
     return []
 
 
-def _parse_mapping_node(entry: Mapping[str, Any]) -> Node:
-    return Node(
-        tuple(entry["names"]), entry.get("field-id"), tuple(map(_parse_mapping_node, entry.get("fields") or ()))
+def _parse_mapping(fields: Any, what: str) -> _Tree:
+    return tuple(
+        Node(
+            tuple(as_text(name, "names") for name in as_list(entry.get("names") or [], "names")),
+            None if entry.get("field-id") is None else as_integer(entry["field-id"], "field-id"),
+            _parse_mapping(entry.get("fields") or [], "fields"),
+        )
+        for entry in as_objects(fields, what)
     )
 
 

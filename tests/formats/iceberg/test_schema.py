@@ -213,6 +213,20 @@ def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> N
         assert read_columns(after) == {"s": _NESTED.to_pylist(), "b": [None, None], "text": ["p", "q"]}
 
 
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [("{}", "not a list"), ('[{"field-id": 1, "names": "id"}]', "names is 'id', not a list"), ("[", "Expecting value")],
+)
+def test_an_invalid_name_mapping_is_an_error(tmp_path: Path, mapping: str, message: str) -> None:
+    """The letters of a text were read as names, and the columns as nulls."""
+    writer = IcebergWriter(
+        tmp_path / "t", [column(1, "id", "long")], properties={"schema.name-mapping.default": mapping}
+    )
+    writer.commit(writer.data(pa.table({"id": [1]}), ids=False))
+    with pytest.raises(TableFormatError, match=rf"/t: the property schema\.name-mapping\.default .*{message}"):
+        _snapshot(writer.folder)
+
+
 def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> None:
     """Engines add the names of renamed and added columns to the mapping, which changes no values."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "long")])
