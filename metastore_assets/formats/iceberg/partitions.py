@@ -30,6 +30,18 @@ _SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
 """Suffixes that turn the text of a period into the date of its first day: `-01` for the month `2024-01`."""
 _NAN = math.nan
 """A single NaN object. Tuples with this object are equal, although NaN does not equal itself."""
+
+
+class _NegativeZero(float):
+    """Minus zero in partition values. It does not equal zero, which is another partition in Iceberg."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+_NEGATIVE_ZERO = _NegativeZero(-0.0)
 _OF_SOURCE_TYPE = ("identity", "truncate")
 """Transforms whose values have the type of the source column."""
 
@@ -219,7 +231,9 @@ def _needs_normalization(type_: pa.DataType | None) -> bool:
 def _normalize(raw: Any, type_: pa.DataType | None) -> Any:
     if isinstance(raw, bytes) and type_ is not None and pa.types.is_decimal(type_):
         return int.from_bytes(raw, "big", signed=True)
-    return _NAN if isinstance(raw, float) and math.isnan(raw) else raw
+    if isinstance(raw, float) and math.isnan(raw):
+        return _NAN
+    return _NEGATIVE_ZERO if isinstance(raw, float) and not raw and math.copysign(1, raw) < 0 else raw
 
 
 def _typed_constant(raw: Any, type_: pa.DataType | None) -> Constant:

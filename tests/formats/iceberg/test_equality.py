@@ -227,6 +227,22 @@ def test_equal_partition_values_may_have_different_encodings(tmp_path: Path) -> 
     assert sorted(keys) == ["f=1.5/d=-0.01", "f=nan/d=-0.01", "f=nan/d=2.56"]
 
 
+def test_zero_and_minus_zero_are_different_partitions(tmp_path: Path) -> None:
+    """Deletes of one do not apply to the other. Files without the column have the zero of their manifest."""
+    spec = [{"name": "f", "field-id": 1000, "source-id": 2, "transform": "identity"}]
+    schema = [column(1, "id", "long"), column(2, "f", "double")]
+    writer = IcebergWriter(tmp_path / "t", schema, specs={0: spec}, partition_types={1000: "double"})
+    writer.commit(
+        *(writer.data(pa.table({"id": [number]}), partition=(zero,)) for number, zero in enumerate((-0.0, 0.0)))
+    )
+    snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
+    columns = read_columns(snapshot)
+    assert sorted(zip(columns["id"], map(str, columns["f"]), strict=True)) == [(0, "-0.0"), (1, "0.0")]
+    assert {fragment.partition_key for fragment in snapshot.fragments} == {"f=0.0"}
+    writer.commit(writer.equality_deletes(pa.table({"id": [0, 1]}), "id", partition=(0.0,)))
+    assert _ids(writer) == [0]
+
+
 def test_the_error_names_a_missing_or_corrupt_delete_file(tmp_path: Path) -> None:
     """It has the data file, too."""
     writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
