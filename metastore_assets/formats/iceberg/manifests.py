@@ -5,7 +5,7 @@ Entries with the status DELETED are ignored. Avro fields are matched by their fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -162,11 +162,14 @@ class ManifestReader:
         data = location.read(path)
         spec_id = _header_spec_id(data) if manifest.spec_id is None else manifest.spec_id
         spec_id = self.default_spec_id if spec_id is None else spec_id
-        if spec_id not in self.specs:
-            raise TableFormatError(
-                f"{location.full_path(path)} is of the partition spec {spec_id}, which the metadata file lacks"
-            )
+        check_spec(spec_id, self.specs, location.full_path(path))
         return list(_live_entries(data, manifest, spec_id, self.specs[spec_id], self.with_statistics))
+
+
+def check_spec(spec_id: int, specs: Collection[int], path: str) -> None:
+    """Raise TableFormatError if a manifest's partition spec is not among the specs in the metadata file."""
+    if spec_id not in specs:
+        raise TableFormatError(f"{path} is of the partition spec {spec_id}, which the metadata file lacks")
 
 
 def _header_spec_id(data: bytes) -> int | None:

@@ -24,6 +24,7 @@ from metastore_assets.formats.iceberg.manifests import (
     FileEntry,
     Manifest,
     ManifestReader,
+    check_spec,
     read_manifest_list,
 )
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
@@ -148,12 +149,15 @@ class IcebergFragmentPlanner:
     def manifests(self, snapshot: IcebergSnapshot | None) -> list[Manifest]:
         """Return the manifests of a snapshot that may have live files in selected partitions.
 
-        Raises TableFormatError if the manifest list or a manifest is encrypted.
+        Raises TableFormatError if the manifest list or a manifest is encrypted, or if the metadata file lacks the spec
+        of a manifest.
         """
         manifests = [] if snapshot is None else self._listed_manifests(snapshot)
         for manifest in manifests:
             if manifest.is_encrypted:
                 raise TableFormatError(f"{self.files.name}: {manifest.path} is encrypted, which has no reader")
+            if manifest.has_live_files and manifest.spec_id is not None:
+                check_spec(manifest.spec_id, self.partitions.specs, manifest.path)
         return [manifest for manifest in manifests if manifest.has_live_files and self._may_match(manifest)]
 
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:

@@ -222,3 +222,12 @@ def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
         snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
         assert sorted(read_rows(snapshot)) == [(0, "a"), (1, "b")]
         assert [fragment.partition_key for fragment in snapshot.fragments] == ["part=a", "part=b"]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_the_error_names_a_manifest_of_an_unknown_spec(writer: IcebergWriter, is_streamed: bool) -> None:
+    writer.specs = {7: ()}
+    writer.write_metadata()
+    table_format = open_table_format(TableConfig(name="t", uri=str(writer.folder)))
+    with pytest.raises(TableFormatError, match=r"m0\.avro is of the partition spec 0, which the metadata file lacks"):
+        table_format.stream() if is_streamed else table_format.snapshot()
