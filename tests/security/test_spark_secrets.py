@@ -111,7 +111,10 @@ def test_secrets_of_a_killed_start_are_removed(tmp_path: Path, monkeypatch: pyte
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    remove_abandoned_folders()
+    end = time.monotonic() + 60
+    while find_secrets(tmp_path) and time.monotonic() < end:  # A fork of the process holds the lock until it runs Java.
+        remove_abandoned_folders()
+        time.sleep(0.01)
     assert find_secrets(tmp_path) == []
 
 
