@@ -51,7 +51,7 @@ def main(folder: str, rows: int, limit: str) -> None:
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
     os.environ["MALLOC_ARENA_MAX"] = "2"
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.runner.pyspark.memory", limit).getOrCreate()
+    spark = builder.config("spark.executor.pyspark.memory", limit).getOrCreate()
     stage = Stage("groups", (("pairs",),), _BY_GROUP, produce_batch=by_group)
     flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], runner=SparkRunner(lambda: spark))
     flow.advance({"pairs": all_rows(rows)})
