@@ -134,11 +134,13 @@ def planned_resolutions(
     Returns:
         {field id: mode}. Columns that `base` does not have are omitted.
     """
-    column_specs = [parse_column_spec(text) for text in base.specs[base.spec_id].values()]
-    states = {leaf: spec.state(leaf) for spec in column_specs if spec is not None for leaf in spec.values}
+    spec = table_profile_spec(schema, table)
+    if not spec.unresolved:
+        return {}
+    column_specs = map(parse_column_spec, _published_column_specs(base, table).values())
+    states = {leaf: column.state(leaf) for column in column_specs if column is not None for leaf in column.values}
     resolved: dict[str, CardinalityMode] = {}
     estimates: dict[str, CardinalityEstimate] | None = None
-    spec = table_profile_spec(schema, table)
     policies = {leaf.field_id: policy for leaf, policy in spec.leaves}
     for leaf in spec.unresolved:
         policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
@@ -154,6 +156,12 @@ def planned_resolutions(
             is_enumerated = _why_not_enumerated(policy, estimates.get(leaf, UNKNOWN)) is None
             resolved[leaf] = "enumerated" if is_enumerated else _alternative(policy)
     return resolved
+
+
+def _published_column_specs(base: Version, table: TableConfig) -> Mapping[str, str]:
+    """Return the column specs of a version. They are read only if they do not follow from the table's policies."""
+    expected = table_profile_spec(base.schema, table, recorded_resolutions(base, table))
+    return expected.column_specs if expected.id == base.spec_id else base.specs[base.spec_id]
 
 
 def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> ProfileSpec:

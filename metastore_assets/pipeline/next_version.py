@@ -336,7 +336,7 @@ class VersionBuilder:
         dropped = {entry.key: entry for entry in (*restored, *expired)}
         return EntryChanges(RETIRED, _stored(target.base, RETIRED), {entry.key: entry for entry in retired}, dropped)
 
-    def _used_specs(self, *, is_complete: bool) -> dict[str, Mapping[str, str]]:
+    def _used_specs(self, *, is_complete: bool) -> Mapping[str, Mapping[str, str]]:
         """Return the profile specs to which entries of the version refer, by id.
 
         Args:
@@ -349,8 +349,10 @@ class VersionBuilder:
             used |= {entry.spec_id for entries in kinds for entry in entries}
             used |= {entry.fragment.spec_id for entry in self._retired}
         else:
-            used |= set(base.specs)
             used |= {entry.spec_id for entries in kinds for entry in entries.put.values()}
+            if used == {base.spec_id}:
+                return base.specs  # Without a read of them.
+            used |= set(base.specs)
         return {key: value for key, value in specs.items() if key in used}
 
 

@@ -350,7 +350,7 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
         base=base,
         changes=changes,
         spec=spec,
-        specs={**compatibility.specs, spec.id: spec.column_specs},
+        specs=inputs.specs if spec.id in inputs.specs else {**inputs.specs, spec.id: spec.column_specs},
         partitions=tuple(
             PartitionPlan(key, tuple(sorted(fragments)), None, published.get(key), tuple(affected.before.get(key, ())))
             for key, fragments in sorted(affected.fragments.items())

@@ -6,6 +6,7 @@ are stored as a staged version, which no reader sees.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -400,7 +401,8 @@ class _Planner:
             spec=spec,
             stored=[*((each.fragment for each in find_retired(base, added)) if base else ()), *self._pending],
             attempt_profiles=attempt.entries,
-            specs={**attempt.specs, **(base.specs if base else {}), spec.id: spec.column_specs},
+            # Not one dict, so that the published specs are read only if a profile has another spec than the wanted one.
+            specs=ChainMap({spec.id: spec.column_specs}, attempt.specs, base.specs if base else {}),  # type: ignore[arg-type]
             number=self._number,
             dropped_columns=dropped_columns,
             exports=tuple(entry.name for entry in read_export_entries(self._table)),

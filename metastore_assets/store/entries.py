@@ -247,6 +247,8 @@ def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
             return version.metadata_cache.entries
         return [MetadataCacheEntry(key, value) for key, value in version.metadata_cache.items()]
     if kind is PROFILE_SPECS:
+        if isinstance(version.specs, StoredProfileSpecs):
+            return version.specs.entries
         specs = version.specs.items()
         return [ProfileSpecEntry(key, tuple(columns), tuple(columns.values())) for key, columns in specs]
     entries: Sequence[Any] = getattr(version, kind.name)
