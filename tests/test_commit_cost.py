@@ -18,9 +18,9 @@ from metastore_assets.store.objects import ObjectStore
 
 SIZES = (10_000, 100_000)
 """Numbers of files of the tables."""
-FIRST_REQUESTS = 27
+FIRST_REQUESTS = 26
 """Number of requests of the first commit that adds a file to a table with 10,000 files. Ranges of an object are one."""
-REQUESTS = 42
+REQUESTS = 41
 """Maximum number of requests of a commit that adds a file, to a table with deltas of earlier commits."""
 REQUESTS_PER_PARTITION = 10
 BYTES = 700_000
