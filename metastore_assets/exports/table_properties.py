@@ -50,7 +50,7 @@ class WrittenColumns:
         """Compute the digests of columns.
 
         Args:
-            counts: By column name, numbers that the metastore returns exactly as they were written.
+            counts: {name of a column: its statistics}, without numbers that the metastore rounds or converts.
         """
         return cls({name: _digest(numbers) for name, numbers in counts.items()})
 

@@ -373,7 +373,7 @@ class TableProfiles:
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether a profile describes all rows: that of the table (None), or of its only partition."""
+        """Return whether the profile of a partition, or of the table for None, describes all rows of the table."""
         return partition is None or len(self._version.partitions) == 1
 
     def partitions(self) -> Sequence[PartitionEntry]:

@@ -205,7 +205,7 @@ def add_amounts(
         run_schema: Columns of the totals.
         changes: The amounts to add, one row per key.
         previous: The totals of these keys before.
-        is_followed: Whether the update is needed.
+        is_followed: Whether another stage reads the changes of the totals. Otherwise the step contains no update.
 
     Raises:
         CorruptionError: An unsigned total would become negative.

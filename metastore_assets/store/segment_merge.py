@@ -218,7 +218,7 @@ class _TableCursor:
 
     @property
     def last_key(self) -> Any:
-        """The last key of the table in memory; None at the end."""
+        """The last key of the table at the position; None after the last table."""
         while self._buffer is None or not len(self._buffer):
             self._buffer = next(self._tables, None)
             if self._buffer is None:
