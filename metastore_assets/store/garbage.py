@@ -122,8 +122,8 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
             if number >= file.num_row_groups:
                 return [], False
             return file.read_row_group(number).column(0).to_pylist(), number + 1 < file.num_row_groups
-    except ObjectNotFoundError:
-        return [], False  # Another process has deleted the manifest; `expire` deletes its files.
+    except (ObjectNotFoundError, CorruptionError):
+        return [], False  # Another process has deleted the manifest, or it is damaged; `expire` deletes its files.
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:

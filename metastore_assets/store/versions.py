@@ -378,8 +378,8 @@ def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> It
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group).column(0).chunks
             return
-    except ObjectNotFoundError:
-        pass  # The manifest was removed, so all files count.
+    except (ObjectNotFoundError, CorruptionError):
+        pass  # The manifest was removed or is damaged, so all files count.
     for entries in stored_entries(version):
         if entries.kind.references_files:
             with suppress(ObjectNotFoundError):  # its version was removed since it was listed

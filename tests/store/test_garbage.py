@@ -119,6 +119,26 @@ def test_many_files_are_deleted_in_batches(table: Published, monkeypatch: pytest
     assert set(files_of(last)) <= table.paths()
 
 
+@pytest.mark.parametrize("rest", [b"", b"PAR1"])
+def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> None:
+    """Outdated versions are deleted, and `expire` deletes the files that the damaged manifest named."""
+    for number in range(1, 5):
+        table.commit("always", f"{number}", keep=99)
+    manifest = table.versions.read(3).garbage_manifest
+    assert manifest is not None
+    table.versions.objects.write(manifest, rest)
+    table.pass_hour()
+    table.expire(keep=3)
+    assert table.versions.numbers() == [2, 3, 4]
+    assert table.referenced_files() <= table.paths(), "all files of version 2 count, because its manifest is damaged"
+    for _ in range(3):
+        table.versions.drop_outdated(4, 1, AT_ONCE)
+    assert table.versions.numbers() == [4]
+    assert set(files("2").paths()) <= table.paths()
+    table.expire()
+    assert table.paths() == table.referenced_files() | {"versions/oldest"}
+
+
 def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is completed even if more versions are retained from then on."""
     monkeypatch.setattr(garbage, "GARBAGE_BATCH", 7)
