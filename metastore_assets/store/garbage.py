@@ -131,7 +131,7 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
 
     Nothing is deleted if that version was published after `before`.
     """
-    oldest, *newer = documents.numbers()
+    oldest, *newer = documents.numbers() or [state.oldest]  # None if a user has removed the table's folder.
     if oldest != state.oldest or not newer:
         return _Progress(oldest)
     next_existing = newer[0]

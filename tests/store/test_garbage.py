@@ -119,6 +119,12 @@ def test_many_files_are_deleted_in_batches(table: Published, monkeypatch: pytest
     assert set(files_of(last)) <= table.paths()
 
 
+def test_nothing_is_deleted_after_the_folder_was_removed(table: Published) -> None:
+    """A user may remove the table's folder while a refresh publishes."""
+    table.versions.drop_outdated(5, 1, AT_ONCE)
+    assert not table.paths()
+
+
 @pytest.mark.parametrize("rest", [b"", b"PAR1"])
 def test_a_damaged_manifest_stops_no_deletion(table: Published, rest: bytes) -> None:
     """Outdated versions are deleted, and `expire` deletes the files that the damaged manifest named."""
