@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as t
 
 from metastore_assets.config import TableConfig
@@ -15,8 +17,8 @@ from metastore_assets.values.leaf_columns import plain_array, plain_type
 def to_spark_type(table: TableConfig, field: pa.Field) -> pa.DataType:
     """Return the Arrow type in which the values of a column are sent to Spark.
 
-    Only timestamps with nanoseconds lose precision, because Spark's are in microseconds. Raises UnsupportedTypeError if
-    Spark has no such type.
+    No type loses precision. Timestamps with nanoseconds are sent in Spark's microseconds, and `to_spark_array` refuses
+    those that do not fit. Raises UnsupportedTypeError if Spark has no such type.
     """
     try:
         return _sent_type(field.type)
@@ -69,6 +71,23 @@ def to_spark_array(array: pa.Array, type: pa.DataType) -> pa.Array:
     Raises ArrowInvalid if a value does not fit, such as a timestamp whose nanoseconds are no multiple of 1000.
     """
     array = plain_array(array)
+    if array.type == type:
+        return array
     if array.type == pa.uuid():
         return pa.array([None if value is None else str(value) for value in array.to_pylist()], type)
-    return array if array.type == type else array.cast(type)
+    if not t.is_nested(array.type):
+        return array.cast(type)
+    # Not cast: Arrow loses elements of list views, and makes texts of the bytes of UUIDs.
+    mask = array.is_null()
+    if t.is_struct(array.type):
+        fields = [to_spark_array(child, field.type) for child, field in zip(array.flatten(), type, strict=True)]
+        return pa.StructArray.from_arrays(fields, fields=list(type), mask=mask)
+    if t.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy()
+    offsets, elements = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), array.flatten()
+    if t.is_map(type):
+        keys, items = (elements.field(at) for at in (0, 1))
+        keys, items = to_spark_array(keys, type.key_type), to_spark_array(items, type.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type, mask=mask)
+    return pa.ListArray.from_arrays(offsets, to_spark_array(elements, type.value_type), type, mask=mask)
