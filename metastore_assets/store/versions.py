@@ -304,7 +304,8 @@ class VersionStore:
                 yield from _referenced_paths(staged, staged.numbers(), (VersionNotFoundError, OlderFormatError))
             yield from _referenced_paths(self.documents, numbers or self.numbers())
             for path in pending.paths_except(cleared):
-                with suppress(ObjectNotFoundError):  # cleared since it was listed
+                # It was removed since it was listed, or no refresh can read it either.
+                with suppress(ObjectNotFoundError, CorruptionError):
                     yield from file_paths(self.objects.read_parquet(path))
 
         retention = Retention(

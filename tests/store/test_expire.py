@@ -147,6 +147,18 @@ def test_cleared_profiles_that_a_version_took_over_stay(table: Table) -> None:
     assert set(files("a").paths()) <= table.paths()
 
 
+@pytest.mark.parametrize("content", [b"", b"PAR1"])
+def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) -> None:
+    """No refresh can read it, so the profiles that it listed are not needed."""
+    table.publish(1)
+    table.versions.objects.write("pending/x.parquet", content)
+    table.save("lost", "a")
+    table.versions.save_pending([fragment("a")])
+    table.pass_hour()
+    assert table.expire() == (0, 4), "the files of `lost`"
+    assert set(files("a").paths()) <= table.paths()
+
+
 def test_a_marker_without_its_file_is_removed(table: Table) -> None:
     """It remains when an expiring process is killed between two deletions."""
     table.versions.objects.write("pending/x.parquet.cleared", b"")
