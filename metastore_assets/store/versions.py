@@ -303,7 +303,8 @@ class VersionStore:
                 # The next refresh does not use those of an earlier release.
                 yield from _referenced_paths(staged, staged.numbers(), (VersionNotFoundError, OlderFormatError))
             yield from _referenced_paths(self.documents, numbers or self.numbers())
-            for path in pending.paths_except(cleared):
+            # Listed after the versions: a refresh saves the profiles of staged versions before it removes these.
+            for path in list_pending_files(self.objects).paths_except(cleared):
                 # It was removed since it was listed, or no refresh can read it either.
                 with suppress(ObjectNotFoundError, CorruptionError):
                     yield from file_paths(self.objects.read_parquet(path))

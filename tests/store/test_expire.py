@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from metastore_assets.errors import CorruptionError, VersionNotFoundError
 from metastore_assets.store import expire, sorted_runs
 from metastore_assets.store.manifest import RetiredFragment
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.objects import ObjectInfo, ObjectStore
+from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, files_of, fragment, version, write_small_segments
 
@@ -156,6 +158,27 @@ def test_a_damaged_pending_file_stops_no_expiry(table: Table, content: bytes) ->
     table.versions.save_pending([fragment("a")])
     table.pass_hour()
     assert table.expire() == (0, 4), "the files of `lost`"
+    assert set(files("a").paths()) <= table.paths()
+
+
+def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh that cannot continue staged versions saves their old profiles, and removes the staged versions."""
+    table.save("a")
+    staged = StagedVersions(table.versions)
+    staged.publish(replace(version(1), fragments=[fragment("a")]))
+    table.pass_hour()
+    scan = ObjectStore.scan
+
+    def scan_and_give_up(self: ObjectStore, prefix: str = "") -> Iterator[ObjectInfo]:
+        yield from scan(self, prefix)
+        if not prefix and staged.numbers():
+            table.versions.save_pending([fragment("a")])
+            staged.remove_documents()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "scan", scan_and_give_up)
+        table.expire()
+    assert [entry.id for entry in table.versions.pending()] == [fragment("a").id]
     assert set(files("a").paths()) <= table.paths()
 
 
