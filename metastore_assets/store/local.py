@@ -70,7 +70,10 @@ class LocalFiles:
 
         With `create`, raise ObjectExistsError if the file exists. With `private`, only this user may read the file.
         """
-        with self._temporary_file(path, _PRIVATE if private else _SHARED) as (temporary, file, full_path):
+        with (
+            self._temporary_file(path, _PRIVATE if private else _SHARED) as (temporary, file, full_path),
+            self._store_errors("write", full_path),
+        ):
             file.write(data)
             file.sync()
             if not create:
@@ -91,10 +94,12 @@ class LocalFiles:
     def scan(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder, at any depth, without unfinished files and links to folders."""
         for entry in self._walk(self._full_path(prefix)):
-            # A link to a folder is not an object; otherwise `expire` would delete it.
-            if _UNFINISHED.fullmatch(entry.name) or entry.is_dir():
+            if _UNFINISHED.fullmatch(entry.name):
                 continue
-            with suppress(FileNotFoundError):  # deleted since the folder was read
+            with self._store_errors("list", entry.path), suppress(FileNotFoundError):  # deleted since it was listed
+                # A link to a folder is not an object; otherwise `expire` would delete it.
+                if entry.is_dir():
+                    continue
                 status = entry.stat(follow_symlinks=False)
                 modified = datetime.fromtimestamp(status.st_mtime, UTC)
                 yield ObjectInfo(entry.path[len(self._root) :].lstrip("/"), status.st_size, modified)
@@ -153,10 +158,11 @@ class LocalFiles:
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
         with self._temporary_file(path) as (temporary, file, full_path):
-            yield file
-            size = file.tell()
-            file.sync()
-            os.replace(temporary, full_path)
+            yield file  # Errors of the caller's block pass unchanged: it may read other files.
+            with self._store_errors("write", full_path):
+                size = file.tell()
+                file.sync()
+                os.replace(temporary, full_path)
             record_write(full_path, size)
 
     def remove_unfinished(self, before: datetime) -> int:
@@ -231,11 +237,6 @@ class LocalFiles:
             file = _LocalOutput(temporary, full_path, mode)
         try:
             yield temporary, file, full_path
-        except OSError as error:
-            if error.errno is None:
-                raise
-            raise store_error("write", full_path, error) from error
-        else:
             with self._store_errors("write", full_path):
                 _sync_folder(folder)
         finally:

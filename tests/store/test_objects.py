@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import pickle
@@ -214,6 +215,23 @@ def test_a_failed_writer_leaves_nothing(store: ObjectStore, size: int) -> None:
     assert store.list() == []
     with pytest.raises(ObjectNotFoundError):
         store.read("x.parquet")
+
+
+def test_an_error_of_a_file_that_is_read_while_another_is_written_names_the_read_file(store: ObjectStore) -> None:
+    def write() -> None:
+        with store.parquet_writer("object.parquet", NUMBERS.schema):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/table/data.csv")
+
+    with pytest.raises(FileNotFoundError, match=r"/table/data\.csv"):
+        write()
+    assert store.list() == []
+
+
+def test_a_link_that_leads_to_itself_is_named(local_store: ObjectStore) -> None:
+    local_store.write("object", b"1")
+    os.symlink("link", local_store.uri("link"))
+    with pytest.raises(StoreError, match=r"cannot list .*/link\b"):
+        local_store.list()
 
 
 def test_a_table_of_another_schema_is_refused_without_a_file(store: ObjectStore) -> None:
