@@ -26,7 +26,7 @@ class Settings:
     target_rows: int = 4_000_000
     """Target number of rows per shard. A shard of twice this size is split, neighbours below a quarter are merged."""
     row_group_rows: int = 100_000
-    """Rows per row group of a run, which are read together."""
+    """Rows per row group of a run, which are read together. More than 131,072 mean 131,072."""
     batch_rows: int = 100_000
     """Approximate input rows per call of a batch Produce function. A call has complete source keys, at least one."""
     buffer_rows: int = 2_000_000

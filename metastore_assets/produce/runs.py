@@ -29,6 +29,7 @@ from metastore_assets.produce.streams import Stream
 from metastore_assets.produce.updates import CHANGES
 from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import ROW_GROUP_ROWS
 
 _KEYS = "metastore.keys"
 """File metadata: the first key of each row group, followed by the last key of each."""
@@ -93,7 +94,8 @@ class RunWriter:
         self.rows = 0
         self.tombstones = 0
         self._run_schema = run_schema
-        self._row_group_rows = row_group_rows
+        # More rows would be written as several row groups, with only one pair of keys in the index.
+        self._row_group_rows = min(row_group_rows, ROW_GROUP_ROWS)
         self._context = storage.parquet_writer(self.path, run_schema.file_schema, encodings=run_schema.encodings)
         self._waiting: list[pl.DataFrame] = []
         self._waiting_rows = 0
@@ -268,7 +270,11 @@ def footer_of(storage: ObjectStore, path: str) -> Footer:
         metadata = file.metadata
     if not {_KEYS.encode(), _SUMS.encode()} <= (metadata.metadata or {}).keys():
         raise CorruptionError(f"{storage.uri(path)} has no index of its keys: it was not written as a run")
-    return Footer(metadata)
+    footer = Footer(metadata)
+    if len(footer.sums) != metadata.num_row_groups:
+        # An earlier release wrote such files with `Settings(row_group_rows=...)` of more than ROW_GROUP_ROWS.
+        raise CorruptionError(f"{storage.uri(path)}: the index of its keys does not fit its row groups; rebuild it")
+    return footer
 
 
 def wrap_int64(number: int) -> int:

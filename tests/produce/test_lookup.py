@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.produce import Settings
+from metastore_assets.produce import Dataflow, Settings
 from metastore_assets.produce import lookup as module
 from metastore_assets.produce.dataset import Dataset
 from metastore_assets.store.objects import ObjectStore
@@ -90,6 +93,30 @@ def test_a_view_reads_few_or_many_keys(
     wanted = [names[k] for k in names if some(k)]
     rows_read = pair.plain_version().groups("keys", wanted)
     assert rows_read == {names[k]: [k] for k in range(KEYS) if some(k) and k % 9}
+
+
+def test_row_groups_have_at_most_the_rows_that_a_file_allows(tmp_path: Path) -> None:
+    """With more rows, the index of the keys would not fit the row groups, and lookups would miss keys."""
+    rows = 300_000
+    graph = Graph((RootNode("keys", columns(k="int64"), columns(x="int64")),))
+    flow = Dataflow(ObjectStore(str(tmp_path)), graph.declaration(), settings=Settings(row_group_rows=rows))
+    flow.advance({"keys": pa.table({"_change": pa.repeat("add", rows), "k": range(rows), "x": range(rows)})})
+    for key in (0, 131_071, 131_072, 200_000, rows - 1):
+        assert flow.version().groups("keys", pa.table({"k": [key]}))["x"].to_pylist() == [key]
+
+
+def test_an_index_of_keys_that_does_not_fit_the_row_groups_is_named(tmp_path: Path) -> None:
+    """Earlier releases wrote such files with large row groups, and then missed keys."""
+    graph = Graph((RootNode("keys", columns(k="int64"), columns(x="int64")),))
+    store = ObjectStore(str(tmp_path))
+    flow = Dataflow(store, graph.declaration(), settings=RUNS)
+    flow.advance({"keys": pa.table({"_change": pa.repeat("add", KEYS), "k": range(KEYS), "x": range(KEYS)})})
+    for info in store.list("data"):
+        file = pq.read_table(store.uri(info.path))
+        metadata = pq.read_metadata(store.uri(info.path)).metadata
+        pq.write_table(file.replace_schema_metadata(metadata), store.uri(info.path), row_group_size=30)
+    with pytest.raises(CorruptionError, match="does not fit its row groups"):
+        flow.version().groups("keys", pa.table({"k": [7]}))
 
 
 def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
