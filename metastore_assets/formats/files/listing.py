@@ -121,7 +121,8 @@ class TableFolder:
     def _is_listed_folder(self, path: str, filter_: BoundPartitionFilter | None) -> bool:
         """Return whether a folder may contain files of the table in selected partitions, at any depth."""
         folders = path.split("/")
-        if is_ignored_folder(folders[-1]) or not self.partitioning.may_contain_files(folders):
+        is_ignored = is_ignored_folder(folders[-1]) and not self.partitioning.is_registered(folders)
+        if is_ignored or not self.partitioning.may_contain_files(folders):
             return False
         return filter_ is None or filter_.may_match(key_items(self._partition(path, folders)))
 

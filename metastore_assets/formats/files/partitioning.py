@@ -39,6 +39,7 @@ _CATALOG_TYPES: Mapping[str, pa.DataType] = {
 }
 """Arrow types of partition columns, by the name of the type in a catalog. Columns of other types are text."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_DATE = re.compile(_TYPES["date"][0])
 
 
 class Partitioning(Protocol):
@@ -65,6 +66,9 @@ class Partitioning(Protocol):
 
     def contains_files(self, folders: Sequence[str]) -> bool:
         """Return whether files directly in the last folder of this path belong to the table."""
+
+    def is_registered(self, folders: Sequence[str]) -> bool:
+        """Return whether a catalog registers a partition in this path or below it, so that its name does not hide it."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,9 @@ class HivePartitioning:
 
     def contains_files(self, folders: Sequence[str]) -> bool:
         return True
+
+    def is_registered(self, folders: Sequence[str]) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -167,6 +174,9 @@ class TemplatePartitioning:
 
     def contains_files(self, folders: Sequence[str]) -> bool:
         return True
+
+    def is_registered(self, folders: Sequence[str]) -> bool:
+        return False
 
     def _value(self, text: str, type_: pa.DataType) -> Value:
         """Parse the text of a folder as a value of a type. Raises ValueError."""
@@ -238,6 +248,10 @@ class CatalogPartitioning:
         """Return whether the path is the folder of a partition, or lies below one."""
         return self._items(folders) is not None
 
+    def is_registered(self, folders: Sequence[str]) -> bool:
+        """Return whether the path is the folder of a partition, or lies above one."""
+        return tuple(folders) in self.above or tuple(folders) in self.by_folder
+
     def items(self, folders: Sequence[str]) -> Items:
         return self._items(folders) or ()
 
@@ -263,7 +277,12 @@ def _catalog_value(table: str, path: str, name: str, type_: pa.DataType, value: 
             if not _INTEGER.fullmatch(value):
                 raise ValueError
             return int(pa.scalar(int(value), type_).as_py())
-        return date.fromisoformat(value) if pa.types.is_date(type_) else value
+        if pa.types.is_date(type_):
+            # Python would take 20240105 and 2024-W01-5 as dates too.
+            if not _DATE.fullmatch(value):
+                raise ValueError
+            return date.fromisoformat(value)
+        return value
     except (ValueError, OverflowError, pa.ArrowInvalid):
         raise TableFormatError(
             f"{table} has a partition in the folder {path!r} with {name} = {value!r}, which is no {type_}"

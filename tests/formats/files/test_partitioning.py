@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
-from metastore_assets.formats import TableFormat, decode_partition_key, open_table_format
+from metastore_assets.formats import MetadataCache, OpenContext, TableFormat, decode_partition_key, open_table_format
+from metastore_assets.formats.catalogs.base import PartitionFolder, RegisteredFolders
+from metastore_assets.formats.files.table import FilesFormat
 from tests.formats.oracle import read_columns
 
 
@@ -181,3 +183,26 @@ def test_excluded_folders_are_not_listed(tmp_path: Path) -> None:
     assert read_columns(_table(tmp_path, partitions={"day": "1"}).snapshot()) == {"a": [1], "day": ["1"]}
     with pytest.raises(TableFormatError, match="'dya'"):
         _table(tmp_path, partitions={"dya": "1", "day": "1"}).snapshot()
+
+
+def _registered(folder: Path, type_: str, partitions: dict[str, str]) -> TableFormat:
+    """Return a table whose partitions a catalog registers: by folder, the value of the column `p`."""
+    registered = tuple(PartitionFolder((value,), str(folder / path)) for path, value in partitions.items())
+    context = OpenContext(MetadataCache(), partitions=RegisteredFolders((("p", type_),), registered))
+    return FilesFormat(TableConfig(name="t", uri=str(folder)), context)
+
+
+def test_registered_folders_have_any_name(tmp_path: Path) -> None:
+    """Engines read them, although they ignore other folders of such names, and folders in them."""
+    folders = ("_a", "b.old", "c/.x", "_d/~/y", "e")
+    for path in (*folders, "_unregistered", "e/_temporary"):
+        _write(tmp_path / path / "x.parquet", v=[path])
+    snapshot = _registered(tmp_path, "int", {path: str(number) for number, path in enumerate(folders)}).snapshot()
+    assert read_columns(snapshot) == {"v": [*folders], "p": [0, 1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize("value", ["20240105", "2024-W01-5", "2024-1-5", " 2024-01-05", "2024-01-32"])
+def test_a_registered_date_has_the_form_of_sql(tmp_path: Path, value: str) -> None:
+    _write(tmp_path / "x" / "x.parquet", v=[1])
+    with pytest.raises(TableFormatError, match=rf"p = '{value}', which is no date32"):
+        _registered(tmp_path, "date", {"x": value}).snapshot()
