@@ -54,7 +54,8 @@ class PartitionRanges:
         """
         self._table = table
         self._items = {key: dict(decode_partition_key(key)) for key in sorted(keys)}
-        self._columns = list(dict.fromkeys(name for items in self._items.values() for name in items))
+        names = (name for items in self._items.values() for name in items)
+        self._columns = list(dict.fromkeys([*snapshot.partition_columns, *names]))
         self._orders = {name: self._order(snapshot, name) for name in self._columns}
         self.keys: tuple[str, ...] = tuple(sorted(keys, key=self._sort_key))
         """All partition keys in ascending order; null comes last."""
@@ -80,6 +81,8 @@ class PartitionRanges:
             )
         keys = tuple(key for key in self.keys if self._is_within(key, lower, 1) and self._is_within(key, upper, -1))
         if not keys:
+            if not self.keys:
+                raise PartitionNotFoundError(f"table {self._table!r} has no partitions, because it has no rows")
             limits = " ".join(f"{name} {text!r}" for name, text in (("from", first), ("to", last)) if text is not None)
             raise PartitionNotFoundError(
                 f"table {self._table!r} has no partition {limits}: its {len(self.keys):,} partitions go from "
@@ -90,11 +93,11 @@ class PartitionRanges:
     def _order(self, snapshot: SnapshotMetadata, name: str) -> _Order:
         """Return the order of a column's values: by the column's type, else as integers, else as texts."""
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
-        index = snapshot.schema.get_field_index(name)
-        type_ = snapshot.schema.field(index).type if index >= 0 else None
-        # Folders of plain files have no types. Use the first order that can parse all values.
-        typed = type_ is not None and not (snapshot.format == "files" and t.is_string(type_))
-        orders = [value_order(type_)] if typed else []
+        type_ = snapshot.partition_type(name)
+        # Folders of plain files have no types, and neither have some partition fields that are no columns. Use the
+        # first order that can parse all values.
+        is_column = snapshot.format != "files" and name in snapshot.schema.names
+        orders = [value_order(type_)] if is_column or not t.is_string(type_) else []
         if texts:
             orders.append(_Order("a whole number", _integer))
         return next((order for order in orders if _can_parse(order, texts)), _TEXT)
@@ -129,7 +132,8 @@ class PartitionRanges:
                 f"table {self._table!r} is partitioned by {' and '.join(map(repr, self._columns))}: name the columns "
                 f"of {option} {text!r}, as in `{option} {form}`{near}"
             )
-        return {name: self._parse(name, value, option) for name, value in named or [(self._columns[0], text)]}
+        texts = dict(named or [(self._columns[0], text)])
+        return {name: self._parse(name, texts[name], option) for name in self._columns if name in texts}
 
     def _parse(self, name: str, text: str, option: str) -> Any:
         """Parse the text of a bound as a value of a column. The text may be percent-encoded.

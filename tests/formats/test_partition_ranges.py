@@ -111,6 +111,9 @@ def test_bounds_of_several_columns_are_compared_in_column_order() -> None:
     assert len(ranges.between("year=2024", None)) == 12
     assert ranges.between("month=12", None) == ("year=2023/month=12", "year=2024/month=12")
     assert len(ranges.between("year=2023/month=12", "year=2024")) == 13
+    assert ranges.between("month=11/year=2023", "month=2/year=2024") == ranges.between(
+        "year=2023/month=11", "year=2024/month=2"
+    )
 
 
 def test_values_of_folders_are_integers_or_texts() -> None:
@@ -136,6 +139,23 @@ def test_ranges_of_transformed_values() -> None:
         "iceberg", "1", None, pa.schema([("id", pa.int64())]), ("at_day",), fragments=built_snapshot.fragments
     )
     assert ranges_of(columns).between("2024-01-10", "2024-01-31") == tuple(f"at_day={d}" for d in days[1:4])
+
+
+def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> None:
+    """The field `amount_trunc` of an Iceberg table is no column, and 10.00 comes after 9.50."""
+    fragments = snapshot({"amount_trunc": pa.decimal128(5, 2)}, [[Decimal("9.50")], [Decimal("10.00")]]).fragments
+    schema, types = pa.schema([("id", pa.int64())]), (("amount_trunc", pa.decimal128(5, 2)),)
+    truncated = Snapshot("iceberg", "1", None, schema, ("amount_trunc",), partition_types=types, fragments=fragments)
+    assert ranges_of(truncated).keys == ("amount_trunc=9.50", "amount_trunc=10.00")
+    assert ranges_of(truncated).between("9.6", None) == ("amount_trunc=10.00",)
+
+
+def test_a_partitioned_table_without_rows_has_no_partitions() -> None:
+    empty = Snapshot("delta", "1", None, pa.schema([("day", pa.date32())]), ("day",), fragments=())
+    with pytest.raises(PartitionNotFoundError, match="'t' has no partitions, because it has no rows"):
+        ranges_of(empty).between("2024-01-01", None)
+    with pytest.raises(LiteralError, match="give a date"):
+        ranges_of(empty).between("soon", None)
 
 
 @pytest.mark.parametrize(
