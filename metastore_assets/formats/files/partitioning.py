@@ -68,7 +68,7 @@ class Partitioning(Protocol):
         """Return whether files directly in the last folder of this path belong to the table."""
 
     def is_registered(self, folders: Sequence[str]) -> bool:
-        """Return whether a catalog registers a partition in this path or below it, so that its name does not hide it."""
+        """Return whether a catalog registers a partition in this path or below it: its name does not hide it then."""
 
 
 @dataclass(frozen=True)

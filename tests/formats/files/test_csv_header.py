@@ -238,6 +238,16 @@ def test_names_above_typed_columns_are_a_header(data: st.DataObject, kinds: list
     assert _planned([names, *rows]) == (names, len(rows))
 
 
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [(f"x,{'1' * 5000},3", 2), (f"c1,c{'1' * 5000},c3", 1), (f"{'1' * 5000},{'2' * 5000},1", 2)],
+    ids=["text", "names", "numbers"],
+)
+def test_thousands_of_digits_are_no_number_of_a_column(tmp_path: Path, first: str, rows: int) -> None:
+    """Python does not convert so many digits to a number."""
+    assert {len(values) for values in _read(tmp_path, f"{first}\nx,y,4\n").values()} == {rows}
+
+
 def test_files_of_one_table_agree(tmp_path: Path) -> None:
     """A file with only a header takes the decision from files with the same header. Files with and without a header are
     refused.

@@ -21,6 +21,7 @@ from metastore_assets.formats import open_table_format
 from metastore_assets.formats.files.csv import reader as csv_files
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.reader import CsvReader
+from metastore_assets.formats.files.csv.summary import CsvSummary
 from tests.formats.oracle import read_columns
 
 
@@ -30,10 +31,15 @@ def _table(folder: Path, *contents: bytes, **options: Any) -> dict[str, list[Any
     return read_columns(open_table_format(TableConfig(name="t", uri=str(folder), options=options)).snapshot())
 
 
+def _summary(content: bytes, **options: Any) -> CsvSummary:
+    reader = CsvReader(CsvOptions.of("t", {"header": False, **options}, ""))
+    return reader.summarize(lambda: pa.BufferReader(content))
+
+
 def _rows(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
     """Return the rows of a CSV text as texts."""
     reader = CsvReader(CsvOptions.of("t", {"header": False, **options}, ""))
-    summary = reader.summarize(lambda: pa.BufferReader(content))
+    summary = _summary(content, **options)
     types = {column.name: pa.string() for column in summary.columns}
     _, batches = reader.batches(lambda: pa.BufferReader(content), types)
     rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
@@ -228,6 +234,28 @@ def test_a_block_of_blank_lines_in_one_column_is_refused(monkeypatch: pytest.Mon
         _rows(content)
     assert len(_rows(content, skip_blank_lines=True)) == 501
     assert len(_rows(content, skip_blank_lines=False)) == 3501
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
+def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """It is so at each end of a file and of a block. A blank line may be a null in a file of one column."""
+    content = f"  {end} \t{end}01{end}  {end}{end}02{end} ".encode()
+    for size in range(8, len(content) + 2):
+        monkeypatch.setattr(csv_files, "_BLOCK", size)
+        assert _rows(content, skip_initial_space=True, skip_blank_lines=True) == [("01",), ("02",)]
+        nulls = _rows(content, skip_initial_space=True, skip_blank_lines=False)
+        assert nulls == [(None,), (None,), ("01",), (None,), (None,), ("02",), (None,)]
+        with pytest.raises(pa.ArrowInvalid, match=r"line [14]\b.*options\.skip_blank_lines"):
+            _rows(content, skip_initial_space=True)
+        only_blanks = f" {end}{end}  ".encode()
+        assert _summary(only_blanks, skip_initial_space=True).blank_lines == 3
+    columns = f" {end}  01, x{end} {end}02,y{end}".encode()
+    assert _rows(columns, skip_initial_space=True) == [("01", "x"), ("02", "y")]
+    with pytest.raises(pa.ArrowInvalid, match=r"line 5: Expected 2 columns"):
+        _rows(columns + f"3{end}".encode(), skip_initial_space=True)
+    monkeypatch.setattr(csv_files, "_BLOCK", 8)
+    with pytest.raises(pa.ArrowInvalid, match=r"line 2: the row is longer"):
+        _rows(f"{end}{' ' * 40}{end}1,2".encode(), skip_initial_space=True)
 
 
 @pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])

@@ -81,6 +81,12 @@ def test_ambiguous_quotes_and_escapes_are_refused(line: bytes, said: str) -> Non
         (rb"a\\b,\N", {"escape": "\\", "escape_unquoted": True}, (r"a\b", r"\N")),
         (rb"a\\,\N", {"escape": "\\", "escape_unquoted": True, "null_values": [r"\N"]}, ("a\\", None)),
         (rb'x\,"y",z', {"escape": "\\", "escape_unquoted": True}, ('x,"y"', "z")),
+        (
+            b"x\\, y\\\n z, a",
+            {"escape": "\\", "escape_unquoted": True, "skip_initial_space": True},
+            ("x, y\n z", "a"),
+        ),
+        (b'"a""b",c', {"escape": '"'}, ('a"b', "c")),
         (rb'x\,"y"', {"escape": "\\", "escape_unquoted": False}, ("x\\", "y")),
         (rb"x\,y\\,z", {"escape": "\\", "quote": ""}, ("x,y\\", "z")),
         (rb'"C:\\dir, x",y', {"escape": "\\"}, (r"C:\dir, x", "y")),
@@ -118,6 +124,17 @@ def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
     (tmp_path / "2.csv").write_bytes(b"a,b\n" + rb"2,C:\dir" + b"\n")
     with pytest.raises(TableFormatError, match=r"1\.csv, line 2: .*backslash"):
         open_table_format(config).snapshot()
+
+
+@pytest.mark.parametrize("line", [rb"\\N,x", rb"x,\\N"])
+def test_an_escaped_null_text_is_refused(line: bytes) -> None:
+    r"""MySQL and Hive write null as `\N` and the text as `\\N`. Without the escape, both would be null."""
+    options: dict[str, Any] = {"escape": "\\", "escape_unquoted": True, "quote": "", "null_values": [r"\N"]}
+    with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\\\N is the text.*options\.null_values"):
+        _texts(b"a,b\n" + line + b"\n", **options)
+    assert r"\N" in _texts(b"a,b\n" + line + b"\n", **options | {"null_values": [""]})[0]
+    row = (rb"x\\N".decode().replace(r"\\", "\\"), None)
+    assert _texts(b"a,b\n" + rb"x\\N,\N" + b"\n", **options) == [row]
 
 
 @pytest.mark.parametrize("text", [rb"a\b", rb"a\\b", rb"\N", rb"C:\x", rb"a" + b"\\"])

@@ -73,22 +73,31 @@ def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iter
     """
     with open_stream() as stream:
         source = _Utf8Reader(stream, options.encoding)
+        ignored = b"\r\n" + (_ignored_blanks(options) if options.skip_initial_space else b"")
         remainder, line, is_start, blanks = b"", 1, True, 0
         while True:
             data = remainder + source.read(size - len(remainder))
             if is_start:
                 # Whether blank lines before the first row are rows depends on its number of columns.
-                remainder = data.lstrip(b"\r\n")
-                is_start = not remainder
-                if is_start and not source.at_end:
-                    remainder = data[-1:].strip(b"\n")  # The line feed of this carriage return may be in the next read.
-                blanks += count_breaks(data[: len(data) - len(remainder)])
+                content = data.lstrip(ignored)
+                breaks = data[: len(data) - len(content)].rstrip(_BLANKS)
+                remainder = data[len(breaks) :]
+                is_start = not content and len(remainder) < size
+                if is_start and source.at_end:
+                    blanks += bool(remainder)  # The last line has blanks and no line break.
+                    remainder = b""
+                elif is_start and not remainder and breaks.endswith(b"\r"):
+                    # The line feed of this carriage return may be in the next read.
+                    breaks, remainder = breaks[:-1], b"\r"
+                blanks += count_breaks(breaks)
                 line = 1 + blanks
                 if len(remainder) < len(data) and not source.at_end:
                     continue
                 data = remainder
             lacks_break = source.at_end and bool(data) and data[-1] not in (_LF, _CR)
-            data += b"\n" if lacks_break else b""
+            if lacks_break:
+                # A line feed would become one line break with a carriage return before ignored blanks.
+                data += b"\r" if data.rfind(b"\r") > data.rfind(b"\n") else b"\n"
             if not data:
                 if blanks:
                     yield replace(_no_rows(line), blanks_before=blanks)
@@ -149,12 +158,17 @@ def _complete_rows(window: _Window, options: CsvOptions, *, lacks_break: bool) -
         return _no_rows(line), 0
     end = int(ends[-1]) + 1
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
-    is_blank = (text[starts] == _LF) | (text[starts] == _CR)
+    first_bytes = text[starts]
+    if options.skip_initial_space:
+        contents = np.flatnonzero(~np.isin(text, np.frombuffer(_ignored_blanks(options), np.uint8)))
+        first_bytes = text[contents[np.searchsorted(contents, starts)]]
+    is_blank = (first_bytes == _LF) | (first_bytes == _CR)
     lines_before = np.arange(len(ends)) if len(ends) == len(all_breaks) else np.searchsorted(all_breaks, starts)
     blank = line + int(lines_before[is_blank][0]) if is_blank.any() else None
     endings = frozenset(np.flatnonzero(np.bincount(text[ends[: len(ends) - lacks_break]])).tolist())
     block_backslashes = None if options.has_escape else find_backslashes(data[:end], quoting, options, line)
-    width = data.count(options.delimiter.encode(), 0, int(ends[0])) + 1
+    first_end = int(ends[np.argmin(is_blank)])
+    width = data.count(options.delimiter.encode(), 0, first_end) + 1
     rewritten = _rewrite_for_arrow(data[:end], quoting, options)
     rows = lines_before[~is_blank]
     return RowBlock(rewritten, line, rows, lines_before, width, blank, 0, endings, block_backslashes), end
@@ -168,8 +182,7 @@ def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> by
     repeats = np.ones(len(text), np.uint8)
     repeats[[offset for offset in quoting.literal_escapes if offset < len(text)]] = 2
     if options.skip_initial_space:
-        blanks = (text == _BLANKS[0]) | (text == _BLANKS[1])
-        blanks &= text != ord(options.delimiter)
+        blanks = np.isin(text, np.frombuffer(_ignored_blanks(options), np.uint8))
         changes = np.flatnonzero(np.diff(blanks, prepend=False, append=False))
         starts, ends = changes[0::2], changes[1::2]
         before = text[starts - 1]
@@ -178,10 +191,17 @@ def _rewrite_for_arrow(data: bytes, quoting: Quoting, options: CsvOptions) -> by
         initial |= np.isin(starts, quoting.skipped_blanks)
         dropped = np.zeros(len(text) + 1, np.int8)
         initial &= ~quoting.quoted(starts)
+        # A delimiter or line break after an escape is part of the value, and so are blanks after it.
+        initial &= ~np.isin(starts - 1, [*quoting.escaped_breaks, *quoting.escaped_delimiters])
         dropped[starts[initial]] = 1
         dropped[ends[initial]] = -1
         repeats[np.cumsum(dropped[:-1], dtype=np.int8) > 0] = 0
     return np.repeat(text, repeats).tobytes()
+
+
+def _ignored_blanks(options: CsvOptions) -> bytes:
+    """Return the bytes that the option `skip_initial_space` ignores before values."""
+    return _BLANKS.replace(options.delimiter.encode(), b"")
 
 
 def _no_rows(line: int) -> RowBlock:

@@ -22,6 +22,8 @@ _PLACEHOLDERS = frozenset(["n.a.", "unknown", "missing", "undefined", "tbd", "tb
 """Texts in place of a missing value. They are no column names."""
 _FLAGS = frozenset(["t", "f", "y", "n", "yes", "no", "on", "off", "true", "false"])
 _YEAR = re.compile(r"(18|19|20)\d\d")
+_MAX_NAME = 18
+"""Maximum number of digits of a number that may be a name. Python converts no text of thousands of digits."""
 _DIGITS = re.compile(r"[+-]?\d+")
 _TEXT_KINDS = {
     "numbers": r"^\P{L}*\p{Nd}\P{L}*$",
@@ -33,7 +35,7 @@ _TEXT_KINDS = {
 """
 _RUN_OF_DIGITS = r"\p{Nd}+"
 _NAME_BEGINNING = re.compile(r"[^\W\d]|[#%$€£°(\"'*][\W_]*[^\W\d]")
-_NUMBERED = re.compile(r"(\D*[^\W\d]\D*?)(0|[1-9]\d*)")
+_NUMBERED = re.compile(r"(\D*[^\W\d]\D*?)(0|[1-9]\d{0,17})")
 _CODE = re.compile(r"[^a-z]*|\D*[\s:#-]\d+")
 """Matches texts with digits that may be values or names: `A5`, `EUR 5`, `user-6`."""
 _NAME, _MAYBE_NAME, _VALUE, _MAYBE_VALUE = "name", "maybe name", "value", "maybe value"
@@ -165,6 +167,8 @@ class HeaderDetector:
             return True
         # Or numbers in adjacent columns, with equal steps.
         if not columns or columns[-1] - columns[0] >= len(columns):
+            return False
+        if any(len(cells[column]) > _MAX_NAME for column in columns):
             return False
         steps = {int(cells[b]) - int(cells[a]) for a, b in pairwise(columns)}
         return len(steps) == 1 and 0 not in steps and (len(columns) > 2 or bool(steps & {1, -1}))

@@ -81,9 +81,16 @@ class CsvOptions:
         delimiter = "\t" if delimiter == r"\t" else delimiter
         quote = options.get("quote", '"') or None
         escape = options.get("escape") or None
+        escape = None if escape == quote else escape  # Some writers call it an escape that quotes are doubled.
+        used: set[str] = set()
         for key, value in (("delimiter", delimiter), ("quote", quote), ("escape", escape)):
-            if value is not None and (not isinstance(value, str) or len(value) != 1 or not value.isascii()):
-                raise ConfigError(f"table {table!r}: options.{key} = {value!r}: one ASCII character")
+            if value is None and key != "delimiter":
+                continue
+            if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in "\r\n":
+                raise ConfigError(f"table {table!r}: options.{key} = {value!r}: one ASCII character, no line break")
+            if value in used:
+                raise ConfigError(f"table {table!r}: options.{key} = {value!r}: another option is this character, too")
+            used.add(value)
         null_values = options.get("null_values")
         if null_values is not None and not (
             isinstance(null_values, list | tuple) and all(isinstance(value, str) for value in null_values)
@@ -91,8 +98,9 @@ class CsvOptions:
             raise ConfigError(f"table {table!r}: options.null_values = {null_values!r}: a list of texts")
         encoding = options.get("encoding", "utf8")
         try:
-            codecs.lookup(encoding)
-        except (LookupError, TypeError):
+            codecs.getincrementaldecoder(encoding)
+            "a".encode(encoding)  # refuses codecs of bytes, such as `hex`
+        except (LookupError, TypeError, ValueError):
             raise ConfigError(f"table {table!r}: options.encoding = {encoding!r}: the name of an encoding") from None
         nulls = None if null_values is None else tuple(null_values)
         columns = options.get("columns")

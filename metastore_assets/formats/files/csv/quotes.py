@@ -33,6 +33,8 @@ class Quoting:
     """Offsets of opening and closing quotes in turn. If their number is odd, the last one is not closed."""
     escaped_breaks: list[int] = field(default_factory=list)
     """Offsets of escaped line breaks outside of quotes. They are part of values."""
+    escaped_delimiters: list[int] = field(default_factory=list)
+    """Offsets of escaped delimiters outside of quotes. They are part of values."""
     literal_escapes: list[int] = field(default_factory=list)
     """Offsets of escape characters that escape nothing, so that they are part of a value."""
     skipped_blanks: list[int] = field(default_factory=list)
@@ -250,6 +252,10 @@ class _QuoteScanner:
         if following in (self._quote, self._escape, *self._ends) and self._options.escape_unquoted is not False:
             if following in (_LF, _CR):
                 self._quoting.escaped_breaks.append(offset + 1)
+            elif following == self._delimiter:
+                self._quoting.escaped_delimiters.append(offset + 1)
+            elif following == self._escape:
+                self._check_not_null(offset)
             self._last_escaped = offset + 1
             return offset + 1
         if letter.isalnum() and following != _LITERAL_LETTER and self._options.escape_unquoted is not False:
@@ -260,6 +266,18 @@ class _QuoteScanner:
             )
         self._quoting.literal_escapes.append(offset)
         return offset
+
+    def _check_not_null(self, offset: int) -> None:
+        r"""Raise MalformedError for the value `\\N`, if `\N` means null: without the escape, both would be null."""
+        null = f"{self._options.escape}{chr(_LITERAL_LETTER)}"
+        is_start = not offset or (self._at(offset - 1) in self._ends and offset - 1 != self._last_escaped)
+        is_value = is_start and self._at(offset + 2) == _LITERAL_LETTER and self._at(offset + 3) in self._ends
+        if is_value and null in (self._options.null_values or ()):
+            raise MalformedError(
+                offset,
+                f"{self._options.escape}{null} is the text {null}, which is no null here, but options.null_values "
+                f"takes {null} for null in all values; leave {null} out of it, or write the text in another way",
+            )
 
     def _refuse_text_after_quote(self, offset: int) -> None:
         """Raise MalformedError for a value that continues after the closing quote at an offset."""
