@@ -65,16 +65,44 @@ _PREFIXES = {
 """First bytes of files, by compression. A truncated file may contain only a part of them."""
 _WITHOUT_MAGIC = ("brotli", "lzo", "deflate")
 """Compressions that are detected by the suffix, because the first bytes do not always show them."""
-_ARROW = ("gzip", "zstd", "lz4")
+_ARROW = ("zstd", "lz4")
 _HADOOP = ("lz4", "snappy")
 _READ_BYTES = 1 << 20
 
 
+class _GzipDecompressor:
+    """A decompressor of one member of a gzip file, with the interface of `bz2.BZ2Decompressor`."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        self._is_full = False
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        # After a full result, zlib may have more output without more input.
+        return not (self._stream.eof or self._stream.unconsumed_tail or self._is_full)
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        result = self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
+        self._is_full = len(result) == max_length
+        return result
+
+
 _STREAMS: dict[str, Callable[[], Any]] = {
+    "gzip": _GzipDecompressor,
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY),
 }
-"""Decompressors of formats that Arrow cannot read. Arrow reads bz2, but fails on an empty stream."""
+"""Decompressors of formats that Arrow does not read in all cases. It fails on an empty bz2 stream, and on zeros after
+the last member of a gzip file, with which archives pad files."""
 
 
 def open_decompressed(source: pa.NativeFile, name: str) -> Stream:
@@ -162,7 +190,7 @@ class _Decompressed(io.RawIOBase):
                 return 0
             try:
                 content = self._decompressor.decompress(data, len(buffer))
-            except (lzma.LZMAError, OSError, ValueError) as error:
+            except (lzma.LZMAError, zlib.error, OSError, ValueError) as error:
                 raise OSError(f"the compressed data is damaged: {error}") from error
         buffer[: len(content)] = content
         return len(content)

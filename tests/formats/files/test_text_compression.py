@@ -69,6 +69,16 @@ def test_concatenated_files_are_read_completely(tmp_path: Path, kind: str, packe
     assert columns == {"a": [1] * 5_002, "b": ["x"] * 5_002}
 
 
+@pytest.mark.parametrize("packed", ["gz", "bz2", "xz"])
+def test_zeros_after_a_member_are_ignored(tmp_path: Path, packed: str) -> None:
+    """Archives pad files to full blocks. Other bytes are damage."""
+    pack, content = _PACK[packed], _CONTENTS["json"]
+    padded = pack(content) + bytes(512) + pack(content * 50_000) + bytes(3 << 20)
+    assert _read(tmp_path / "x.json", padded) == {"a": [1] * 50_001, "b": ["x"] * 50_001}
+    with pytest.raises(TableFormatError, match=r"damaged|Truncated"):
+        _read(tmp_path / "x.json", pack(content) + bytes(512) + b"garbage")
+
+
 @pytest.mark.parametrize("packed", ["zst", "lz4"])
 def test_empty_frames_are_ignored(tmp_path: Path, packed: str) -> None:
     """Parallel compressors write them, also before the first frame."""
