@@ -1,4 +1,4 @@
-"""Texts of messages: clean punctuation, suggestions for misspelt names, and removal of secrets."""
+"""Texts of messages: clean punctuation, suggestions for misspelt names, removal of secrets, and URIs."""
 
 from __future__ import annotations
 
@@ -142,3 +142,8 @@ def remove_secrets(text: str) -> str:
     for value in sorted(_secrets, key=len, reverse=True):
         text = text.replace(value, _secrets[value])
     return redact(text)
+
+
+def is_uri(location: str) -> bool:
+    """Return whether a location is a URI, such as `s3://bucket/x` or `file:/x`, and no path on local disk."""
+    return "://" in location or location[:5].lower() == "file:"

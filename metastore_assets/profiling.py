@@ -16,6 +16,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.duckdb_queries import query_connection
 from metastore_assets.errors import MetastoreError
 from metastore_assets.lookup import Table
+from metastore_assets.messages import is_uri
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
@@ -133,8 +134,7 @@ def _location(data: object, folder: Path) -> str:
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):
-        is_uri = "://" in data or data[:5].lower() == "file:"
-        return data if is_uri else os.path.abspath(os.path.expanduser(data))
+        return data if is_uri(data) else os.path.abspath(os.path.expanduser(data))
     return _write(_open_reader(data), folder)
 
 

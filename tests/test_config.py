@@ -22,6 +22,8 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     config = load_config(path)
     assert config.root == str(tmp_path / "root")
     assert [table.uri for table in config.tables] == [str(tmp_path / "lake" / "a"), "s3://bucket/b"]
+    uris = load_config(written(tmp_path, "root: file:/r\ntables: [{name: a, uri: 'file:/lake/a'}]"))
+    assert (uris.root, uris.tables[0].uri) == ("file:/r", "file:/lake/a")
 
 
 def test_the_path_comes_from_the_variable_or_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from metastore_assets.config.file import CONFIG_FILE, normalize_mapping, read_ma
 from metastore_assets.config.loading import parse_config
 from metastore_assets.databases import expand_databases, list_databases
 from metastore_assets.errors import ConfigError
-from metastore_assets.messages import redact
+from metastore_assets.messages import is_uri, redact
 from metastore_assets.resources.configuration import Configuration, StoredState
 
 _STATE_TIMEOUT = 30.0
@@ -89,7 +89,7 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
             return
 
         def relative_to_file(location: str) -> str:
-            if "://" in location or os.path.isabs(location):
+            if is_uri(location) or os.path.isabs(location):
                 return location
             return Path(os.path.relpath((request.project_root or Path.cwd()) / location, file.parent)).as_posix()
 

@@ -19,6 +19,7 @@ from metastore_assets.cli.completion import (
     complete_tables,
 )
 from metastore_assets.cli.failures import Invocation
+from metastore_assets.messages import is_uri
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
@@ -186,7 +187,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 def absolute_location(uri: str) -> str:
     """Make a local path absolute. A URI is returned unchanged."""
-    return uri if "://" in uri or uri[:5].lower() == "file:" else os.path.abspath(os.path.expanduser(uri))
+    return uri if is_uri(uri) else os.path.abspath(os.path.expanduser(uri))
 
 
 def _check_uri(uri: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metastore_assets.messages import is_uri
 from metastore_assets.report import text
 
 if TYPE_CHECKING:
@@ -362,7 +363,7 @@ def _source_lines(table: TableProposal, folder: Path) -> list[str]:
 
 def _relative(uri: str, folder: Path) -> str:
     """Return a local path below a folder as `./path`, and any other location unchanged."""
-    if "://" in uri:
+    if is_uri(uri):
         return uri
     try:
         return f"./{Path(uri).relative_to(folder).as_posix()}"

@@ -21,7 +21,7 @@ from metastore_assets.config.policy import HIDDEN_KEY_MIN_LENGTH, ClassReference
 from metastore_assets.config.variables import VariableResolver, has_reference
 from metastore_assets.errors import ConfigError, PredicateError
 from metastore_assets.expressions.wildcards import matches_any_pattern
-from metastore_assets.messages import close_names, join_names
+from metastore_assets.messages import close_names, is_uri, join_names
 from metastore_assets.plugins import TABLE_FORMATS
 
 EMBEDDED_CATALOG = "default"
@@ -640,7 +640,7 @@ def _check_hidden_key(value: SecretStr) -> None:
 
 def _check_embedded_catalog(config: MetastoreConfig) -> None:
     for entry in config.entries:
-        if entry.catalog == EMBEDDED_CATALOG and EMBEDDED_CATALOG not in config.catalogs and "://" in config.root:
+        if entry.catalog == EMBEDDED_CATALOG and EMBEDDED_CATALOG not in config.catalogs and is_uri(config.root):
             raise ValueError(
                 f"{entry.label} is in the catalog {EMBEDDED_CATALOG!r}, which needs a root on local disk: configure a "
                 "catalog under `catalogs`"
@@ -698,6 +698,6 @@ def _located_catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[
 def _absolute(uri: str, folder: Path) -> str:
     """Make a local path absolute. URIs and texts that begin with a variable are returned unchanged."""
     # The value of the variable may be an absolute path or a URI.
-    if "://" in uri or uri.startswith("${"):
+    if is_uri(uri) or uri.startswith("${"):
         return uri
     return os.path.normpath(folder / Path(uri).expanduser())

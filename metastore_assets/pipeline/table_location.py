@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from metastore_assets.config import TableConfig
+from metastore_assets.messages import is_uri
 
 _FIELDS = frozenset(
     {"uri", "at", "partitions", "path_mapping", "allow", "restrict_to_table_root", "options", "declared"}
@@ -37,7 +38,7 @@ def table_location(table: TableConfig, format: str) -> Mapping[str, Any] | None:
 
 
 def _absolute(uri: str) -> str:
-    return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
+    return uri if is_uri(uri) else os.path.abspath(os.path.expanduser(uri))
 
 
 def _has_secret(uri: str) -> bool:

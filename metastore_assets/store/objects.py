@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import InvalidPathError, ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.messages import is_uri
 from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
 from metastore_assets.store.parquet import (
@@ -201,11 +202,11 @@ def _normalize_root(uri: str) -> str:
 
     Raises StoreError for an unknown scheme, or without a bucket.
     """
-    if "://" not in uri:
+    if not is_uri(uri):
         return os.path.abspath(os.path.expanduser(uri))
-    scheme, rest = uri.split("://", 1)
-    if scheme == "file":
+    if uri.lower().startswith("file:"):
         return os.path.abspath(unquote(urlsplit(uri).path))
+    scheme, rest = uri.split("://", 1)
     if scheme not in _SCHEMES:
         raise StoreError(f"{uri}: a root is a local path or starts with file://, s3://, gs:// or az://")
     if not rest.strip("/"):

@@ -125,7 +125,14 @@ def test_local_roots_have_several_spellings(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     expected = ObjectStore(str(tmp_path / "my root"))
-    spellings = ["my root", "./my root/", "~/my root", f"file://{tmp_path}/my%20root", "x/../my root"]
+    spellings = [
+        "my root",
+        "./my root/",
+        "~/my root",
+        f"file://{tmp_path}/my%20root",
+        f"file:{tmp_path}/my%20root",
+        "x/../my root",
+    ]
     assert {ObjectStore(spelling) for spelling in spellings} == {expected}
 
 
