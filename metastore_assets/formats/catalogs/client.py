@@ -5,11 +5,11 @@ Errors name the catalog, the table and the reason, and contain no secret.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -22,7 +22,8 @@ from metastore_assets.messages import remember_secret, remove_secrets
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-_SQLITE = "sqlite:///"
+_SQLITE = re.compile(r"sqlite(?:\+\w+)?:///(?:file:)?([^?]+)")
+"""Matches the URI of a SQLite file. Its group is the path."""
 _SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
 _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
 """Matches a URI with a password. Its group is the password."""
@@ -146,12 +147,10 @@ def _checked_client(config: CatalogConfig, what: str) -> Catalog:
     Raises TableNotFoundError if the catalog is a SQLite file that does not exist. `what` is the requested object, for
     the message.
     """
-    database = config.properties.get("uri", "")
-    if config.type == "sql" and database.startswith(_SQLITE):
-        path = Path(database.removeprefix(_SQLITE))
-        if not path.exists():
-            # Opening a missing SQLite file would create an empty catalog.
-            raise TableNotFoundError(f"has no {what}: there is no {path}")
+    database = _SQLITE.match(config.properties.get("uri", "")) if config.type == "sql" else None
+    if database is not None and not os.path.exists(database[1]):
+        # Opening a missing SQLite file would create an empty catalog.
+        raise TableNotFoundError(f"has no {what}: there is no {database[1]}")
     with extra("hive" if config.type == "hive" else "iceberg", catalog_label(config)):
         return _client(config.type, config.name, tuple(sorted(config.properties.items())))
 

@@ -20,6 +20,7 @@ Columns = tuple[tuple[str, str], ...]
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _BINARY = ("parquet", "orc", "avro")
 _SPARK_PACKAGE = "org.apache.spark.sql."
+_READ_OPTIMIZED = "hoodie.query.as.ro.table"
 _BY_PATH = "name it by its location instead (`uri`)"
 
 
@@ -111,8 +112,10 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
 def _check_hudi(table: DeclaredTable) -> None:
     """Raise TableFormatError for a read-optimized table (`_ro`), which shows a Hudi table without its log files."""
-    realtime = "realtime" in table.input_format.lower()
-    if table.is_true("hoodie.query.as.ro.table") or (table.name.endswith("_ro") and not realtime):
+    recorded = (table.parameters.get(_READ_OPTIMIZED) or table.serde_parameters.get(_READ_OPTIMIZED) or "").lower()
+    # Old versions of Hudi do not record it.
+    is_named_so = table.name.endswith("_ro") and "realtime" not in table.input_format.lower()
+    if recorded == "true" or (not recorded and is_named_so):
         raise TableFormatError(
             f"{table.name!r} shows a Hudi table without its log files; name the table itself, "
             f"{table.name.removesuffix('_ro') + '_rt'!r} or the one without a suffix"
@@ -163,7 +166,7 @@ def _reader_settings(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, st
         if serde in ("LazySimpleSerDe", "MetadataTypedColumnsetSerDe"):
             return hive_text(settings, table.columns)
         if serde == "JsonSerDe":
-            return hive_json(table.serde_parameters, table.columns)
+            return hive_json(settings, table.columns)
     except ValueError as error:
         raise TableFormatError(f"{table.name!r}: {error}") from None
     class_name = table.serde or table.input_format

@@ -81,6 +81,9 @@ def hive_json(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
     for key in settings:
         if key.startswith("mapping.") or (key == "ignore.malformed.json" and settings[key].lower() == "true"):
             raise ValueError(f"{key} = {settings[key]!r} changes how JSON is read, and has no counterpart here")
+    for key in ("skip.header.line.count", *_UNSUPPORTED_HIVE_KEYS):
+        if settings.get(key, "0") not in ("", "0", "false"):
+            raise ValueError(f"{key} = {settings[key]!r} has no counterpart here")
     return {"kind": "json"}, {}
 
 

@@ -55,8 +55,10 @@ class FilesFragmentSource:
 
     def arrow_file(self) -> ArrowFile | str:
         """Return the data file. If Arrow alone cannot read its rows, return the reason as text."""
-        if self.reading.kind != "parquet" or not self.reading.is_readable:
-            return f"it is no readable Parquet file, but {self.reading.kind}"
+        if self.reading.kind != "parquet":
+            return f"it is no Parquet file, but {self.reading.kind}"
+        if not self.reading.is_readable:
+            return "it could not be read when the table was planned"
         constants = tuple((name, typed_constant(value)) for name, value in self.reading.partition)
         return ArrowFile(self.reading.location, self.stored.path, constants)
 

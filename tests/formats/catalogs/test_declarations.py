@@ -1,0 +1,52 @@
+"""Declarations of tables are translated to catalog entries, or refused, without a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.config import CatalogConfig, TableConfig
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.catalogs.client import load_catalog_entry
+from metastore_assets.formats.catalogs.declarations import DeclaredTable, resolve_entry
+
+_HUDI = DeclaredTable(
+    "sales_ro", "EXTERNAL_TABLE", "/x", "org.apache.hudi.hadoop.HoodieParquetInputFormat", "", {}, {}, (), ()
+)
+_JSON = DeclaredTable("t", "", "/x", "", "org.apache.hive.hcatalog.data.JsonSerDe", {}, {}, (("a", "int"),), ())
+
+
+def test_a_recorded_flag_decides_whether_a_hudi_table_is_read_optimized() -> None:
+    """Old versions of Hudi record none, so the name decides."""
+    flagged = replace(_HUDI, serde_parameters={"hoodie.query.as.ro.table": "false"})
+    assert resolve_entry(flagged, tuple).format == "hudi"
+    for table in (_HUDI, replace(_HUDI, name="sales", parameters={"hoodie.query.as.ro.table": "TRUE"})):
+        with pytest.raises(TableFormatError, match="without its log files"):
+            resolve_entry(table, tuple)
+
+
+@pytest.mark.parametrize("key", ["skip.header.line.count", "skip.footer.line.count"])
+def test_lines_that_hive_skips_in_json_are_refused(key: str) -> None:
+    assert resolve_entry(replace(_JSON, parameters={key: "0"}), tuple).options == {"kind": "json"}
+    with pytest.raises(TableFormatError, match=f"'t': {key} = '1'"):
+        resolve_entry(replace(_JSON, parameters={key: "1"}), tuple)
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite:///{}", "sqlite:///{}?timeout=5", "sqlite+pysqlite:///{}", "sqlite:///file:{}?mode=ro&uri=true"]
+)
+def test_a_sqlite_file_is_never_created(tmp_path: Path, uri: str) -> None:
+    """Its URI may have a driver and parameters."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    file = tmp_path / "c.db"
+    catalog = CatalogConfig.model_validate({"type": "sql", "uri": uri.format(file)}).model_copy(update={"name": "c"})
+    table = TableConfig(name="t", uri="catalog://c/a.t", catalog=catalog, table="a.t")
+    with pytest.raises(TableNotFoundError, match=f"there is no {file}"):
+        load_catalog_entry(table)
+    assert not file.exists()
+    SqlCatalog("c", uri=f"sqlite:///{file}")
+    with pytest.raises(TableNotFoundError, match=r"has no table 'a\.t'"):
+        load_catalog_entry(table)
