@@ -18,6 +18,8 @@ from metastore_assets.formats.files.text_values import first_mismatch
 from metastore_assets.formats.schema_casting import FieldMatcher, cast_to_schema
 
 _INTEGER = re.compile(r"-?[0-9]+")
+_NONZERO = re.compile(r"[-0.]*[1-9]")
+_DECLARE = "declare the column as `string` in the table's `schema`"
 
 
 class Literal(str):
@@ -35,10 +37,15 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_float(text: str) -> float:
-    """Return the float of a JSON number with a fraction or an exponent. Raises ValueError if it is out of range."""
+    """Return the float of a JSON number with a fraction or an exponent.
+
+    Raises ValueError if it is out of range: if the float would be infinite, or zero although the number is not.
+    """
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"the number {text} is beyond all floats")
+        raise ValueError(f"the number {text:.50} is beyond all floats; {_DECLARE}")
+    if not value and _NONZERO.match(text):
+        raise ValueError(f"the number {text:.50} is closer to zero than all floats; {_DECLARE}")
     return value
 
 

@@ -250,7 +250,10 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
 def _hint(text: str, error: ValueError | None = None) -> str:
     """Return what to add to the message about a line: what is read instead of it."""
     if text[0] == "{" and isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
-        return "; what is read is one object per line, without text between or after the objects"
+        expected = "; what is read is one object per line, without text between or after the objects"
+        # Amazon Data Firehose writes no line breaks by default.
+        advice = "; have the writer add line feeds (Amazon Data Firehose: `AppendDelimiterToRecord`)"
+        return expected + (advice if text[error.pos] == "{" else "")
     if text[0] == "[" or text in ("{", "}"):
         return "; what is read is one object per line, not an array nor an object over several lines"
     return ""
