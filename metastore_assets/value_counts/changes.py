@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
+from metastore_assets.errors import CorruptionError, VersionNotFoundError
+from metastore_assets.produce import FlowState, View
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.fingerprinted import fingerprint_dataflow
-from metastore_assets.value_counts.graph import VALUES, rows_of, stage_name
+from metastore_assets.value_counts.graph import FREQUENCY_COUNTS, VALUES, rows_of, stage_name
 from metastore_assets.value_counts.reading import ValueCountReader
 from metastore_assets.value_counts.state import TableValueCounts, read_value_counts
 
@@ -137,7 +139,9 @@ class ValueCountChanges:
 def count_changes(
     store: ObjectStore, before: ValueCountFiles | None, after: ValueCountFiles | None
 ) -> ValueCountChanges | None:
-    """Return how many values changed from one version to the next; None if value counts were rebuilt.
+    """Return how many values changed from one version to the next.
+
+    The result is None if value counts were rebuilt, or if the files of values that are all removed cannot be read.
 
     Args:
         store: The folder of the table.
@@ -147,27 +151,34 @@ def count_changes(
     if before == after:
         return ValueCountChanges()
     old, new = read_value_counts(store, before), read_value_counts(store, after)
-    enumerated_view = new.dataflow(store).view(new.flow)
-    fingerprint_view = fingerprint_dataflow(store, new.fingerprinted.columns.values()).view(new.fingerprinted.flow)
     counts: Counter[str] = Counter()
-    for view, columns, old_columns, has_same_files in (
-        (enumerated_view, new.columns, old.columns, old.flow.paths() == new.flow.paths()),
-        (
-            fingerprint_view,
-            new.fingerprinted.columns,
-            old.fingerprinted.columns,
-            old.fingerprinted.flow.paths() == new.fingerprinted.flow.paths(),
-        ),
+    for (old_flow, old_view, old_classes), (new_flow, view, classes) in zip(
+        _flows(store, old), _flows(store, new), strict=True
     ):
-        if has_same_files:
+        if old_flow.paths() == new_flow.paths():
             # Only settings changed, such as the limits of reported values. The updates are those of an earlier version.
             continue
-        for name in {*columns.values()}:
+        for name in classes:
             stage = stage_name(VALUES, name)
-            if view.is_reset(stage) and name in old_columns.values():
+            if view.is_reset(stage) and name in old_classes:
                 return None
             if view.is_reset(stage):
                 counts["add"] += sum(run.rows for run in view.runs(stage))
             else:
                 counts.update(view.change_counts(stage))
+        # The new version has no stages of the classes of which the last column left.
+        for name in old_classes - classes:
+            try:
+                for batch in old_view.content_batches(stage_name(FREQUENCY_COUNTS, name)):
+                    counts["delete"] += sum(batch["values"].to_pylist())
+            except (CorruptionError, VersionNotFoundError):
+                return None
     return ValueCountChanges(counts["add"], counts["delete"], counts["update"])
+
+
+def _flows(store: ObjectStore, value_counts: TableValueCounts) -> Iterator[tuple[FlowState, View, set[str]]]:
+    """Yield (state, view, names of the type classes) of the dataflows of enumerated and of fingerprinted columns."""
+    yield value_counts.flow, value_counts.dataflow(store).view(value_counts.flow), {*value_counts.columns.values()}
+    fingerprinted = value_counts.fingerprinted
+    classes = {*fingerprinted.columns.values()}
+    yield fingerprinted.flow, fingerprint_dataflow(store, classes).view(fingerprinted.flow), classes

@@ -190,6 +190,21 @@ def test_a_refresh_reports_changed_value_counts(tmp_path: Path, policy: dict[str
     assert result.to_json()["value_counts"] is None
 
 
+@pytest.mark.parametrize("policy", [PRINTED, {"frequencies": "all"}], ids=["fingerprints", "lists"])
+def test_values_of_columns_that_are_no_longer_counted_are_reported_as_removed(
+    tmp_path: Path, policy: dict[str, Any]
+) -> None:
+    """Also if no other column has values of the same type, or any value counts."""
+    lake = Lake(tmp_path, policy)
+    lake.put(codes("aabb").set_column(1, "number", pa.array([0.5, 0.5, 0.5, 0.5])))
+    lake.put(codes("abcc").set_column(1, "number", pa.array([0.5, 0.5, 1.0, 1.0])))
+    lake.refresh()
+    lake.policy = {"frequencies": "off"}
+    result = lake.refresh().value_count_changes
+    assert result is not None
+    assert (result.added, result.removed, result.changed) == (0, 5, 0)
+
+
 def codes(texts: str) -> pa.Table:
     """Return rows with a code each; all else is null."""
     nulls = {name: pa.nulls(len(texts), COLUMNS[name]) for name in ("number", "parts")}
