@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, localcontext
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -39,7 +39,10 @@ def parse_share(value: Any) -> Decimal:
             raise InvalidOperation
     except InvalidOperation:
         raise ValueError("a part of a whole, such as 0.05 or 5%") from None
-    return number / 100 if text.endswith("%") else number
+    if not text.endswith("%"):
+        return number
+    with localcontext(prec=len(number.as_tuple().digits) + 2):  # By default, quotients are rounded to 28 digits.
+        return number / 100
 
 
 def _parse_unit_share(value: Any) -> Decimal:
