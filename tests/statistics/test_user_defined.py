@@ -197,6 +197,17 @@ def test_invalid_declarations_are_refused(monkeypatch: pytest.MonkeyPatch, key: 
         load_statistic.cache_clear()
 
 
+@pytest.mark.parametrize("name", ["mean", "partition"])
+def test_names_of_other_columns_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(custom.MostFrequent, "name", name)
+    load_statistic.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match=f"name = '{name}'"):
+            load_statistic("tests.pipeline.user_statistics:MostFrequent")
+    finally:
+        load_statistic.cache_clear()
+
+
 class Latest(FrequencyStatistic):
     """The greatest time of day."""
 

@@ -137,7 +137,8 @@ def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
 def _validate(statistic: UserStatistic) -> str | None:
     """Return a message about an invalid class attribute of a statistic, or None if all are valid."""
     name, revision, types = (getattr(statistic, key, None) for key in ("name", "revision", "types"))
-    if not isinstance(name, str) or not name.isidentifier() or name in STATISTICS:
+    # Tables of statistics by partition have the column `partition`.
+    if not isinstance(name, str) or not name.isidentifier() or name in (*STATISTICS, "partition"):
         return f"name = {name!r} must be an identifier that is not the name of another statistic"
     if not isinstance(revision, str) or not revision or "@" in revision:
         return f"revision = {revision!r} must be text, such as '1', without `@`"
