@@ -245,8 +245,8 @@ def _publish(execution: Execution, stage: Publish) -> None:
         execution.attempt.unpublished_paths.update(execution.builder.new_paths(version))
         raise
     execution.version = version
-    versions.clear_pending()
     with suppress(StoreError):  # The next refresh, or `expire`, removes what stays, and reports the error.
+        versions.clear_pending()
         outdated = append_when_due(versions, base, version, keep_versions, GRACE)
         versions.drop_outdated(outdated + keep_versions, keep_versions, GRACE)
 

@@ -153,3 +153,23 @@ def test_a_root_of_an_unknown_scheme_is_a_clear_error(tmp_path: Path) -> None:
     config = MetastoreConfig(root="ftp://somewhere/metastore", tables=[lake.table])
     with pytest.raises(StoreError, match="ftp://somewhere/metastore"):
         refresh(config, lake.table, no_spark)
+
+
+def test_a_version_is_published_although_profiles_cannot_be_cleared_afterwards(tmp_path: Path) -> None:
+    """What stays is removed later. The next refresh neither reads nor publishes anything."""
+    lake = Lake(tmp_path)
+    lake.append(0)
+    config = lake.config().model_copy(update={"engine": "auto"})
+    pending = Path(config.root) / "t" / "pending"
+
+    def replace_folder(event: Progress) -> None:
+        if event.stage == "publish":
+            pending.rename(tmp_path / "moved")
+            pending.touch()
+
+    result = refresh(config, lake.table, no_spark, progress=replace_folder)
+    assert (result.version, result.published) == (1, True)
+    assert Metastore(config.root).table("t").version.number == 1
+    pending.unlink()
+    (tmp_path / "moved").rename(pending)
+    assert not refresh(config, lake.table, no_spark).published
