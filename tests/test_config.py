@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from metastore_assets.config import ColumnPolicy, TableConfig, load_config
+from metastore_assets.config import CatalogConfig, ColumnPolicy, TableConfig, load_config
 from metastore_assets.errors import ConfigError
+from metastore_assets.spark.default_settings import normalize_settings
 from tests.cli.run_command import BADLY_JOINED
 
 
@@ -223,6 +225,50 @@ def test_keys_without_a_value_are_absent(tmp_path: Path) -> None:
     path = written(tmp_path, "root: r\nspark:\ntables:\n- name: a\n  uri: b\n  columns:\n    # c: {}\n")
     assert load_config(path).table("a").columns == {}
     assert load_config(written(tmp_path, "root: r\ntables:\n")).tables == []
+
+
+def test_settings_without_a_value_are_absent(tmp_path: Path) -> None:
+    text = """
+    root: r
+    spark: {spark.jars: , spark.ui.enabled: no}
+    catalogs: {p: {type: rest, uri: 'http://x', token: }}
+    tables: [{catalog: p, table: a.b}]
+    databases: [{catalog: p, database: b, checks: , columns: }]
+    """
+    config = load_config(written(tmp_path, text))
+    catalog = config.table("a_b").catalog
+    assert isinstance(catalog, CatalogConfig)
+    assert catalog.properties == {"uri": "http://x"}
+    assert normalize_settings(config.spark) == {"spark.ui.enabled": "false"}
+    assert (config.databases[0].checks, config.databases[0].columns) == ((), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("root: r\ntables:\n- {name: a, uri: b, at: 2024-02-30}", "line 3, column 25: '2024-02-30' is invalid: day"),
+        ("root: !!int x", "line 1, column 7: 'x' is invalid"),
+        (f"root: {'[' * 5000}", "nested too deeply"),
+    ],
+)
+def test_values_that_yaml_cannot_construct_are_explained(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match=f"{re.escape(str(path))} cannot be read as YAML: .*{re.escape(message)}"):
+        load_config(path)
+
+
+def test_databases_that_are_no_list_are_explained(tmp_path: Path) -> None:
+    text = "root: r\ndatabases: 5\ntables: [{catalog: default, database: b}]"
+    with pytest.raises(ConfigError, match=r"databases = 5: must be a list"):
+        load_config(written(tmp_path, text))
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written(tmp_path, "root: ~/r\ntables: [{name: a, uri: ~no such user/a}]")
+    monkeypatch.setenv("METASTORE_CONFIG", "~/metastore.yaml")
+    config = load_config()
+    assert (config.root, config.table("a").uri) == (str(tmp_path / "r"), str(tmp_path / "~no such user" / "a"))
 
 
 def test_mappings_may_be_merged(tmp_path: Path) -> None:

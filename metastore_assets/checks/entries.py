@@ -217,7 +217,9 @@ def _explain(kind: str, model: type[Check], problem: Mapping[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{where} is missing"
     if problem["type"] == "extra_forbidden":
-        settings = [name for name in model.model_fields if name not in Check.model_fields]
+        # The main setting may stand for several fields: `within` sets `lower` and `upper`.
+        names = dict.fromkeys([*([model.main] if model.main else []), *model.model_fields])
+        settings = [name for name in names if name not in Check.model_fields]
         return f"{where}: no such key; there are: {join_names([*settings, *sorted(Check.model_fields)])}"
     value = repr(problem["input"])
     shown = f" = {value}" if key is not None and len(value) <= _MAX_SHOWN else ""

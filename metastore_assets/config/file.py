@@ -20,7 +20,8 @@ CONFIG_FILE = "metastore.yaml"
 
 def config_path(path: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the configuration file: `path`, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
-    return Path(path or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE).absolute()
+    # No shell replaces `~` in `--config=~/metastore.yaml`, or in a variable that a Dockerfile sets.
+    return Path(os.path.expanduser(path or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE)).absolute()
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
@@ -42,7 +43,9 @@ def read_mapping(path: Path) -> dict[Any, Any]:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ConfigError(f"{path} cannot be read as YAML: {where}{error.problem or error.context}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise ConfigError(f"{path} cannot be read as YAML: it is nested too deeply") from None
+    except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
     if not isinstance(raw, dict):
         content = "empty" if raw is None else f"{raw!r:.60}"
@@ -55,22 +58,20 @@ def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
 
     An entry of `tables` is a database if it has a key `database`.
     """
-    tables = raw.get("tables")
-    if isinstance(tables, list):
-        tables = [_without_nulls(entry) if isinstance(entry, dict) else entry for entry in tables]
-    return separate_databases(_without_nulls({**raw, "tables": tables}))
+    entries = {key: _without_null_keys(raw.get(key)) for key in ("tables", "databases")}
+    return separate_databases(_without_nulls({**raw, **entries}))
 
 
 def separate_databases(raw: dict[Any, Any]) -> dict[Any, Any]:
     """Move the entries of `tables` that have a key `database` to `databases`. The argument is not changed."""
-    entries = raw.get("tables")
-    if not isinstance(entries, list | tuple):
+    entries, others = raw.get("tables"), raw.get("databases") or ()
+    if not isinstance(entries, list | tuple) or not isinstance(others, list | tuple):
         return raw
     databases = [entry for entry in entries if _is_database(entry)]
     if not databases:
         return raw
     tables = [entry for entry in entries if not _is_database(entry)]
-    return {**raw, "tables": tables, "databases": [*(raw.get("databases") or ()), *databases]}
+    return {**raw, "tables": tables, "databases": [*others, *databases]}
 
 
 def _is_database(entry: object) -> bool:
@@ -82,12 +83,29 @@ def table_name_for(identifier: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", identifier)
 
 
+def _without_null_keys(entries: Any) -> Any:
+    """Drop the keys without a value in each mapping of a list. Anything but a list is returned unchanged."""
+    if not isinstance(entries, list):
+        return entries
+    return [_without_nulls(entry) if isinstance(entry, dict) else entry for entry in entries]
+
+
 def _without_nulls(keys: dict[Any, Any]) -> dict[Any, Any]:
     return {key: value for key, value in keys.items() if value is not None}
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """A YAML loader that rejects mappings with duplicate keys, of which PyYAML would silently use the last."""
+    """A YAML loader that rejects mappings with duplicate keys, of which PyYAML would silently use the last.
+
+    A value that looks like a date but is none, such as 2024-02-30, is an error with its line.
+    """
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            problem = f"{node.value!r} is invalid: {error}; write a text in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)

@@ -65,8 +65,8 @@ class CatalogConfig(ConfigModel):
 
     @property
     def properties(self) -> dict[str, str]:
-        """All keys except `type` and `name`, with their values as text, for pyiceberg."""
-        return {key: str(as_text(value)) for key, value in (self.model_extra or {}).items()}
+        """All keys with a value, except `type` and `name`, with their values as text, for pyiceberg."""
+        return {key: str(as_text(value)) for key, value in (self.model_extra or {}).items() if value is not None}
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Return only the type and the name, because properties may be secrets."""
@@ -451,15 +451,16 @@ class DatabaseConfig(SharedTableConfig):
         if "." in table:
             raise ConfigError(f"the name {table!r} contains a dot, which separates databases and tables")
         name = self.name.replace("{database}", self.database).replace("{table}", table)
-        shared = {key: getattr(self, key) for key in SharedTableConfig.model_fields}
         identifier = f"{self.database}.{table}"
         try:
             config = TableConfig.validate_raw(
-                {**shared, "name": table_name_for(name), "catalog": self.catalog, "table": identifier}
+                {"name": table_name_for(name), "catalog": self.catalog, "table": identifier}
             )
         except ValidationError as error:
             raise ConfigError(f"{identifier!r} cannot be called {name!r}: {message_of(error.errors()[0])}") from None
-        return config.with_database(self.key)
+        # Not validated again, because that would replace references to variables a second time.
+        shared = {key: getattr(self, key) for key in SharedTableConfig.model_fields}
+        return config.model_copy(update=shared).with_database(self.key)
 
 
 class MetastoreConfig(ConfigModel):
@@ -700,4 +701,5 @@ def _absolute(uri: str, folder: Path) -> str:
     # The value of the variable may be an absolute path or a URI.
     if is_uri(uri) or uri.startswith("${"):
         return uri
-    return os.path.normpath(folder / Path(uri).expanduser())
+    # As in a shell, `~name` of no user is an ordinary name.
+    return os.path.normpath(folder / os.path.expanduser(uri))

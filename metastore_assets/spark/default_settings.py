@@ -35,6 +35,13 @@ _NO_RETAINED_MEMORY = {
 
 
 def normalize_settings(settings: Mapping[str, object]) -> dict[str, str]:
-    """Convert a user's settings to strings. If they limit the workers' memory, add settings that free memory early."""
-    chosen = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
+    """Convert a user's settings to strings. If they limit the workers' memory, add settings that free memory early.
+
+    Settings without a value (None) are left out.
+    """
+    chosen = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in settings.items()
+        if value is not None
+    }
     return {**_NO_RETAINED_MEMORY, **chosen} if _MEMORY_LIMIT in chosen else chosen

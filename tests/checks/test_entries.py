@@ -60,6 +60,7 @@ def test_a_share_has_all_digits_of_its_percents() -> None:
 @pytest.mark.parametrize(
     ("level", "text", "message"),
     [
+        ("table", "{row_count_change: {witin: 5%}}", r"witin: no such key; there are: within, lower, upper, against"),
         ("table", "frsh: 6h", r"'frsh'.*\bfresh, current, .*'fresh'"),
         ("table", "{fresh: 1d, complete: }", r"\bfresh, complete\b"),
         ("table", "severity: warn", "names no check; there are: fresh, "),

@@ -52,6 +52,12 @@ def test_tables_are_named_by_database_and_name() -> None:
     assert table.unknown_policy_columns({"y"}) == []
 
 
+def test_checks_of_a_database_may_have_an_escaped_reference() -> None:
+    """`$${` is replaced once: the tables of the database have the same checks."""
+    database = DatabaseConfig(catalog="default", database="b", checks=({"row_count": 1, "partitions": "x=$${y}"},))
+    assert database.table("t").checks == database.checks == ({"row_count": 1, "partitions": "x=${y}"},)
+
+
 def test_two_tables_with_the_same_name_are_both_skipped() -> None:
     """They are in two databases, differ in spelling, or one is configured separately; other tables are not affected."""
     config = _config(
