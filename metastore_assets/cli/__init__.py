@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import warnings
@@ -28,8 +29,18 @@ def main() -> NoReturn:
         raise
 
 
+def _open_standard_streams() -> None:
+    """Replace standard streams that are closed, as after `>&-`, by /dev/null. Python has None in their place."""
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            # The first free descriptor is that of the closed stream. Otherwise, a pipe would get it.
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: SIM115 (open until the process ends)
+
+
 def run() -> NoReturn:
     """Run the command line of this process. Always raises SystemExit with the exit status."""
+    _open_standard_streams()
     # A signal raises an exception, so that temporary files are removed before the process ends.
     install_signal_handlers()
     hide_pandas()

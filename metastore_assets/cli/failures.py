@@ -172,7 +172,7 @@ def _write(text: str, color: str | None = None, rest: str = "") -> None:
         rest: The rest of the line, without colour.
     """
     styled = click.style(text, fg=color) if color and uses_colors(sys.stderr) else text
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):
         click.echo(styled + rest, err=True)
 
 

@@ -12,6 +12,9 @@ from metastore_assets.errors import MetastoreError
 def write_atomically(path: Path, content: str, *, replace: bool = True, advice: str) -> None:
     """Write a file completely or not at all, by way of a temporary file in the same folder.
 
+    If the path is a symbolic link, its target is replaced. A pipe or a device, such as /dev/stdout, is written
+    directly.
+
     Args:
         path: The path of the file.
         content: The text.
@@ -22,6 +25,11 @@ def write_atomically(path: Path, content: str, *, replace: bool = True, advice: 
         MetastoreError: The file cannot be written, or exists and must not be replaced.
     """
     try:
+        if replace and path.exists():
+            if not (path.is_file() or path.is_dir()):
+                path.write_text(content, encoding="utf-8")
+                return
+            path = Path(os.path.realpath(path))
         handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-", suffix=".tmp")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -158,10 +158,18 @@ def partitions_option(action: str) -> Callable[[Command], Command]:
 
 
 def parse_column_names(text: str | None) -> list[str] | None:
-    """Parse column names in a text such as `a,"b,c"`; None for None. Raises UsageError if the text names no column."""
+    """Parse column names in a text such as `a,"b,c"`; None for None.
+
+    Raises UsageError if the text names no column, or has a line break outside of quotes.
+    """
     if text is None:
         return None
-    fields = next(csv.reader([text], skipinitialspace=True), [])
+    try:
+        fields = next(csv.reader([text], skipinitialspace=True), [])
+    except csv.Error:
+        raise click.UsageError(
+            "--columns cannot be parsed: put a name that contains a comma or a line break in double quotes"
+        ) from None
     names = [field.strip() for field in fields if field.strip()]
     if not names:
         raise click.UsageError("--columns names no column")

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from metastore_assets.cli.failures import BROKEN_PIPE, uses_colors
+from metastore_assets.errors import MetastoreError
 from metastore_assets.report.text import count_cells, truncate_middle
 
 Answer = Mapping[str, Any]
@@ -213,7 +214,8 @@ def write_json(document: object) -> None:
 def write_text(text: str, err: bool = False, color: bool | None = None) -> None:
     """Write a text to stdout or stderr, and flush it.
 
-    If the reader of a pipe has ended, exit silently with the status `BROKEN_PIPE`.
+    If the reader of a pipe has ended, exit silently with the status `BROKEN_PIPE`. Raises MetastoreError if the text
+    cannot be written for another reason, such as a full disk.
 
     Args:
         text: The text; no line break is added.
@@ -222,7 +224,10 @@ def write_text(text: str, err: bool = False, color: bool | None = None) -> None:
     """
     try:
         click.echo(text, nl=False, err=err, color=color)
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes at its end, and would report that this fails.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)
-        sys.exit(BROKEN_PIPE)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(BROKEN_PIPE)
+        stream = "stderr" if err else "stdout"
+        raise MetastoreError(f"the output cannot be written to {stream}: {error.strerror or error}") from error

@@ -53,7 +53,9 @@ _TEXTS = frozenset(
 )
 _NONE: Mapping[str, Any] = {}
 _PLAIN_SCALAR = re.compile(r"[A-Za-z./~][\w./~-]*(://[\w./~-]*)?")
-_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
+_YAML_WORDS = frozenset(
+    {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf", "~", ".nan", ".inf"}
+)
 
 
 @dataclass(frozen=True)
@@ -333,7 +335,11 @@ def _table_lines(table: TableProposal, folder: Path) -> list[str]:
         else "the names; the table has too many files or bytes to look at its values here"
     )
     lines += [f"    # What to store of a column. Suggested by {basis}.", "    columns:"]
-    entries = [f"{'' if item.active else '# '}{_scalar(item.column)}: {item.policy}" for item in table.suggestions]
+    # Keys never refer to variables, so `${` in them is not escaped.
+    entries = [
+        f"{'' if item.active else '# '}{_scalar(item.column, escapes=False)}: {item.policy}"
+        for item in table.suggestions
+    ]
     width = max(map(len, entries))
     lines += [
         f"      {entry:<{width}}  # {item.reason}" for entry, item in zip(entries, table.suggestions, strict=True)
@@ -372,8 +378,17 @@ def _relative(uri: str, folder: Path) -> str:
 
 
 def _flow(mapping: Mapping[str, Any]) -> str:
-    """Format a mapping as YAML in one line. `${` is escaped, so that no text refers to a variable."""
-    return json.dumps(mapping, ensure_ascii=False).replace("${", "$${")
+    """Format a mapping as YAML in one line. `${` is escaped in values, so that no text refers to a variable."""
+    return json.dumps(escape_references(mapping), ensure_ascii=False)
+
+
+def escape_references(value: Any) -> Any:
+    """Escape `${` as `$${` in all texts of a value except keys, so that they do not refer to variables."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, Mapping):
+        return {key: escape_references(item) for key, item in value.items()}
+    return list(map(escape_references, value)) if isinstance(value, list | tuple) else value
 
 
 def _quoted_mapping(mapping: Mapping[str, Any]) -> str:
@@ -381,10 +396,10 @@ def _quoted_mapping(mapping: Mapping[str, Any]) -> str:
     return json.dumps(mapping, ensure_ascii=False)
 
 
-def _scalar(value: str) -> str:
-    """Format a text as YAML, in quotes if necessary. `${` is escaped."""
+def _scalar(value: str, *, escapes: bool = True) -> str:
+    """Format a text as YAML, in quotes if necessary. `${` is escaped unless `escapes` is false."""
     is_plain = _PLAIN_SCALAR.fullmatch(value) and value.lower() not in _YAML_WORDS
-    return value if is_plain else _quoted(value.replace("${", "$${"))
+    return value if is_plain else _quoted(escape_references(value) if escapes else value)
 
 
 def _quoted(value: object) -> str:

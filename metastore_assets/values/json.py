@@ -36,6 +36,8 @@ def scalar_json(value: pa.Scalar | None) -> Any:
         return float_json(value.as_py())
     if t.is_decimal(value.type):
         return f"{value.as_py():f}"
+    if t.is_interval(value.type):
+        return _interval_text(value.as_py())
     if t.is_temporal(value.type):
         return temporal_text(value.value, value.type)
     data = value.as_buffer().to_pybytes()
@@ -63,6 +65,16 @@ def value_json(value: pa.Scalar) -> Any:
     if t.is_nested(value.type):
         return [value_json(item) for item in value.values]
     return scalar_json(value)
+
+
+def _interval_text(interval: pa.MonthDayNano) -> str:
+    """Return an interval of SQL as ISO 8601 text, whose parts may have different signs: `P1M-2DT3.5S`."""
+    seconds, nanoseconds = divmod(abs(interval.nanoseconds), 1_000_000_000)
+    fraction = f".{nanoseconds:09}".rstrip("0") if nanoseconds else ""
+    sign = "-" if interval.nanoseconds < 0 else ""
+    time = f"T{sign}{seconds}{fraction}S" if interval.nanoseconds else ""
+    dates = "".join(f"{number}{unit}" for number, unit in ((interval.months, "M"), (interval.days, "D")) if number)
+    return f"P{dates}{time}" if dates or time else "PT0S"
 
 
 def integer_json(value: int | None) -> int | str | None:

@@ -57,6 +57,7 @@ def test_missing_names_are_reported_with_existing_ones(published: Path, argument
         (["histogram", "orders", "id", "--bins", "0"], "0 is not in the range"),
         (["show", "orders", "--partitions", "--columns", "id"], "--partitions"),
         (["show", "orders", "--columns", " , "], "--columns names no column"),
+        (["show", "orders", "--columns", "a\nb"], "a line break in double quotes"),
         (["profile", ""], "a URI is empty"),
         (["refresh"], "--all"),
         (["refresh", "orders", "--all"], "--all"),
@@ -207,7 +208,7 @@ def test_an_error_of_a_spark_worker_is_one_line() -> None:
 
 
 def test_an_error_of_the_package_is_one_printable_line(published: Path) -> None:
-    message = error_of(run("show", "orders", "--columns", "a\nb\x1b[31m", config=published))
+    message = error_of(run("show", "orders", "--columns", '"a\nb\x1b[31m"', config=published))
     assert message.isprintable()
 
 

@@ -157,6 +157,12 @@ def test_the_command_prints_rows(published: Path) -> None:
     assert run_json("sql", odd, config=published) == [
         {"a": 1, "a_1": 2, "b": "x\ny", "c": "Infinity", "d": "2024-01-31", "e": None, "f": "12345678901234567890"}
     ]
+    names = "select 1 a, 2 a, 3 a_1, 4 a"
+    assert run_json("sql", names, config=published) == [{"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}]
+    intervals = "select interval 1 day a, interval (-90) second b, interval 14 month c, interval 0 day d, age(now()) e"
+    (row,) = run_json("sql", intervals, config=published)
+    assert row.pop("e").startswith("P")
+    assert row == {"a": "P1D", "b": "PT-90S", "c": "P14M", "d": "PT0S"}
     output = run("sql", odd, config=published)
     assert output.exit_code == 0
     assert "x\\ny" in output.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -75,7 +76,12 @@ def init(
     the schema of a large one. Comments explain every line. Writes the file that --config names, by default
     ./metastore.yaml, and nothing else. If a table cannot be read, nothing is written.
     """
-    from metastore_assets.cli.starting_config import DatabaseProposal, TableProposal, format_config
+    from metastore_assets.cli.starting_config import (
+        DatabaseProposal,
+        TableProposal,
+        escape_references,
+        format_config,
+    )
     from metastore_assets.config.file import config_path
 
     file = config_path(invocation.config)
@@ -83,9 +89,9 @@ def init(
         raise MetastoreError(f"{file} exists: add --force to replace it, or name another file with --config")
     settings = {key: value for key, value in (("options", options), ("schema", schema)) if value}
     names: set[str] = set()
-    entries = [_escape(_entry(uri, catalogs, names) | settings) for uri in uris]
+    entries = [escape_references(_entry(uri, catalogs, names) | settings) for uri in uris]
     proposals = _find_proposals(
-        invocation, dict(zip(uris, entries, strict=True)), {"root": _escape(root), "catalogs": catalogs}, file
+        invocation, dict(zip(uris, entries, strict=True)), {"root": escape_references(root), "catalogs": catalogs}, file
     )
     if proposals is None:
         return ERROR
@@ -105,11 +111,16 @@ def _parse_catalog(text: str) -> tuple[str, Any]:
     """Parse `NAME=SETTINGS` to the name and the settings. Raises BadParameter if the settings are not valid YAML."""
     import yaml
 
+    from metastore_assets.config.base import as_text
+
     name, settings = parse_pair(text)
     try:
-        return name, yaml.safe_load(settings)
-    except yaml.YAMLError:
+        parsed = yaml.safe_load(settings)
+    except (ValueError, yaml.YAMLError):
         raise click.BadParameter(f"{settings!r} is no YAML: write 'NAME={{type: …, key: value}}'") from None
+    if isinstance(parsed, dict):  # JSON, which the file gets, has no dates.
+        parsed = {key: as_text(value) if isinstance(value, date) else value for key, value in parsed.items()}
+    return name, parsed
 
 
 def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
@@ -120,7 +131,7 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
     Args:
         uri: The location, as the user wrote it.
         catalogs: The settings of catalogs, by name.
-        names: The names of earlier tables. The table gets another name, which is added to the set.
+        names: The names of earlier tables, in lower case with `_` for `-`. The table gets another name, which is added.
     """
     from metastore_assets.config.file import table_name_for
     from metastore_assets.profiling import table_name
@@ -140,17 +151,8 @@ def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, 
     else:
         name = _distinct_name(table_name(_EXTENSION.sub("", uri)), names)
         entry = {"name": name, "uri": absolute_location(uri)}
-    names.add(name)
+    names.add(_fold_name(name))
     return entry
-
-
-def _escape(value: Any) -> Any:
-    """Escape `${` as `$${` in all texts of a value, so that they do not refer to variables."""
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, Mapping):
-        return {key: _escape(item) for key, item in value.items()}
-    return list(map(_escape, value)) if isinstance(value, list) else value
 
 
 def _find_proposals(
@@ -191,9 +193,13 @@ def _find_proposals(
 
 
 def _distinct_name(name: str, names: set[str]) -> str:
-    """Return the name, with a number if it is one of `names`: `orders_2`."""
+    """Return the name, with a number if it is one of `names`, ignoring case and the difference of `-` and `_`."""
     numbered = (f"{name[:95]}_{number}" for number in range(2, len(names) + 3))
-    return name if name not in names else next(other for other in numbered if other not in names)
+    return next(other for other in (name, *numbered) if _fold_name(other) not in names)
+
+
+def _fold_name(name: str) -> str:
+    return name.lower().replace("-", "_")
 
 
 def _draw(page: Page, result: Answer) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,11 +65,20 @@ def sql(invocation: Invocation, statement: str, unrestricted: bool, as_json: boo
         open_metastore(config), statement, unrestricted=unrestricted, find_table=partial(_find_table, config)
     )
     # A JSON object has each key once, but a result may have two columns of one name.
-    names = result.column_names
-    keys = [name if name not in names[:index] else f"{name}_{index}" for index, name in enumerate(names)]
+    keys = distinct_keys(result.column_names)
     rows = _rows_to_json(result)
     document = [dict(zip(keys, row, strict=True)) for row in rows]
     answer(document, lambda page: _draw(page, result, rows), as_json=as_json)
+
+
+def distinct_keys(names: Sequence[str]) -> list[str]:
+    """Return the names, where a repeated name has a number that makes it distinct: `["a", "a_1"]` for `["a", "a"]`."""
+    keys: list[str] = []
+    for index, name in enumerate(names):
+        numbered = (f"{name}_{number}" for number in count(index))
+        is_new = name not in names[:index]
+        keys.append(name if is_new else next(key for key in numbered if key not in (*keys, *names)))
+    return keys
 
 
 def _find_table(config: MetastoreConfig, name: str) -> TableConfig:
