@@ -1,5 +1,6 @@
 """Conversion of a table's checks to asset checks of Dagster. The run that publishes a version evaluates them."""
 
+import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 
@@ -63,9 +64,10 @@ def check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
 
 def export_check_specs(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
     """Return the spec of one check for each target under the key `exports`, attached to `asset`."""
+    names = export_check_names(table)
     return [
         AssetCheckSpec(
-            _export_check_name(entry.name),
+            names[entry.name],
             asset=asset,
             description=f"{escape_markdown(entry.target.title)} has the statistics of the newest version.",
             metadata={"kind": "export", "target": entry.name},
@@ -86,7 +88,8 @@ def export_check_results(
         results: The results of exports in this run. Other targets are queried for their state.
     """
     keys = {key.name: key for key in selected}
-    names = [entry.name for entry in read_export_entries(table) if _export_check_name(entry.name) in keys]
+    check_names = export_check_names(table)
+    names = [target for target, name in check_names.items() if name in keys]
     results_by_target = {result.target: result for result in results}
     if missing := [name for name in names if name not in results_by_target]:
         from metastore_assets.exports.writing import read_export_states
@@ -95,11 +98,26 @@ def export_check_results(
             result.target: result for result in read_export_states(table, lookup.objects, lookup.version, missing)
         }
     for name in names:
-        yield _export_check_result(keys[_export_check_name(name)], results_by_target[name])
+        yield _export_check_result(keys[check_names[name]], results_by_target[name])
 
 
-def _export_check_name(target: str) -> str:
-    return f"export_{target}"
+def export_check_names(table: TableConfig) -> dict[str, str]:
+    """Return the name of the check of each target under `exports`: `export_hive`, or `export_hive_2` if that is taken.
+
+    A configured check may have the former name.
+    """
+    taken = {named.name.lower() for named in table_checks(table)}
+    names: dict[str, str] = {}
+    for target in (entry.name for entry in read_export_entries(table)):
+        numbered = (f"export_{target}_{number}" for number in itertools.count(2))
+        name = next(
+            name
+            for name in (f"export_{target}", *itertools.islice(numbered, len(taken) + 1))
+            if name.lower() not in taken
+        )
+        taken.add(name.lower())
+        names[target] = name
+    return names
 
 
 def _export_check_result(key: AssetCheckKey, result: ExportResult) -> AssetCheckResult:

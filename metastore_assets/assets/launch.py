@@ -6,7 +6,7 @@ A chunk is a group of partitions that one run refreshes.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 
 from metastore_assets.assets.graphql import graphql_string, run_graphql
 from metastore_assets.assets.metadata import VERSION
-from metastore_assets.assets.names import TABLE_TAG
+from metastore_assets.assets.names import TABLE_TAG, identifier, is_shortened_tag, table_tag
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import ChunkProcessor, ChunkResult
 from metastore_assets.pipeline.backfill_plan import Chunk
@@ -84,7 +84,7 @@ def open_run_executor(
             "--via dagster launches runs in a Dagster instance, and $DAGSTER_HOME does not name one: set it to the "
             "folder that the daemon uses"
         )
-    job = _resolve_job(versions.table)
+    job = find_refresh_job(run_graphql(_WORKSPACE), versions.table)
     with DagsterInstance.get() as instance:
         yield run_executor(instance, job, versions, backfill, progress)
 
@@ -268,13 +268,29 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
     return ""
 
 
-def _resolve_job(table: str) -> RefreshJob:
+def _is_tag_of(tag: str, table: str, job: str) -> bool:
+    """Return whether the job with a tag refreshes a table. A long tag ends in a digest, and then the job's name tells.
+
+    Args:
+        tag: The value of `TABLE_TAG`, with or without a prefix.
+        table: The name of the table.
+        job: The name of the job.
+    """
+    if tag == table_tag(table) or tag.rpartition(".")[2] == table:
+        return True
+    return is_shortened_tag(tag) and f"_{job}".endswith(f"_{identifier(table)}{_JOB_SUFFIX}")
+
+
+def find_refresh_job(answer: Mapping[str, Any], table: str) -> RefreshJob:
     """Return the job that refreshes a table. A job without a prefix in its name has priority.
+
+    Args:
+        answer: The daemon and the code locations, as `_WORKSPACE` requests them.
+        table: The name of the table.
 
     Raises:
         ConfigError: No daemon runs, the code locations do not load, or not exactly one job refreshes the table.
     """
-    answer = run_graphql(_WORKSPACE)
     daemon = answer["instance"]["daemonHealth"]["daemonStatus"]
     if daemon["required"] and not daemon["healthy"]:
         raise ConfigError(
@@ -292,8 +308,8 @@ def _resolve_job(table: str) -> RefreshJob:
         for repository in location.get("repositories", ()):
             for job in repository["jobs"]:
                 tag = {tag["key"]: tag["value"] for tag in job["tags"]}.get(TABLE_TAG, "")
-                if job["name"].endswith(_JOB_SUFFIX) and tag.rpartition(".")[2] == table:
-                    matches = exact if tag == table else others
+                if job["name"].endswith(_JOB_SUFFIX) and _is_tag_of(tag, table, job["name"]):
+                    matches = exact if tag == table_tag(table) else others
                     matches.append(RefreshJob(entry["name"], repository["name"], job["name"]))
     jobs = exact or others
     if len(jobs) == 1:

@@ -139,6 +139,11 @@ def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
     return f"{text[: _MAX_TAG_LENGTH - 17]}-{digest}"
 
 
+def is_shortened_tag(tag: str) -> bool:
+    """Return whether a value of `TABLE_TAG` may end in a digest, because the names are too long for a tag."""
+    return len(tag) == _MAX_TAG_LENGTH and tag[-17] == "-"
+
+
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:
     """Join prefix and table name by `_`, which also replaces `-` and `.`: `prod_web_orders`."""
     return "_".join([*prefix, table]).replace("-", "_").replace(".", "_")

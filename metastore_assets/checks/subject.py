@@ -193,5 +193,7 @@ def _earlier_version(metastore: Metastore, table: Table, baseline: Baseline) -> 
                 return candidate
         elif earlier.published_at <= version.published_at - baseline:
             return candidate
-    what = "of an earlier snapshot" if baseline == "previous" else f"from {baseline} before"
+    from metastore_assets.checks.base import describe_duration
+
+    what = "of an earlier snapshot" if baseline == "previous" else f"from {describe_duration(baseline)} before"
     raise NotStoredError(f"there is no version {what}: nothing to compare version {version.number} with")

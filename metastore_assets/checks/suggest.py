@@ -100,7 +100,8 @@ def suggest(table: Table, context: CheckContext) -> Suggestions:
     columns = {
         subject.column: _select_passing(_column_entries(subject, history), "column", subject)
         for subject in (Subject(table, context, None, row.column) for row in table.statistics())
-        if subject.row.type_class is not None
+        # Under `columns`, the name `default` stands for all other columns and cannot have checks.
+        if subject.row.type_class is not None and subject.column != "default"
     }
     return Suggestions(table_entries, {column: entries for column, entries in columns.items() if entries})
 

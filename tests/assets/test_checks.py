@@ -9,7 +9,7 @@ from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstan
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from deltalake import write_deltalake
 
-from metastore_assets.assets.checks import check_results, check_specs, escape_markdown
+from metastore_assets.assets.checks import check_results, check_specs, escape_markdown, export_check_specs
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.store.objects import ObjectStore
@@ -53,6 +53,15 @@ def run(lab: Lab) -> ExecuteInProcessResult:
     """Execute a run, which may fail."""
     (request,) = lab.tick("sales").run_requests or []
     return lab.run("sales", request, raise_on_error=False)
+
+
+def test_a_configured_check_may_have_the_name_of_an_export() -> None:
+    """Dagster refuses definitions with two checks of one name."""
+    checks = ({"row_count": 1, "name": "export_Iceberg"}, {"row_count": 2, "name": "export_iceberg_2"}, "consistent")
+    table = TableConfig(name="t", uri="t", checks=checks, exports=("iceberg", "hive"))
+    specs = [*check_specs(table, AssetKey("t")), *export_check_specs(table, AssetKey("t"))]
+    names = ["export_Iceberg", "export_iceberg_2", "consistent", "current", "export_iceberg_3", "export_hive"]
+    assert [spec.name for spec in specs] == names
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from pyspark.sql import SparkSession
 
-from metastore_assets.assets.launch import BACKFILL_TAG, open_run_executor
+from metastore_assets.assets.launch import BACKFILL_TAG, RefreshJob, find_refresh_job, open_run_executor
+from metastore_assets.assets.names import TABLE_TAG, TableNames
 from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig, load_config
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import BackfillResult, ChunkProcessor, ChunkResult, backfill, plan_backfill
@@ -187,6 +188,21 @@ def test_a_backfill_needs_an_instance_and_a_daemon(
         open_run_executor(versions, ""),
     ):
         pass
+
+
+@pytest.mark.parametrize("prefix", [(), ("prod", "eu-1")])
+@pytest.mark.parametrize("table", ["orders", "web_orders", "a" * 100, "web-" + "a" * 62, "b" * 63])
+def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: tuple[str, ...]) -> None:
+    """A tag of Dagster has 63 characters at most. The tag of a longer name ends in a digest."""
+    others = [TableNames(name, AssetKey("x"), AssetKey("y"), {}, prefix) for name in ("c" * 100, "d" * 63, "sales")]
+    names = TableNames(table, AssetKey("x"), AssetKey("y"), {}, prefix)
+    jobs = [{"name": each.job, "tags": [{"key": TABLE_TAG, "value": each.tag}]} for each in (*others, names)]
+    entry = {"name": "here", "locationOrLoadError": {"repositories": [{"name": "r", "jobs": jobs}]}}
+    answer = {
+        "instance": {"daemonHealth": {"daemonStatus": {"required": False, "healthy": False}}},
+        "workspaceOrError": {"locationEntries": [entry]},
+    }
+    assert find_refresh_job(answer, table) == RefreshJob("here", "r", names.job)
 
 
 @pytest.mark.long

@@ -78,6 +78,7 @@ def test_only_useful_checks_are_suggested(local_store: ObjectStore) -> None:
             "ratio": [float("nan")] + [n / 3 for n in range(count - 1)],
             "secret": ["a", "b"] * 50,
             "day": [date(2024, 1, 1 + n % 3) for n in range(count)],
+            "default": range(count),  # The key `default` of a configuration cannot have checks.
         }
     )
     grown = [rows.slice(0, 60), rows.slice(0, 80), rows]

@@ -187,7 +187,11 @@ def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
     same = table.at(replace(table.version, snapshot="snapshot 2"))
     check = NamedCheck("own", None, parse_check({"row_count_change": 0}, "table"))
     assert evaluate(check, Subject(same, around(local_store))).measures["change"] == 3.0, "version 2 is of its snapshot"
-    for against, said in ((3, "is not before version 3"), (7, "is not before version 3")):
+    for against, said in (
+        (3, "is not before version 3"),
+        (7, "is not before version 3"),
+        ("52w", "there is no version from 364 d before: "),
+    ):
         none = finding(local_store, table, {"row_count_change": 0, "against": against})
         assert none.status == "unknown"
         assert said in none.observed
