@@ -12,6 +12,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, PartitionNotFoundError
 from metastore_assets.expressions.partition_patterns import resolve_partition
 from metastore_assets.formats import MetadataCache, SnapshotReference, open_table_format
+from metastore_assets.messages import remove_secrets
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh as refresh_table
 from metastore_assets.resources.configuration import ConfigLike, Configuration
@@ -74,6 +75,8 @@ def fetch_column_statistics(
             raise
         except MetastoreError as error:
             metadata[NOTE] = MetadataValue.text(f"not available: {error}")
+        except Exception as error:  # noqa: BLE001 (Spark and clients of object stores raise any exception)
+            metadata[NOTE] = MetadataValue.text(remove_secrets(f"not available: {type(error).__name__}: {error}"))
     return _with_metadata(result, {**metadata, **(result.metadata or {})})
 
 

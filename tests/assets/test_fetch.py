@@ -1,6 +1,7 @@
 """`fetch_column_statistics` attaches the newest statistics to the asset that writes a table."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster import AssetMaterialization, MaterializeResult, TableSchema
@@ -47,6 +48,20 @@ def test_the_writing_asset_shows_the_newest_statistics(tmp_path: Path) -> None:
     assert str(broken["metastore/statistics"]).startswith("not available: ")
     with pytest.raises(ConfigError, match="'sails'"):
         fetch_column_statistics(MaterializeResult(), "sails", loaded_config)
+
+
+def test_an_error_of_spark_does_not_fail_the_asset(tmp_path: Path) -> None:
+    """The data of the asset are written already."""
+
+    class Cluster:
+        def process_config_and_initialize_cm(self) -> None:
+            raise RuntimeError("the cluster is gone")
+
+    write(tmp_path, "2024-01-01", 3)
+    on_spark = config(tmp_path).model_copy(update={"engine": "spark"})
+    spark: Any = Cluster()
+    result = fetch_column_statistics(MaterializeResult(), "sales", on_spark, refresh=True, spark=spark)
+    assert attached(result) == {"metastore/statistics": "not available: RuntimeError: the cluster is gone"}
 
 
 def test_a_failed_export_is_named(tmp_path: Path) -> None:
