@@ -41,15 +41,18 @@ def local_jvm_options() -> str:
         return ""
     try:
         archive = _archive(java)
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, RuntimeError, subprocess.SubprocessError):
         archive = None
     if archive is None:
         return _FAST_START
-    return f"{_FAST_START} -Xshare:auto -Xlog:disable -Xlog:all=off -XX:SharedArchiveFile={archive}"
+    return f"{_FAST_START} -Xshare:auto -Xlog:disable -Xlog:all=off {_option('SharedArchiveFile', archive)}"
 
 
 def cache_folder() -> Path:
-    """Return `$METASTORE_CACHE`, by default `~/.cache/metastore-assets`. The folder may not exist."""
+    """Return `$METASTORE_CACHE`, by default `~/.cache/metastore-assets`. The folder may not exist.
+
+    Raises RuntimeError for a user without a home folder, as in a container whose user id has no name.
+    """
     return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "metastore-assets")
 
 
@@ -100,7 +103,7 @@ def _build(archive: Path) -> None:
     """Build the class-data archive at a path: a child process runs a small session, and records the loaded classes."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name
-        options = f"{_FAST_START} -XX:ArchiveClassesAtExit={recorded} -Xlog:disable -Xlog:all=off"
+        options = f"{_FAST_START} {_option('ArchiveClassesAtExit', recorded)} -Xlog:disable -Xlog:all=off"
         try:
             with safe_import_path():
                 subprocess.run(
@@ -117,6 +120,12 @@ def _build(archive: Path) -> None:
             # An empty file prevents further attempts for one day.
             recorded.touch()
         os.replace(recorded, archive)
+
+
+def _option(name: str, path: Path) -> str:
+    """Return a JVM option with a path, in quotes because the path may contain blanks."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"-XX:{name}={escaped}"'
 
 
 def _exercise(options: str) -> None:

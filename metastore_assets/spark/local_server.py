@@ -226,8 +226,8 @@ def _set_discovery_file() -> None:
         return
     # Each Python environment has a separate server, because workers use the environment's packages.
     digest = hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
-    folder = cache_folder() / f"spark-server-{digest}"
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home folder.
+        folder = cache_folder() / f"spark-server-{digest}"
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         os.environ[_DISCOVERY] = str(folder / "connect-local.json")

@@ -71,19 +71,35 @@ class SparkLog:
 
 
 def has_active_session() -> bool:
-    """Return whether this process has an active Spark session; False if PySpark is not installed."""
+    """Return whether this process has a running Spark session; False if PySpark is not installed."""
     try:
-        from pyspark.sql import SparkSession
+        import pyspark  # noqa: F401
     except ModuleNotFoundError:
         return False
-    return SparkSession.getActiveSession() is not None
+    return _running_session() is not None
+
+
+def _running_session() -> SparkSession | None:
+    """Return the active session, or a session on the running Spark context of this process; None without either."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    # A session that another thread has started is not active in this thread.
+    try:
+        from pyspark import SparkContext
+    except ImportError:  # PySpark's package of Spark Connect alone has no contexts.
+        return None
+    context = SparkContext._active_spark_context
+    return None if context is None else SparkSession(context)
 
 
 def get_spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog | None = None) -> SparkSession:
-    """Return the active session of this process, or start one.
+    """Return the running session of this process, or start one.
 
     Args:
-        settings: Spark settings, which replace the Metastore's defaults. An active session does not get them.
+        settings: Spark settings, which replace the Metastore's defaults. A running session does not get them.
         log: Receives the output of Spark's JVM and Python workers. A server (`spark.remote`) has its own log.
 
     Raises:
@@ -94,9 +110,9 @@ def get_spark_session(settings: Mapping[str, object] | None = None, *, log: Spar
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    running = _running_session()
+    if running is not None:
+        return running
     user_settings = normalize_settings(settings or {})
     if _PYTHON in user_settings:
         # Without spark-submit, PySpark reads only this variable.

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shlex
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from metastore_assets.errors import MetastoreError
+from metastore_assets.resources.spark import running_spark
 from metastore_assets.spark import jvm
 
 
 def archive_of(options: str) -> Path:
-    return Path(options.rpartition("-XX:SharedArchiveFile=")[2])
+    return Path(options.rpartition("-XX:SharedArchiveFile=")[2].removesuffix('"'))
 
 
 @pytest.fixture
@@ -52,6 +57,39 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypa
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv(jvm.CACHE_VARIABLE, str(tmp_path / "file" / "cache"))
     assert "SharedArchiveFile" not in jvm.local_jvm_options()
+
+
+def test_a_user_without_a_home_folder_has_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user id has no name."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    for variable in (jvm.CACHE_VARIABLE, "HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert "SharedArchiveFile" not in jvm.local_jvm_options()
+
+
+def test_a_path_with_blanks_is_one_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark splits the options as a shell does."""
+    monkeypatch.setenv(jvm.CACHE_VARIABLE, str(tmp_path / 'my "cache" \\ here'))
+    monkeypatch.setattr(jvm, "_build", lambda archive: archive.write_bytes(b"classes"))
+    *_, option = shlex.split(jvm.local_jvm_options())
+    assert Path(option.removeprefix("-XX:SharedArchiveFile=")).parent == tmp_path / 'my "cache" \\ here'
+
+
+@pytest.mark.spark
+def test_a_session_of_another_thread_is_used_and_continues(spark: SparkSession) -> None:
+    def work() -> str:
+        with running_spark(None, {"spark.sql.shuffle.partitions": "7"}) as session:
+            return session().sparkContext.applicationId
+
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work).result() == spark.sparkContext.applicationId
+    assert spark.range(3).count() == 3
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before
 
 
 def test_missing_java_is_an_error_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
