@@ -151,5 +151,5 @@ def _read_state(documents: Documents) -> _Progress:
         if oldest < 1 or portion < 0:
             raise ValueError
         return _Progress(int(oldest), int(portion))
-    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError, OverflowError):
         return _Progress(min(documents.numbers(), default=1))

@@ -164,7 +164,16 @@ def test_an_interrupted_deletion_is_completed(table: Published, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     "state",
-    [b"", b"nonsense", b"{}", b"[]", b"null", b'{"oldest": 99, "portion": 0}', b'{"oldest": 1, "portion": 99}']
+    [
+        b"",
+        b"nonsense",
+        b"{}",
+        b"[]",
+        b"null",
+        b'{"oldest": Infinity, "portion": 0}',
+        b'{"oldest": 99, "portion": 0}',
+        b'{"oldest": 1, "portion": 99}',
+    ]
     + [json.dumps({"oldest": oldest, "portion": 0}).encode() for oldest in (-1, "1", None, 2, 4)],
 )
 def test_wrong_progress_deletes_nothing_else(table: Published, state: bytes) -> None:
