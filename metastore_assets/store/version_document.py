@@ -111,7 +111,14 @@ def load_version(documents: Documents, number: int) -> Version:
         OlderFormatError: An earlier release wrote the version in a format that this one cannot read.
         StoreError: Another release of metastore-assets wrote the document, or the document cannot be read.
     """
-    return documents.load(number, lambda fields: _decode_version(fields, documents.objects), _ADVICE)
+
+    def decode(fields: Mapping[str, Any]) -> Version:
+        version = _decode_version(fields, documents.objects)
+        if version.number != number:
+            raise ValueError(f"it is that of version {version.number}")  # Copied by hand, perhaps to undo a refresh.
+        return version
+
+    return documents.load(number, decode, _ADVICE)
 
 
 def _decode_version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.errors import VersionConflictError
+from metastore_assets.errors import CorruptionError, VersionConflictError
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -98,6 +98,13 @@ def test_a_hint_may_name_a_damaged_document(versions: VersionStore) -> None:
     versions.objects.write("versions/2.json", b"damaged")
     versions.objects.write("versions/newest", b"2")
     assert versions.latest() == version(3)
+
+
+def test_a_copy_of_an_older_document_is_damaged(versions: VersionStore) -> None:
+    """Otherwise, the next version would have the number of an existing one, and could never be published."""
+    versions.objects.write("versions/4.json", versions.documents.read(2))
+    with pytest.raises(CorruptionError, match=r"versions/4\.json is damaged \(it is that of version 2\)"):
+        versions.latest()
 
 
 def test_a_publisher_with_an_outdated_hint_replaces_nothing(versions: VersionStore) -> None:
