@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import InvalidPathError, ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.messages import is_uri
+from metastore_assets.storage.location import Location
 from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
 from metastore_assets.store.parquet import (
@@ -205,7 +205,7 @@ def _normalize_root(uri: str) -> str:
     if not is_uri(uri):
         return os.path.abspath(os.path.expanduser(uri))
     if uri.lower().startswith("file:"):
-        return os.path.abspath(unquote(urlsplit(uri).path))
+        return Location.of(uri).uri
     scheme, rest = uri.split("://", 1)
     if scheme not in _SCHEMES:
         raise StoreError(f"{uri}: a root is a local path or starts with file://, s3://, gs:// or az://")

@@ -134,6 +134,7 @@ def test_local_roots_have_several_spellings(tmp_path: Path, monkeypatch: pytest.
         "x/../my root",
     ]
     assert {ObjectStore(spelling) for spelling in spellings} == {expected}
+    assert ObjectStore(f"file://{tmp_path}/a#b?c").uri() == f"{tmp_path}/a#b?c", "as the URIs of tables"
 
 
 def test_parquet_is_read_as_written(store: ObjectStore) -> None:
