@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import StoreError
 from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.execution import _EXECUTORS
 from metastore_assets.pipeline.plan import Plan, RefreshRequest
@@ -23,6 +24,8 @@ from metastore_assets.pipeline.stages import (
     stages_to_json,
     stages_to_text,
 )
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import versions_of
 from tests.pipeline.file_lake import Lake, latest
 from tests.robustness.refresh_assertions import no_spark
 
@@ -109,6 +112,23 @@ def test_a_rewrite_is_marked_and_skipped(lake: Lake) -> None:
     result = refresh(config, config.tables[0], no_spark)
     assert stages_to_json(result.stages) == plan.to_json()["stages"]
     assert result.partitions_changed == ()
+
+
+def test_a_refresh_succeeds_once_the_version_is_published(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written and deleted afterwards only saves storage, so the next refresh may do it."""
+    write, config = ObjectStore.write, config_of(lake)
+
+    def refuse_markers(self: ObjectStore, path: str, data: bytes, **options: bool) -> None:
+        if path.endswith(".cleared"):
+            raise StoreError(f"cannot write {path}")
+        write(self, path, data, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "write", refuse_markers)
+        assert refresh(config, config.tables[0], no_spark).version == 1
+    lake.append(1)
+    assert refresh(config, config.tables[0], no_spark).fragments_profiled == 1
+    assert not versions_of(config, "t").pending(), "the second refresh has cleared all"
 
 
 def test_each_stage_has_one_executor_and_a_rendering() -> None:
