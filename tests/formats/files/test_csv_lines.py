@@ -249,6 +249,7 @@ def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatc
             _rows(content, skip_initial_space=True)
         only_blanks = f" {end}{end}  ".encode()
         assert _summary(only_blanks, skip_initial_space=True).blank_lines == 3
+        assert _summary(b" " * size, skip_initial_space=True).blank_lines == 1
     columns = f" {end}  01, x{end} {end}02,y{end}".encode()
     assert _rows(columns, skip_initial_space=True) == [("01", "x"), ("02", "y")]
     with pytest.raises(pa.ArrowInvalid, match=r"line 5: Expected 2 columns"):

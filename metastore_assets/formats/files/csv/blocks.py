@@ -82,7 +82,7 @@ def read_blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iter
                 content = data.lstrip(ignored)
                 breaks = data[: len(data) - len(content)].rstrip(_BLANKS)
                 remainder = data[len(breaks) :]
-                is_start = not content and len(remainder) < size
+                is_start = not content and (source.at_end or len(remainder) < size)
                 if is_start and source.at_end:
                     blanks += bool(remainder)  # The last line has blanks and no line break.
                     remainder = b""
