@@ -54,15 +54,17 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
     # Floats come first. Otherwise signed and unsigned integers could merge to a decimal first, whose values floats do
     # not hold.
     ordered = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))
-    wide, origin = ordered[0], origins[ordered[0]]
-    for type_ in ordered[1:]:
+    wide = ordered[0]
+    for number, type_ in enumerate(ordered[1:], 1):
         wider = _wider_column(wide, type_)
         if wider is None:
+            # The union of earlier types may be the type of no file.
+            other = next((other for other in ordered[:number] if _wider_column(other, type_) is None), ordered[0])
             raise TableFormatError(
-                f"{table}: column {name!r} is {wide} in {origin} and {type_} in {origins[type_]}; no type holds both "
-                "without loss: say in the table's `schema` what type the column is to have"
+                f"{table}: column {name!r} is {other} in {origins[other]} and {type_} in {origins[type_]}; no type "
+                "holds both without loss: say in the table's `schema` what type the column is to have"
             )
-        wide, origin = wider, origins[type_] if wider == type_ else origin
+        wide = wider
     return wide
 
 

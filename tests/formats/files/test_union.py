@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.formats.files.union import wider_type
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.files.union import union_fields, wider_type
 from metastore_assets.formats.schema_casting import FieldMatcher, canonical_type, cast_to_schema
 
 _INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -137,3 +138,10 @@ def test_unions_of_types(first: pa.DataType, second: pa.DataType, union: pa.Data
     """Unions are listed literally, because stored profiles depend on the types of columns."""
     assert wider_type(first, second) == union
     assert wider_type(second, first) == union
+
+
+def test_the_message_names_types_that_files_have() -> None:
+    """The union of two files may be a type that none of them has, such as a decimal for integers."""
+    types = {"a": pa.int64(), "b": pa.uint64(), "c": pa.string()}
+    with pytest.raises(TableFormatError, match=r"'x' is int64 in a and string in c; no type holds both"):
+        union_fields("t", [(path, [pa.field("x", type_)]) for path, type_ in types.items()])
