@@ -146,11 +146,15 @@ class TableFolder:
             elif self._is_listed_file(path) and all(
                 self._is_listed_folder(parent, filter_) for parent in parents(path)
             ):
-                log = self.location.full_path(LOG)
-                raise TableFormatError(
-                    f"{self.location.full_path(path)} is missing, although {log} says that it was committed; restore "
-                    f"the file, or remove the folder {LOG} to read all files of the folder"
-                )
+                try:
+                    # The log is read after the folders are listed, so the file may have been committed in between.
+                    committed_files.add(self.location.stat(path))
+                except FileNotFoundError as error:
+                    log = self.location.full_path(LOG)
+                    raise TableFormatError(
+                        f"{self.location.full_path(path)} is missing, although {log} says that it was committed; "
+                        f"restore the file, or remove the folder {LOG} to read all files of the folder"
+                    ) from error
         return committed_files
 
     def data_files(

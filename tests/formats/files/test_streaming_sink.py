@@ -15,6 +15,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats.files import listing
 from tests.formats.oracle import read_columns
 
 if TYPE_CHECKING:
@@ -77,6 +78,22 @@ def test_only_committed_files_are_read(sink: _Sink) -> None:
     assert _ids(sink.folder, format="files") == [0, 1, 2]
     sink.batch("3", [])
     assert _ids(sink.folder) == [0, 1, 2]
+
+
+def test_a_batch_that_is_committed_during_the_listing_is_read(sink: _Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is read after the folders are listed, and names a file that they did not have."""
+    read_log = listing.committed_paths
+
+    def commit_first(*arguments: Any) -> list[str] | None:
+        sink.batch("2", [sink.file("day=1/part-2.parquet", 2)])
+        return read_log(*arguments)
+
+    monkeypatch.setattr(listing, "committed_paths", commit_first)
+    assert sorted(read_columns(open_table_format(TableConfig(name="t", uri=str(sink.folder))).snapshot())["id"]) == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_compacted_batches(sink: _Sink) -> None:
