@@ -94,10 +94,14 @@ class PartitionRanges:
         """Return the order of a column's values: by the column's type, else as integers, else as texts."""
         texts = [items[name] for items in self._items.values() if items.get(name) is not None]
         type_ = snapshot.partition_type(name)
-        # Folders of plain files have no types, and neither have some partition fields that are no columns. Use the
-        # first order that can parse all values.
-        is_column = snapshot.format != "files" and name in snapshot.schema.names
-        orders = [value_order(type_)] if is_column or not t.is_string(type_) else []
+        # Folders of plain files have no types, and formats report text for values of unknown types. Use the first order
+        # that can parse all values.
+        is_text = (
+            snapshot.format != "files"
+            and name in snapshot.schema.names
+            and (t.is_string(snapshot.schema.field(name).type))
+        )
+        orders = [value_order(type_)] if is_text or not t.is_string(type_) else []
         if texts:
             orders.append(_Order("a whole number", _integer))
         return next((order for order in orders if _can_parse(order, texts)), _TEXT)

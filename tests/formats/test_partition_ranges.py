@@ -150,6 +150,14 @@ def test_partition_fields_are_ordered_by_the_types_that_the_format_reports() -> 
     assert ranges_of(truncated).between("9.6", None) == ("amount_trunc=10.00",)
 
 
+def test_values_that_are_not_of_the_type_of_their_column_are_integers_or_texts() -> None:
+    """Some key generators of Hudi write a date as a number of days. The format reports such a column as text."""
+    fragments = snapshot({"day": pa.string()}, [["9999"], ["10000"]]).fragments
+    schema, types = pa.schema([("day", pa.date32())]), (("day", pa.string()),)
+    days = Snapshot("hudi", "1", None, schema, ("day",), partition_types=types, fragments=fragments)
+    assert ranges_of(days).keys == ("day=9999", "day=10000")
+
+
 def test_a_partitioned_table_without_rows_has_no_partitions() -> None:
     empty = Snapshot("delta", "1", None, pa.schema([("day", pa.date32())]), ("day",), fragments=())
     with pytest.raises(PartitionNotFoundError, match="'t' has no partitions, because it has no rows"):
