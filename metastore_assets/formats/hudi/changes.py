@@ -66,6 +66,8 @@ def writes_between(timeline: Timeline, record: StateRecord, state: HudiState) ->
     earlier = {instant.requested: instant for instant in record.instants}
     if max(earlier, default="") < timeline.start:
         raise NoDiffError("the timeline has no write of the earlier snapshot")
+    if state.instants and state.until < timeline.start:
+        raise NoDiffError("the snapshot is that of a savepoint, and writes after it may be archived")
     if record.cleans and record.cleans.isdisjoint(instant.requested for instant in timeline.cleans):
         raise NoDiffError("the timeline has no clean of the earlier snapshot's time")
     if any(present.get(requested, instant) != instant for requested, instant in earlier.items()):

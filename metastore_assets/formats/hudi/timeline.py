@@ -109,7 +109,8 @@ class Timeline:
             until = match[1] if match else ""
             later = frozenset((match[2] or "").split(",")) - {""} if match else frozenset()
         state = self._state(until, self.pending | later)
-        if not state.instants:
+        newest = max(state.requested, default="")
+        if not newest or newest < until < self.start:
             instants = [instant.requested for instant in self.completed]
             raise state_not_found(
                 self.location.uri, at, "name an instant, or a time since the first instant; its instants are", instants
@@ -149,14 +150,15 @@ class HudiState:
     until: str
     """Start time of the last instant that may belong to the state."""
     start: str
-    """The first instant of the active timeline. Earlier instants are archived and belong to the state."""
+    """The first instant of the active timeline. Earlier instants are archived, except those that savepoints retain."""
 
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
 
-        Archived instants belong to every state.
+        Archived instants belong to every state since. A savepoint retains its instant, while later ones are archived.
         """
-        return instant in self.requested or instant < self.start
+        is_archived = instant < self.start
+        return instant in self.requested or (is_archived and (instant <= self.until or not self.instants))
 
 
 def load_timeline(location: Location) -> Timeline:

@@ -14,7 +14,7 @@ import pytest
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
-from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, open_table_format
 from tests.formats.hudi.random_histories import History
 from tests.formats.hudi.writer import HudiWriter
 from tests.formats.oracle import read_rows
@@ -203,6 +203,28 @@ def test_writes_after_a_retained_savepoint_are_complete(tmp_path: Path) -> None:
     for path in list(history.writer.timeline.glob(f"{second}.*")):
         path.unlink()
     assert _rows(_open(history.writer.folder)) == history.rows()
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path, version: int) -> None:
+    """They were read as rows of the savepoint's state."""
+    history = History(HudiWriter(tmp_path / "t", version))
+    for part in ("x", "y", "z"):
+        history.insert(part, [_A])
+    writer, (first, second, third) = history.writer, sorted(history.states)
+    completed = "" if version < 8 else f"_{writer.tick()}"
+    (writer.timeline / f"{first}{completed}.savepoint").write_bytes(b"")
+    for path in list(writer.timeline.glob(f"{second}*")):
+        path.unlink()
+    cache = MetadataCache(ignore_process=True)
+    newest = open_table_format(TableConfig(name="t", uri=str(writer.folder)), cache).snapshot()
+    assert _rows(newest) == history.states[third]
+    assert _rows(_open(writer.folder, first)) == history.states[first]
+    with pytest.raises(SnapshotNotFoundError, match=second):
+        _open(writer.folder, second)
+    cache = MetadataCache(lambda entries=cache.entries: entries, ignore_process=True)
+    at_savepoint = open_table_format(TableConfig(name="t", uri=str(writer.folder), at=first), cache)
+    assert isinstance(at_savepoint.changes(newest.reference), NoDiff)
 
 
 def test_states_survive_a_copy(history: History, tmp_path: Path) -> None:
