@@ -16,7 +16,7 @@ _MAGIC = b"#HUDI#"
 _FORMAT = 1
 CONTENT_VERSION = 3
 """Content version of blocks with Avro rows or deletes since Hudi 0.13."""
-_COMMAND, _DELETE, _CORRUPT, AVRO_BLOCK, _HFILE, PARQUET_BLOCK, _CHANGES = range(7)
+_COMMAND, DELETE_BLOCK, _CORRUPT, AVRO_BLOCK, _HFILE, PARQUET_BLOCK, _CHANGES = range(7)
 _INSTANT, _TARGET, SCHEMA_HEADER, _COMMAND_TYPE, _COMPACTED, _POSITIONS, _IDENTIFIER, _PARTIAL, _BASE = range(9)
 _MAX_ENTRIES = 100
 _MAX_BYTES = 16 << 20
@@ -84,7 +84,7 @@ def check_mergeable(blocks: Iterable[LogBlock]) -> None:
     for block in blocks:
         if block.kind == _HFILE:
             raise UnsupportedError("log blocks in HFile are not supported")
-        if block.kind not in (_COMMAND, _DELETE, AVRO_BLOCK, PARQUET_BLOCK):
+        if block.kind not in (_COMMAND, DELETE_BLOCK, AVRO_BLOCK, PARQUET_BLOCK):
             raise UnsupportedError(f"log blocks of type {block.kind} are not supported")
         _check_content_version(block)
         if block.headers.get(_PARTIAL, "").lower() == "true":
@@ -101,7 +101,7 @@ def _check_content_version(block: LogBlock) -> None:
     """Raise UnsupportedError for Avro rows or deletes in a content version that cannot be merged."""
     if block.kind == AVRO_BLOCK and not 1 <= block.version <= CONTENT_VERSION:
         raise UnsupportedError(f"Avro log blocks of version {block.version} are not supported")
-    if block.kind == _DELETE and block.version != CONTENT_VERSION:
+    if block.kind == DELETE_BLOCK and block.version != CONTENT_VERSION:
         # Versions 1 and 2 are Java objects serialized by Kryo.
         age = ", which Hudi wrote up to 0.12," if block.version in (1, 2) else ""
         raise UnsupportedError(
@@ -173,7 +173,7 @@ def _read_block(cursor: _PieceReader) -> LogBlock:
         headers[key] = cursor.read(_check_size(cursor.number(4), _MAX_BYTES, start)).decode()
     size = cursor.number(8)
     content_range = (cursor.position, _check_size(size, end - cursor.position, start))
-    content = cursor.number(4) if kind in (AVRO_BLOCK, _DELETE) and size >= 4 else CONTENT_VERSION
+    content = cursor.number(4) if kind in (AVRO_BLOCK, DELETE_BLOCK) and size >= 4 else CONTENT_VERSION
     cursor.position = end - 8
     # The length is repeated after the block, so that a reader can start from the end.
     if cursor.number(8) != length + len(_MAGIC):

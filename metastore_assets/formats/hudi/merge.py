@@ -19,7 +19,7 @@ from itertools import chain
 import pyarrow as pa
 
 from metastore_assets.extras import extra
-from metastore_assets.formats.hudi.log import CONTENT_VERSION, LogBlock, check_mergeable, read_blocks
+from metastore_assets.formats.hudi.log import CONTENT_VERSION, DELETE_BLOCK, LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi.ordering import check_ordering_values, ordering_kind
 from metastore_assets.formats.hudi.timeline import boolean_property, names_property
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
@@ -53,8 +53,9 @@ _PAYLOAD_KEYS = (
 _STRATEGY_KEYS = ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy")
 _ORDERING_KEYS = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 _PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
-_LACK_OF_SUPPORT = re.compile(r"unsupported|not (yet )?(supported|implemented)|only supports?", re.IGNORECASE)
+_LACK_OF_SUPPORT = re.compile(r"unsupported|not (yet )?(supported|implemented)|only supports?|refusing", re.IGNORECASE)
 """Matches the messages with which hudi-rs reports unsupported features."""
+_GENERATOR = "hoodie.table.keygenerator."
 _MERGE_PROPERTIES = "hoodie.record.merge.property."
 
 
@@ -105,6 +106,15 @@ class MergeRules:
             meta_fields,
             tuple(sorted((key, value) for key, value in properties.items() if ".keygenerator." in key)),
         )
+
+    @property
+    def has_ambiguous_keys(self) -> bool:
+        """Whether record keys are built by the complex key generator from one field.
+
+        Depending on its version, Hudi builds the value or `field:value`.
+        """
+        generators = (value.upper() for key, value in self.generator if key.startswith(_GENERATOR))
+        return not self.meta_fields and len(self.record_key) == 1 and any("COMPLEX" in text for text in generators)
 
     def ordering_kind(self, avro_schema: str) -> str | None:
         """Return the kind of the ordering values by which records merge; see `ordering.ordering_kind`.
@@ -163,6 +173,11 @@ def merge_files(
     blocks = log_blocks(location, logs)
     if plan.rules.version >= 8 and {block.instant for block in blocks} - set(plan.instants):
         raise pa.ArrowInvalid("its log files have blocks of other instants than their names record")
+    if plan.rules.has_ambiguous_keys and any(block.kind == DELETE_BLOCK for block in blocks):
+        raise UnsupportedError(
+            "delete blocks of tables without meta fields and with the complex key generator on one field are not "
+            "supported, because versions of Hudi write the keys in them differently; compact the table with Hudi"
+        )
     if any(block.instant < _FIRST_INSTANT for block in blocks):
         raise pa.ArrowInvalid("its log files have blocks of instants that are not times")
     with TemporaryFolder("hudi") as folder, _hudi_rs_errors():

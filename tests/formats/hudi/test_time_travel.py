@@ -222,7 +222,8 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
     assert _rows(_open(writer.folder, first)) == history.states[first]
     with pytest.raises(SnapshotNotFoundError, match=second):
         _open(writer.folder, second)
-    cache = MetadataCache(lambda entries=cache.entries: entries, ignore_process=True)
+    cached = cache.entries
+    cache = MetadataCache(lambda: cached, ignore_process=True)
     at_savepoint = open_table_format(TableConfig(name="t", uri=str(writer.folder), at=first), cache)
     assert isinstance(at_savepoint.changes(newest.reference), NoDiff)
 

@@ -108,6 +108,8 @@ class HudiWriter:
         self.fields = list(fields)
         self.key = key
         self.partition_field = partition_field
+        self.meta_columns = META
+        """Columns that Hudi adds; none in tables without meta fields."""
         self.types: dict[str, pa.DataType] = {}
         """Of columns in Parquet, where Avro's type is no simple one."""
         self.slices: dict[str, Slice] = {}
@@ -253,18 +255,19 @@ class HudiWriter:
 
     @property
     def stored_schema(self) -> dict[str, Any]:
-        added = [{"name": name, "type": ["null", "string"], "default": None} for name in META]
+        added = [{"name": name, "type": ["null", "string"], "default": None} for name in self.meta_columns]
         return self.schema | {"fields": [*added, *self.fields]}
 
     def _stored(self, one: Slice, instant: str, number: int, row: Row, name: str) -> dict[str, Any]:
         added = dict(
             zip(META, [instant, f"{instant}_0_{number}", str(row[self.key]), one.partition, name], strict=True)
         )
-        return {one["name"]: row.get(one["name"]) for one in self.fields} | added
+        fields = {one["name"]: row.get(one["name"]) for one in self.fields}
+        return fields | added if self.meta_columns else fields
 
     def _arrow(self) -> pa.Schema:
         typed_fields = [(one["name"], self.types.get(one["name"]) or _ARROW[one["type"][1]]) for one in self.fields]
-        return pa.schema([*typed_fields, *((name, pa.string()) for name in META)])
+        return pa.schema([*typed_fields, *((name, pa.string()) for name in self.meta_columns)])
 
     def _avro_block(self, records: list[dict[str, Any]]) -> bytes:
         out = io.BytesIO()
