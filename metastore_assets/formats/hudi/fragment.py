@@ -17,6 +17,7 @@ from metastore_assets.formats.base import ArrowFile
 from metastore_assets.formats.hudi.columns import HudiColumns
 from metastore_assets.formats.hudi.merge import HudiMergePlan, merge_files
 from metastore_assets.formats.hudi.merge_plan import PlannedSlice
+from metastore_assets.formats.hudi.type_changes import cast_as_hudi
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher
@@ -76,7 +77,7 @@ class HudiFragmentSource:
             reader = FileFragmentReader(
                 HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),
                 path=path,
-                mapping=ColumnMapping(FieldMatcher(), dict(self.constants)),
+                mapping=ColumnMapping(FieldMatcher(convert=cast_as_hudi), dict(self.constants)),
                 verify=self._verify if self.merge_plan is None else lambda: None,
             )
             stack.pop_all()

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -19,10 +19,19 @@ from itertools import chain
 import pyarrow as pa
 
 from metastore_assets.extras import extra
-from metastore_assets.formats.hudi.log import CONTENT_VERSION, DELETE_BLOCK, LogBlock, check_mergeable, read_blocks
+from metastore_assets.formats.hudi.log import (
+    CONTENT_VERSION,
+    DELETE_BLOCK,
+    SCHEMA_HEADER,
+    LogBlock,
+    check_mergeable,
+    read_blocks,
+)
 from metastore_assets.formats.hudi.ordering import check_ordering_values, ordering_kind
 from metastore_assets.formats.hudi.timeline import boolean_property, names_property
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
+from metastore_assets.formats.hudi.type_changes import avro_columns, check_type_changes
+from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.readers.spill import write_temporary_parquet
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, error_reason
 from metastore_assets.storage.io_counters import record_read
@@ -190,10 +199,9 @@ def merge_files(
                 transcode_log(os.path.join(folder, path))
             if base and in_utc(plan.schema) != plan.schema:
                 transcode_base(os.path.join(folder, base_path))
-        kind = plan.rules.ordering_kind(plan.schema) if logs else None
-        if kind is not None:
-            local_base, *local_logs = (os.path.join(folder, path) if path else "" for path in (base_path, *paths))
-            check_ordering_values(local_base, local_logs, plan.rules.ordering[0], kind, plan.instants)
+        if logs:
+            local_base = os.path.join(folder, base_path) if base_path.endswith(".parquet") else ""
+            _check_values(local_base, [os.path.join(folder, path) for path in paths], blocks, plan)
         batches = _read_batches(folder, base_path, paths)
         first = next(batches, None)
         if first is None:
@@ -202,6 +210,27 @@ def merge_files(
         for stored in files:
             location.check(stored)
         return result
+
+
+def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], plan: HudiMergePlan) -> None:
+    """Raise UnsupportedError if hudi-rs might merge files or cast their columns otherwise than Hudi.
+
+    Args:
+        base: path of the base file; empty without one in Parquet.
+        logs: paths of the log files.
+        blocks: the blocks of the log files.
+        plan: how the files are merged.
+    """
+    columns = avro_columns(plan.schema)
+    if base:
+        with pa.OSFile(base, "rb") as source:
+            check_type_changes(open_parquet(source).schema_arrow, columns)
+    for schema in {block.headers.get(SCHEMA_HEADER) for block in blocks if block.instant in plan.instants}:
+        if schema is not None:
+            check_type_changes(avro_columns(schema), columns)
+    kind = plan.rules.ordering_kind(plan.schema)
+    if kind is not None:
+        check_ordering_values(base, logs, plan.rules.ordering[0], kind, plan.instants)
 
 
 def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:

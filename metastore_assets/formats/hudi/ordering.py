@@ -64,7 +64,7 @@ def check_ordering_values(base: str, logs: Iterable[str], field: str, kind: str,
     """Raise UnsupportedError if Hudi and hudi-rs may merge the records of a file slice in different ways.
 
     Args:
-        base: path of the base file; empty without one.
+        base: path of the base file; empty without one in Parquet.
         logs: paths of the log files.
         field: the ordering field.
         kind: the result of `ordering_kind` for the table's schema.
@@ -84,7 +84,7 @@ def check_ordering_values(base: str, logs: Iterable[str], field: str, kind: str,
                     )
                 is_number = pa.types.is_integer(values.type)
                 has_negative = has_negative or bool(is_number and (pc.min(values).as_py() or 0) < 0)
-    if has_negative and base.endswith(".parquet") and _has_nulls(base, field):
+    if has_negative and base and _has_nulls(base, field):
         raise UnsupportedError(
             f"nulls in the ordering field {field!r} of a base file whose log files have negative values there are not "
             "supported, because versions of Hudi merge them in different ways; compact the table with Hudi"

@@ -1,0 +1,83 @@
+"""Casts of columns to types that the table got later, and checks that hudi-rs preserves all values when it casts."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+
+from metastore_assets.formats.readers.avro_schema import resolve_record_type
+from metastore_assets.formats.schema_casting import canonical_type, cast_leaf, is_text, type_kind
+from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError
+
+
+def cast_as_hudi(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast an array of a leaf type as Hudi does.
+
+    A float becomes the double with the same shortest text: 0.1 stays 0.1. Raises ArrowInvalid for floats that become
+    texts, which versions of Java format differently.
+    """
+    if array.type == pa.float32() and target == pa.float64():
+        return pc.cast(pc.cast(array, pa.string()), target)
+    if pa.types.is_floating(array.type) and is_text(target):
+        raise pa.ArrowInvalid(
+            f"the file stores {array.type}, but the table has {target}, and versions of Java format such numbers "
+            "differently; rewrite the file with Hudi, by clustering for example"
+        )
+    return cast_leaf(array, target)
+
+
+def avro_columns(avro_schema: str) -> pa.Schema:
+    """Return the columns of a schema in Avro JSON. Raises one of CORRUPTION_ERRORS if it is invalid."""
+    return pa.schema(list(resolve_record_type(json.loads(avro_schema)).arrow))
+
+
+def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
+    """Raise UnsupportedError if hudi-rs might change values when it casts stored columns to the table's types.
+
+    It replaces some values that do not fit by nulls, rounds others, and takes microseconds for milliseconds.
+    """
+    for field in table:
+        index = stored.get_field_index(field.name)
+        if index >= 0 and (change := _unsafe_change(canonical_type(stored.field(index).type), field.type)):
+            before, after = change
+            raise UnsupportedError(
+                f"files with {before} in the column {field.name!r}, which is {after} in the table, are not supported "
+                "together with log files; compact the table with Hudi"
+            )
+
+
+def _unsafe_change(stored: pa.DataType, target: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
+    """Return the first two types, also in nested types, whose cast may change values; None if all values are kept."""
+    if stored == target:
+        return None
+    if pa.types.is_struct(stored) and pa.types.is_struct(target):
+        pairs = [(stored.field(field.name).type, field.type) for field in target if field.name in stored.names]
+    elif pa.types.is_map(stored) and pa.types.is_map(target):
+        pairs = [(stored.key_type, target.key_type), (stored.item_type, target.item_type)]
+    elif pa.types.is_list(stored) and pa.types.is_list(target):
+        pairs = [(stored.value_type, target.value_type)]
+    else:
+        return None if _is_safe(stored, target) else (stored, target)
+    return next((change for pair in pairs if (change := _unsafe_change(*pair))), None)
+
+
+def _is_safe(stored: pa.DataType, target: pa.DataType) -> bool:
+    """Return True if hudi-rs casts values of a leaf type as Hudi does, or refuses them."""
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(target):
+        return stored.unit == target.unit or target.unit == "us"
+    if pa.types.is_decimal(stored) and pa.types.is_decimal(target):
+        digits = target.precision - target.scale
+        return bool(stored.scale <= target.scale and stored.precision - stored.scale <= digits)
+    if pa.types.is_integer(stored):
+        if pa.types.is_decimal(target):
+            return bool(target.precision - target.scale >= (10 if stored.bit_width <= 32 else 19))
+        is_wider = pa.types.is_integer(target) and stored.bit_width <= target.bit_width
+        return is_wider or pa.types.is_floating(target) or is_text(target)
+    if pa.types.is_floating(stored):
+        is_wider = pa.types.is_floating(target) and stored.bit_width <= target.bit_width
+        return is_wider or is_text(target)
+    if type_kind(stored) in ("text", "bytes"):
+        return type_kind(target) in ("text", "bytes")
+    return True

@@ -1,0 +1,111 @@
+"""Values of columns whose types changed are read as Hudi reads them, or refused, alone and with log files."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats import open_table_format
+from tests.formats.hudi.writer import FIELDS, HudiWriter
+from tests.formats.oracle import read_columns
+
+_INT, _LONG = ("int", pa.int32()), ("long", pa.int64())
+_FLOAT, _DOUBLE = ("float", pa.float32()), ("double", pa.float64())
+_TEXT = ("string", pa.string())
+_DATE = ({"type": "int", "logicalType": "date"}, pa.date32())
+_MILLIS = ({"type": "long", "logicalType": "timestamp-millis"}, pa.timestamp("ms", "UTC"))
+_MICROS = ({"type": "long", "logicalType": "timestamp-micros"}, pa.timestamp("us", "UTC"))
+_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
+
+Version = tuple[Any, pa.DataType, Any]
+"""The type of a column in Avro and in Arrow, and its value in one record."""
+
+
+def _decimal(precision: int, scale: int) -> tuple[Any, pa.DataType]:
+    type_ = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    return type_, pa.decimal128(precision, scale)
+
+
+def _struct(type_: str, arrow: pa.DataType) -> tuple[Any, pa.DataType]:
+    fields = [{"name": "x", "type": ["null", type_], "default": None}]
+    return {"type": "record", "name": "s", "fields": fields}, pa.struct([("x", arrow)])
+
+
+def _read(folder: Path, table_version: int, versions: list[Version], *, logs: bool) -> list[Any]:
+    """Return the values of records that were written one after the other: to a log file each, or to a base file."""
+    writer = HudiWriter(folder, table_version, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
+    writer.fields.insert(1, {})
+    one = None
+    for number, (avro, arrow, value) in enumerate(versions):
+        writer.fields[1] = {"name": "v", "type": ["null", avro], "default": None}
+        writer.types["v"] = arrow
+        instant = writer.tick()
+        rows = [{"key": str(number), "v": value}]
+        if one is None or not logs:
+            one = writer.new_slice("x", instant)
+            stat = writer.base_file(one, instant, rows)
+            one.base_name = stat["path"].rpartition("/")[2]
+        else:
+            stat = writer.log_file(one, instant, rows)
+        writer.complete(instant, "deltacommit", [stat])
+    columns = read_columns(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot())
+    return [value for _, value in sorted(zip(columns["key"], columns["v"], strict=True))]
+
+
+@pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
+@pytest.mark.parametrize(
+    ("stored", "target", "expected"),
+    [
+        ((*_INT, 1), (*_LONG, 2), 1),
+        ((*_FLOAT, 0.1), (*_DOUBLE, 2.0), 0.1),
+        ((*_FLOAT, float("-inf")), (*_DOUBLE, 2.0), float("-inf")),
+        ((*_INT, 1), (*_TEXT, "2"), "1"),
+        ((*_DATE, date(2024, 1, 1)), (*_TEXT, "x"), "2024-01-01"),
+        ((*_MILLIS, _MOMENT), (*_MICROS, _MOMENT), _MOMENT),
+        ((*_decimal(5, 2), Decimal("1.25")), (*_decimal(10, 4), Decimal("0.0000")), Decimal("1.2500")),
+        ((*_struct("int", pa.int32()), {"x": 1}), (*_struct("long", pa.int64()), {"x": 2}), {"x": 1}),
+    ],
+)
+def test_values_are_widened_as_hudi_widens_them(
+    tmp_path: Path, logs: bool, stored: Version, target: Version, expected: Any
+) -> None:
+    """A float becomes the double with the same text."""
+    for table_version in (6, 9):
+        values = _read(tmp_path / str(table_version), table_version, [stored, target], logs=logs)
+        assert values == [expected, target[2]]
+
+
+@pytest.mark.parametrize(
+    ("stored", "target"),
+    [
+        ((*_LONG, 2**40), (*_INT, 1)),
+        ((*_DOUBLE, 0.1), (*_FLOAT, 0.5)),
+        ((*_MICROS, _MOMENT), (*_MILLIS, _MOMENT)),
+        ((*_decimal(10, 4), Decimal("1.2345")), (*_decimal(5, 2), Decimal("1.25"))),
+        ((*_INT, 10**9), (*_decimal(10, 2), Decimal("1.25"))),
+        ((*_TEXT, "no date"), (*_DATE, date(2024, 1, 1))),
+        ((*_LONG, 1), (*_MICROS, _MOMENT)),
+        ((*_struct("long", pa.int64()), {"x": 2**40}), (*_struct("int", pa.int32()), {"x": 2})),
+    ],
+)
+def test_casts_that_may_lose_values_are_refused_with_log_files(
+    tmp_path: Path, stored: Version, target: Version
+) -> None:
+    """hudi-rs replaced values by nulls, rounded them, or took microseconds for milliseconds."""
+    for name, versions in (("base", [stored, target]), ("log", [target, stored, target])):
+        with pytest.raises(FragmentError, match=r"in the column 'v', which is .* compact the table"):
+            _read(tmp_path / name, 9, versions, logs=True)
+
+
+@pytest.mark.parametrize("stored", [(*_FLOAT, 0.5), (*_DOUBLE, 1e10)])
+def test_floats_that_became_texts_are_refused(tmp_path: Path, stored: Version) -> None:
+    """Java writes 1.0E10, and Arrow 1e+10."""
+    with pytest.raises(FragmentError, match="versions of Java"):
+        _read(tmp_path / "t", 9, [stored, (*_TEXT, "x")], logs=False)
