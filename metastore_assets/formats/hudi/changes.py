@@ -166,7 +166,11 @@ class TouchedGroups:
         """
         files = {(group, stored.path): (group, parsed, stored) for group, parsed, stored in self._listed}
         written = [(write.group[0], write.name) for commit in self._commits.values() for write in commit.writes]
-        for partition, name in (*written, *read_cleaned_files(self._timeline.location, cleans)):
+        try:
+            cleaned = read_cleaned_files(self._timeline.location, cleans)
+        except TableFormatError as error:
+            raise NoDiffError("the metadata of a clean cannot be read") from error
+        for partition, name in (*written, *cleaned):
             parsed, path = _parse(name), f"{partition}/{name}".lstrip("/")
             if parsed is not None and (group := (partition, parsed.file_id)) in self._groups:
                 files.setdefault((group, path), (group, parsed, removed_file(path)))

@@ -143,7 +143,10 @@ def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, A
 
 
 def _parse_json(data: bytes) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], parse_json(data)) if data else {}
+    """Parse metadata in JSON. Raises ValueError for an empty file, which may be one that is still being written."""
+    if not data:
+        raise ValueError("it is empty; a write that has just been completed may fill it")
+    return cast(Mapping[str, Any], parse_json(data))
 
 
 def _decode_avro(data: bytes) -> Mapping[str, Any]:

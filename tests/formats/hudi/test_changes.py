@@ -305,6 +305,8 @@ def test_a_difference_uses_cleans_on_the_timeline(history: CleanedHistory) -> No
     history.replace("z", [_B])
     history.clean()
     assert_difference(previous, config)
+    max(history.writer.timeline.glob("*.clean")).write_bytes(b"")
+    assert_no_diff(previous, config, "metadata of a clean cannot be read")
     for path in history.writer.timeline.glob("*.clean"):
         path.unlink()
     assert_no_diff(previous, config, "no clean")

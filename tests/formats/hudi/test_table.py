@@ -342,6 +342,18 @@ def test_commits_of_empty_batches_do_not_define_the_schema(history: History) -> 
         assert _rows(snapshot) == history.rows()
 
 
+def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> None:
+    """HDFS shows a file before its content. Without the names in it, all files of the write counted as leftovers."""
+    history.insert("y", [{"key": "c", "ts": 1}])
+    path = _timeline_file(history, max(history.states))
+    content = path.read_bytes()
+    path.write_bytes(b"")
+    with pytest.raises(TableFormatError, match=rf"{path.name}.*empty"):
+        _open(history.writer.folder)
+    path.write_bytes(content)
+    assert _rows(_open(history.writer.folder)) == history.rows()
+
+
 def test_the_backup_of_properties_is_read_while_they_are_replaced(history: History) -> None:
     path = history.writer.folder / ".hoodie" / "hoodie.properties"
     path.rename(path.with_name("hoodie.properties.backup"))
