@@ -154,8 +154,8 @@ class SlicePlanner:
         self._is_selected = is_selected
         self._completion_times = CompletionTimes(timeline)
         self._groups: dict[Group, _GroupFiles] = {}
-        self._row_counts: dict[str, int | None] = {}
-        """Row counts of base files, by file name."""
+        self._row_counts: dict[tuple[Group, str], int | None] = {}
+        """Row counts of base files, by file group and file name. Buckets of several partitions may have equal ids."""
         self._later_groups: set[Group] = set()
         """File groups that started after the state."""
 
@@ -205,7 +205,7 @@ class SlicePlanner:
                     path = f"{write.group[0]}/{write.name}".lstrip("/")
                     raise foreign_file_error(self._timeline.location, path, error) from error
                 if write.rows is not None:
-                    self._row_counts[write.name] = write.rows
+                    self._row_counts[write.group, write.name] = write.rows
 
     def _add(self, group: Group, name: str, stored: StoredFile | None) -> None:
         """Add a file to its group if it belongs to the state. `stored` is None for a file that only a commit records.
@@ -259,7 +259,7 @@ class SlicePlanner:
             base,
             kind,
             tuple(stored for _, _, stored in logs if stored is not None and stored.size),
-            self._row_counts.get(name),
+            self._row_counts.get((group, name)),
             instants == sorted(instants),
         )
 

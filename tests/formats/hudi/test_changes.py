@@ -452,6 +452,27 @@ def test_unrecorded_partition_columns_follow_the_folders(tmp_path: Path) -> None
             assert_difference(previous, _config(folder))
 
 
+def test_file_groups_of_two_partitions_may_have_the_same_names(tmp_path: Path) -> None:
+    """Flink names the file groups of a bucket index by the bucket. The row count of one was used for both."""
+    writer = HudiWriter(tmp_path / "t", 9)
+    instant = writer.tick()
+    writer.complete(instant, "commit", [writer.base_file(writer.new_slice("w", instant), instant, [_A])])
+    config = _config(writer.folder)
+    previous = Planned.of(config)
+    instant = writer.tick()
+    stats = []
+    for part, rows in (("x", [_A]), ("y", [_A, _B]), ("z", [_A, _B])):
+        one = writer.new_slice(part, instant)
+        one.file_id = "00000000-0000-0000-0000-000000000000-0"
+        stats.append(writer.base_file(one, instant, rows))
+    writer.complete(instant, "commit", stats)
+    chained = assert_difference(previous, config)
+    assert [fragment.row_count for fragment in chained.snapshot.fragments] == [1, 1, 2, 2]
+    diff, _ = previous.changes(config)
+    assert isinstance(diff, SnapshotDiff)
+    assert [fragment.row_count for fragment in diff.added] == [1, 2, 2]
+
+
 def test_writes_without_rows_change_no_fragment(history: CleanedHistory) -> None:
     """Examples are an empty log file, and a failed write that appended to an existing log file."""
     writer = history.writer
