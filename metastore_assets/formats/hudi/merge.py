@@ -30,7 +30,7 @@ from metastore_assets.formats.hudi.log import (
 from metastore_assets.formats.hudi.ordering import check_ordering_values, ordering_kind
 from metastore_assets.formats.hudi.timeline import boolean_property, names_property
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
-from metastore_assets.formats.hudi.type_changes import avro_columns, check_type_changes
+from metastore_assets.formats.hudi.type_changes import avro_columns, check_calendar, check_type_changes
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.readers.spill import write_temporary_parquet
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, error_reason
@@ -194,14 +194,14 @@ def merge_files(
         files = ((base,) if base else ()) + logs
         paths = [_provide_file(location, stored, folder) for stored in files]
         base_path = paths.pop(0) if base else ""
+        if logs:
+            local_base = os.path.join(folder, base_path) if base_path.endswith(".parquet") else ""
+            _check_values(local_base, [os.path.join(folder, path) for path in paths], blocks, plan)
         if needs_transcoding(plan.schema) or any(block.version != CONTENT_VERSION for block in blocks):
             for path in paths:
                 transcode_log(os.path.join(folder, path))
             if base and in_utc(plan.schema) != plan.schema:
                 transcode_base(os.path.join(folder, base_path))
-        if logs:
-            local_base = os.path.join(folder, base_path) if base_path.endswith(".parquet") else ""
-            _check_values(local_base, [os.path.join(folder, path) for path in paths], blocks, plan)
         batches = _read_batches(folder, base_path, paths)
         first = next(batches, None)
         if first is None:
@@ -224,7 +224,9 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
     columns = avro_columns(plan.schema)
     if base:
         with pa.OSFile(base, "rb") as source:
-            check_type_changes(open_parquet(source).schema_arrow, columns)
+            file = open_parquet(source)
+            check_type_changes(file.schema_arrow, columns)
+            check_calendar(file)
     for schema in {block.headers.get(SCHEMA_HEADER) for block in blocks if block.instant in plan.instants}:
         if schema is not None:
             check_type_changes(avro_columns(schema), columns)

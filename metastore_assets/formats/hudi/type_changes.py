@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from metastore_assets.formats.readers.avro_schema import resolve_record_type
+from metastore_assets.formats.readers.calendars import FileCalendar
+from metastore_assets.formats.readers.nested_arrays import leaf_types
 from metastore_assets.formats.schema_casting import canonical_type, cast_leaf, is_text, type_kind
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import UnsupportedError
@@ -46,6 +49,26 @@ def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
                 f"files with {before} in the column {field.name!r}, which is {after} in the table, are not supported "
                 "together with log files; compact the table with Hudi"
             )
+
+
+def check_calendar(file: pq.ParquetFile) -> None:
+    """Raise UnsupportedError if a base file has days or timestamps in the calendar of old Spark versions.
+
+    hudi-rs reads them as Gregorian.
+    """
+    calendar = FileCalendar.of(file.metadata.metadata)
+    if calendar.is_gregorian:
+        return
+    for field in file.schema_arrow:
+        if any(map(pa.types.is_temporal, leaf_types(field.type))):
+            for batch in file.iter_batches(columns=[field.name]):
+                column = batch.column(0)
+                # Unaffected arrays are returned as they are.
+                if any(calendar.rebase(column, has_int96=is_int96) is not column for is_int96 in (False, True)):
+                    raise UnsupportedError(
+                        f"days before 15 October 1582 in Spark's legacy calendar, as in the column {field.name!r}, are "
+                        "not supported together with log files; compact the table with Hudi"
+                    )
 
 
 def _unsafe_change(stored: pa.DataType, target: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import TableConfig
@@ -109,3 +110,28 @@ def test_floats_that_became_texts_are_refused(tmp_path: Path, stored: Version) -
     """Java writes 1.0E10, and Arrow 1e+10."""
     with pytest.raises(FragmentError, match="versions of Java"):
         _read(tmp_path / "t", 9, [stored, (*_TEXT, "x")], logs=False)
+
+
+@pytest.mark.parametrize(("day", "is_refused"), [(date(1500, 1, 1), True), (date(1600, 1, 1), False)])
+def test_old_days_of_spark_2_are_refused_with_log_files(tmp_path: Path, day: date, is_refused: bool) -> None:
+    """Spark 2 counts them in the Julian calendar. They are converted in base files that are read alone."""
+    writer = HudiWriter(tmp_path / "t", 6, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
+    writer.fields.insert(1, {"name": "v", "type": ["null", _DATE[0]], "default": None})
+    writer.types["v"] = _DATE[1]
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+    stat = writer.base_file(one, instant, [{"key": "a", "v": day}])
+    one.base_name = stat["path"].rpartition("/")[2]
+    path = writer.folder / stat["path"]
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.replace_schema_metadata({"org.apache.spark.version": "2.4.8"}), path)
+    writer.complete(instant, "commit", [stat])
+    config = TableConfig(name="t", uri=str(writer.folder))
+    assert read_columns(open_table_format(config).snapshot())["v"] == [date(1499, 12, 23) if is_refused else day]
+    instant = writer.tick()
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "b", "v": day}])])
+    if is_refused:
+        with pytest.raises(FragmentError, match="15 October 1582"):
+            read_columns(open_table_format(config).snapshot())
+    else:
+        assert read_columns(open_table_format(config).snapshot())["v"] == [day, day]
