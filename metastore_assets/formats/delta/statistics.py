@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.bounds import FragmentBounds
 from metastore_assets.formats.delta.actions import AddedFile
+from metastore_assets.formats.delta.protocol import MappingMode
 from metastore_assets.formats.values import constant
 from metastore_assets.iso8601 import TICKS, parse_date, parse_timestamp
 from metastore_assets.statistics.declaration import Guarantee
@@ -47,7 +48,9 @@ class StatisticsColumn:
     """Whether the column's type was widened. Older files then have a narrower type."""
 
 
-def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) -> StatisticsColumn | None:
+def statistics_column(
+    fields: list[dict[str, Any]], path: tuple[pa.Field, ...], mode: MappingMode
+) -> StatisticsColumn | None:
     """Return the names that statistics use for a leaf column; None if it can have no statistics.
 
     Variants, and columns below lists and maps, have none.
@@ -55,6 +58,7 @@ def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) 
     Args:
         fields: the fields of the schema in Delta's JSON.
         path: Arrow fields from the top-level column down to the leaf.
+        mode: the column mapping of the table.
     """
     names = []
     field: dict[str, Any] = {}
@@ -63,7 +67,7 @@ def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) 
         if not named:
             return None
         field = named[0]
-        names.append(physical_name(field))
+        names.append(physical_name(field, mode))
         type_ = field["type"]
         fields = type_["fields"] if isinstance(type_, dict) and type_["type"] == "struct" else []
     if not isinstance(field["type"], str) or field["type"] == "variant":
@@ -71,10 +75,13 @@ def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) 
     return StatisticsColumn(tuple(names), path[-1].type, "delta.typeChanges" in (field.get("metadata") or {}))
 
 
-def physical_name(field: Mapping[str, Any]) -> str:
-    """Return the name by which data files, statistics and partition values refer to a field."""
-    name: str = (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"])
-    return name
+def physical_name(field: Mapping[str, Any], mode: MappingMode) -> str:
+    """Return the name by which statistics and partition values refer to a field, given the table's column mapping.
+
+    Without column mapping it is the field's name. The schema may still have the names of another table's mapping.
+    """
+    name: str = field["name"]
+    return name if mode == "none" else (field.get("metadata") or {}).get("delta.columnMapping.physicalName", name)
 
 
 def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:

@@ -201,7 +201,7 @@ class DeltaFormat(TableFormat):
         with _delta_errors(self._location):
             state = self._state(snapshot.id)
             table = _Table(self._location_policy, state.protocol, state.metadata, self._filter)
-            statistics = statistics_column(table.fields, path)
+            statistics = statistics_column(table.fields, path, table.mode)
             bounds = {}
             for add, fragment, values in table.distinct_files(state.adds):
                 if identity(path[0]) in values:
@@ -345,12 +345,12 @@ class _Table:
         self.metadata = metadata
         self._location = location
         self._location_policy = location_policy
-        self._mode = mapping_mode(location.uri, protocol, metadata)
+        self.mode = mapping_mode(location.uri, protocol, metadata)
         self.partition_columns = tuple(metadata.get("partitionColumns") or ())
         with metadata_errors(f"{location.uri}/{LOG}", "the schema in"):
             schema = check_schema(parse_json(metadata["schemaString"]), self.partition_columns)
             self.fields: list[dict[str, Any]] = schema["fields"]
-            self.schema = arrow_schema(location.uri, schema, self._mode)
+            self.schema = arrow_schema(location.uri, schema, self.mode)
         if unknown := partitions.unknown_columns(self.partition_columns):
             raise TableFormatError(
                 f"{location.uri} is not partitioned by {', '.join(unknown)}; it is by "
@@ -379,7 +379,7 @@ class _Table:
         physical, physical_before = ([name for _, name in table._partition_fields] for table in (self, before))
         if self.partition_columns != before.partition_columns:
             changed = "the partition columns"
-        elif (self._mode, physical) != (before._mode, physical_before):
+        elif (self.mode, physical) != (before.mode, physical_before):
             changed = "the column mapping"
         elif not self.schema.equals(before.schema, check_metadata=True):
             changed = "the schema"
@@ -426,7 +426,7 @@ class _Table:
     @cached_property
     def _partition_fields(self) -> list[tuple[pa.Field, str]]:
         by_name = {field["name"]: field for field in self.fields}
-        return [(self.schema.field(name), physical_name(by_name[name])) for name in self.partition_columns]
+        return [(self.schema.field(name), physical_name(by_name[name], self.mode)) for name in self.partition_columns]
 
     def _partition_texts(self, values: Mapping[str, str | None], path: str) -> tuple[str | None, ...]:
         """Return the recorded partition values of a file, in the order of the partition columns.
@@ -473,7 +473,7 @@ class _Table:
         if add.vector is not None:
             with suppress(ValueError, struct.error):  # an invalid name is reported when the fragment is opened
                 add.vector.file(self._location_policy)
-        source = DeltaFragmentSource(location, path, self._location_policy, add.vector, partition.constants, self._mode)
+        source = DeltaFragmentSource(location, path, self._location_policy, add.vector, partition.constants, self.mode)
         rows = add.row_count
         if rows is not None and add.vector is not None:
             # A vector that deletes more rows than the file has is reported when the fragment is opened.

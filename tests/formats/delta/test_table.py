@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,18 @@ def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
     assert [fragment.id for fragment in after.fragments] == [fragment.id for fragment in before.fragments]
     assert read_columns(after) == {"x": [1, 2], "y": [5, 5]}
     assert [fragment.partition_key for fragment in after.fragments] == ["y=5"]
+
+
+def test_physical_names_without_column_mapping_are_ignored(tmp_path: Path) -> None:
+    """A copy of a schema keeps the metadata of its fields. deltalake reads such a table by logical names, too."""
+    fields = [mapped("a", "long", 1, "col-1"), mapped("b", "long", 2, "col-2")]
+    add = add_file(tmp_path, pa.table({"a": [1, 2]}), b="5")
+    add["add"]["stats"] = json.dumps({"numRecords": 2, "minValues": {"a": 1}, "maxValues": {"a": 2}})
+    commit(tmp_path, protocol(), metadata(fields, ["b"]), add)
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = table.snapshot()
+    assert read_columns(snapshot) == {"a": [1, 2], "b": [5, 5]}
+    assert table.bounds(snapshot, "a")["maximum"].to_pylist() == [2]
 
 
 def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
