@@ -36,7 +36,8 @@ def profile(data: object, *, spark: SparkSession | None = None, **settings: Any)
     """Compute the statistics of a table, file or data frame, and return a `Table` with them.
 
     Large tables are read on Spark. A data frame is written to a temporary folder, which is deleted when the returned
-    object is garbage-collected. All rows of a Spark data frame pass through this process.
+    object and its answers are garbage-collected. A pyarrow dataset does not count: use it while you keep the object.
+    All rows of a Spark data frame pass through this process.
 
     Args:
         data: A path or URI of a table of any format, or an object with Arrow data: a table, reader or dataset of
@@ -56,7 +57,7 @@ def profile_query(
 ) -> Table:
     """Compute the statistics of the result of a query in DuckDB's SQL, and return a `Table` with them.
 
-    The result is written to a temporary folder, which is deleted when the returned object is garbage-collected.
+    The result is written to a temporary folder, which is deleted as that of `profile`.
 
     Args:
         query: One query, such as SELECT.
@@ -89,7 +90,8 @@ def _profile(locate: Callable[[Path], str], spark: SparkSession | None, settings
     except BaseException:
         folder.remove()
         raise
-    weakref.finalize(profiled, folder.remove)
+    # Answers that read files later hold the store, not the table.
+    weakref.finalize(profiled.objects, folder.remove)
     return profiled
 
 

@@ -62,6 +62,14 @@ def test_anything_with_rows_can_be_profiled(tmp_path: Path, monkeypatch: pytest.
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+def test_answers_can_be_read_after_the_table_is_collected() -> None:
+    partitions, view, table = profile(ROWS).partitions(), profile(ROWS).filter("a = 1", read=True), profile(ROWS).at(1)
+    gc.collect()
+    assert [partition.row_count for partition in partitions] == [3]
+    assert view.count().value == 2
+    assert len(table.partitions()) == 1
+
+
 def test_settings_are_those_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("1;x\n1;y\n;y\n")
     result = counts_of(

@@ -43,7 +43,7 @@ class ObjectStore:
     objects. Every failure is a StoreError that names the URI and what to do.
     """
 
-    __slots__ = ("_depth", "_options", "_uri")
+    __slots__ = ("__weakref__", "_depth", "_options", "_uri")
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, *, depth: int = 0) -> None:
         self._uri = _normalize_root(uri)
