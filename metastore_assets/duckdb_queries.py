@@ -63,6 +63,8 @@ class QueryConnection:
         ((serialized,),) = self.connection.execute("select json_serialize_sql(?)", [text]).fetchall()
         tree = json.loads(serialized)
         if tree.get("error"):
+            if statements[0].type.name == "MULTI":
+                raise QueryError("PIVOT needs the values that become columns: write `on column in ('a', 'b')`")
             # The message of DuckDB is about its serialization.
             raise QueryError(f"{statements[0].type.name} is not allowed: give a query, such as SELECT or SUMMARIZE")
         if self._restricted:

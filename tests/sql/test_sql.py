@@ -124,6 +124,7 @@ def test_only_views_named_in_the_query_are_read(metastore: Metastore, monkeypatc
         ("select 1; select 2", "give one query"),
         ("drop table statistics", "DROP is not allowed: give a query, such as SELECT"),
         ("copy (select 1) to '/tmp/nowhere'", "give a query"),
+        ("pivot (select 1 as x, 2 as y) on x using sum(y)", "PIVOT needs the values.*on column in"),
         ("select nix from statistics", '"nix" not found'),
         ("select * from nix", "nix does not exist"),
         ("select * from order.statistics", "syntax error"),
