@@ -21,9 +21,11 @@ _STOPS = re.compile(r"(?<=[^\s/.])(?:[.;](?:\s*[.;])+|[.,:;]{2,})(?=\s|$)")
 _QUESTION = re.compile(r"([?!])\s*[.;](?:\s+([a-z])|(?=\s|$))")
 _CLOSED = re.compile(r"(?<=[^\s/.(])[.,:;]+(?=\))")
 _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
-_AUTHORITY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#]*)@")
-# A `?` (or `%3F`) without a later `=` is part of a name.
-_QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*?)(?:\?|%3[Ff])[^\s'"<>=]*=[^\s'"<>]*""")
+_AUTHORITY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30})://([^\s/?#]*)@")
+# The length is limited, and query strings are searched word by word: the time is linear for any quoted text.
+_WORD = re.compile(r"""[^\s'"<>]+""")
+_SCHEME = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://")
+_QUERY_MARK = re.compile(r"\?|%3[Ff]")
 _MIN_SECRET_LENGTH = 6
 """The minimum length of a secret that is redacted. Shorter ones occur by chance in other texts."""
 _secrets: dict[str, str] = {}
@@ -110,7 +112,15 @@ def redact(text: str) -> str:
 
     `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`.
     """
-    return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
+    return _AUTHORITY.sub(_without_user, _WORD.sub(_without_query, text))
+
+
+def _without_query(match: re.Match[str]) -> str:
+    word = match[0]
+    scheme = _SCHEME.search(word) if "://" in word else None
+    mark = _QUERY_MARK.search(word, scheme.end()) if scheme else None
+    # A `?` (or `%3F`) without a later `=` is part of a name.
+    return f"{word[: mark.start()]}?***" if mark and "=" in word[mark.end() :] else word
 
 
 def _without_user(match: re.Match[str]) -> str:
