@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import chain, islice
 
@@ -56,7 +56,14 @@ from metastore_assets.formats.hudi.schema import (
 from metastore_assets.formats.hudi.slices import FileSlice, logs_of
 from metastore_assets.formats.hudi.state_record import StateRecord
 from metastore_assets.formats.hudi.table_slices import TableSlices
-from metastore_assets.formats.hudi.timeline import HudiState, Instant, Timeline, boolean_property, load_timeline
+from metastore_assets.formats.hudi.timeline import (
+    HudiState,
+    Instant,
+    Timeline,
+    boolean_property,
+    is_hudi_table,
+    load_timeline,
+)
 from metastore_assets.formats.metadata_cache import MetadataCache
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.location import Location
@@ -402,10 +409,16 @@ def _check_features(timeline: Timeline) -> None:
 
 @contextmanager
 def _hudi_errors(location: Location) -> Iterator[None]:
-    """Convert a missing file to TableNotFoundError, and corrupt content to TableFormatError."""
+    """Convert a missing table to TableNotFoundError, and a missing file or corrupt content to TableFormatError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if is_hudi_table(location):
+                raise TableFormatError(
+                    f"{location.uri}: a file was removed while the table was read, as archiving, cleaning and "
+                    f"rollbacks do; try again: {error}"
+                ) from error
         raise TableNotFoundError(f"{location.uri} is no Hudi table that can be read: {error}") from error
     except CORRUPTION_ERRORS as error:
         raise unreadable_error(f"{location.uri} cannot be read as a Hudi table", error) from error

@@ -342,6 +342,23 @@ def test_commits_of_empty_batches_do_not_define_the_schema(history: History) -> 
         assert _rows(snapshot) == history.rows()
 
 
+def test_a_table_with_a_file_that_is_removed_meanwhile_still_exists(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer archives a commit after the timeline was listed. The table was said to exist no more."""
+    path = _timeline_file(history, max(history.states))
+    read = Location.read
+
+    def archive_first(self: Location, name: str) -> bytes:
+        if name.endswith(path.name):
+            path.unlink()
+        return read(self, name)
+
+    monkeypatch.setattr(Location, "read", archive_first)
+    with pytest.raises(TableFormatError, match=rf"was removed while the table was read.*{path.name}"):
+        _open(history.writer.folder)
+
+
 def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> None:
     """HDFS shows a file before its content. Without the names in it, all files of the write counted as leftovers."""
     history.insert("y", [{"key": "c", "ts": 1}])
