@@ -39,10 +39,17 @@ def avro_columns(avro_schema: str) -> pa.Schema:
 def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
     """Raise UnsupportedError if hudi-rs might change values when it casts stored columns to the table's types.
 
-    It replaces some values that do not fit by nulls, rounds others, and takes microseconds for milliseconds.
+    It replaces some values that do not fit by nulls, rounds others, and takes microseconds for milliseconds. It ignores
+    the case of names, even if another column of the table has exactly that name.
     """
+    by_folded = {name.lower(): name for name in stored.names}
     for field in table:
         index = stored.get_field_index(field.name)
+        if index < 0 and (similar := by_folded.get(field.name.lower())):
+            raise UnsupportedError(
+                f"files with a column {similar!r} are not supported together with log files, because the table has the "
+                f"column {field.name!r}; compact the table with Hudi"
+            )
         if index >= 0 and (change := _unsafe_change(canonical_type(stored.field(index).type), field.type)):
             before, after = change
             raise UnsupportedError(

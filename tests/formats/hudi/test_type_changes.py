@@ -112,6 +112,23 @@ def test_floats_that_became_texts_are_refused(tmp_path: Path, stored: Version) -
         _read(tmp_path / "t", 9, [stored, (*_TEXT, "x")], logs=False)
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_columns_whose_names_differ_in_case_are_refused_with_log_files(tmp_path: Path, keeps: bool) -> None:
+    """A new column had the values of an older one in the rows of the base file."""
+    writer = HudiWriter(tmp_path / "t", 9, by_commit=True, fields=[FIELDS[0], FIELDS[3]])
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+    stat = writer.base_file(one, instant, [{"key": "a", "value": 1.0}])
+    one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "commit", [stat])
+    writer.fields = [*writer.fields[: 1 + keeps], FIELDS[3] | {"name": "VALUE"}]
+    instant = writer.tick()
+    stat = writer.log_file(one, instant, [{"key": "b", "VALUE": 2.0}])
+    writer.complete(instant, "deltacommit", [stat])
+    with pytest.raises(FragmentError, match=r"column 'value' are not supported.*column 'VALUE'"):
+        read_columns(open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot())
+
+
 @pytest.mark.parametrize(("day", "is_refused"), [(date(1500, 1, 1), True), (date(1600, 1, 1), False)])
 def test_old_days_of_spark_2_are_refused_with_log_files(tmp_path: Path, day: date, is_refused: bool) -> None:
     """Spark 2 counts them in the Julian calendar. They are converted in base files that are read alone."""
