@@ -30,6 +30,13 @@ Without the key the default is null. `schema_casting.set_default` encodes the va
 """
 
 
+UNMAPPED_COLUMNS = "(unmapped)"
+"""Identity in `FragmentReader.stored_columns` for columns that may turn out to be columns which the table gets later.
+
+Files without field ids have such columns: a name mapping may assign a new column of the table to a name in the file.
+"""
+
+
 class FragmentReader(Protocol):
     """A reader of one opened fragment. It reads one column at a time, without the deleted rows.
 
@@ -42,7 +49,10 @@ class FragmentReader(Protocol):
 
     @property
     def stored_columns(self) -> frozenset[str]:
-        """Identities (see `FIELD_ID`) of the fragment's top-level columns, including partition and dropped columns."""
+        """Identities (see `FIELD_ID`) of the fragment's top-level columns, including partition and dropped columns.
+
+        UNMAPPED_COLUMNS is among them if the file has columns whose identities depend on later metadata of the table.
+        """
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
         """Return the values of one top-level column in the live rows, as chunks of bounded size.

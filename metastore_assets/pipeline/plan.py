@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import pyarrow as pa
 
 from metastore_assets.expressions.partition_patterns import match_partitions
-from metastore_assets.formats.base import Fragment, NoDiffError, SnapshotMetadata
+from metastore_assets.formats.base import UNMAPPED_COLUMNS, Fragment, NoDiffError, SnapshotMetadata
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.pipeline.stages import (
@@ -616,9 +616,14 @@ def is_current_partition(
         return False  # A user-defined statistic has a value for no rows, too.
     # Columns that the partition's profile lacks must be null in all of its rows.
     return all(
-        missing <= compatibility.missing_columns(fragment.spec_id) and not missing & set(fragment.unprofiled)
+        missing <= compatibility.missing_columns(fragment.spec_id) and not _may_store(fragment, missing)
         for fragment in fragments
     )
+
+
+def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
+    """Return whether the file of a fragment may have values of one of the columns, which its profile lacks."""
+    return bool(columns) and (UNMAPPED_COLUMNS in entry.unprofiled or not columns.isdisjoint(entry.unprofiled))
 
 
 def _read_again(
@@ -651,7 +656,7 @@ def _usable_profiles(
             continue
         # A column is all null in fragments that were written without it, and must be read from the others.
         missing = compatibility.missing_columns(entry.spec_id)
-        if not missing & compatibility.wanted.defaulted_columns and not missing & set(entry.unprofiled):
+        if not missing & compatibility.wanted.defaulted_columns and not _may_store(entry, missing):
             if (entry.partition_key, entry.path) != location:
                 entry = replace(entry, partition_key=location[0], path=location[1])
             usable[entry.id] = entry

@@ -158,7 +158,7 @@ class FragmentEntry:
     spec_id: str
     """Key into `Version.specs`: the spec under which the fragment was profiled."""
     unprofiled: tuple[str, ...]
-    """Identities of columns that the data file has and the profile lacks."""
+    """Identities of columns that the data file has and the profile lacks; see `FragmentReader.stored_columns`."""
     files: ProfileFiles
     not_enumerated: tuple[str, ...] = ()
     """Field ids of columns without value counts, although the profile spec allows them, because values hardly

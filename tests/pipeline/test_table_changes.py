@@ -11,6 +11,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import StoreError
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.next_version import _changed_fragments
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
@@ -55,6 +56,25 @@ def test_a_file_listed_twice_gives_no_difference(tmp_path: Path) -> None:
     version = versions(config).latest()
     assert version is not None
     assert version.row_count == 6
+
+
+def test_files_without_ids_are_read_for_a_column_that_they_may_have(tmp_path: Path) -> None:
+    """A column gets an id after the file was profiled: its name was in no mapping. Other files are not read again."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    table = TableConfig(name="t", uri=str(writer.folder))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    for ids, names in (([1, 2], ("id", "more")), ([3], ("id",))):
+        writer.properties["schema.name-mapping.default"] = '[{"field-id": 1, "names": ["id"]}]'
+        writer.commit(writer.data(pa.table(dict.fromkeys(names, ids)), ids=False))
+    refresh(config, table, no_spark)
+    writer.schemas.append([column(1, "id", "long"), column(2, "more", "long")])
+    writer.properties["schema.name-mapping.default"] = (
+        '[{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["more"]}]'
+    )
+    writer.write_metadata()
+    assert refresh(config, table, no_spark).fragments_profiled == 1
+    more = {row.column: row for row in Metastore(str(tmp_path / "root")).table("t").statistics()}["more"]
+    assert (more.value_count, more.null_count) == (2, 1)
 
 
 def test_two_fragments_with_one_path_are_refused_by_name() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.base import FIELD_ID
+from metastore_assets.formats.base import FIELD_ID, UNMAPPED_COLUMNS
 from metastore_assets.formats.iceberg.metadata import TableMetadata
 from metastore_assets.formats.metadata_json import as_integer, as_list, as_objects, as_text, parse_json
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatcher, identity
@@ -86,7 +86,8 @@ class FallbackIds:
             for index, field in enumerate(fields)
             if (node := self._node(field, index, self.nodes)) is not None and node.id is not None
         }
-        return _NamedMatcher(dict(self._ids_and_names(fields, self.nodes)), top_level, longs_are_times)
+        unmapped = None if self.by_position else UNMAPPED_COLUMNS
+        return _NamedMatcher(dict(self._ids_and_names(fields, self.nodes)), top_level, unmapped, longs_are_times)
 
     def _ids_and_names(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
         """Yield (field id, name in the file) of each field of a file, including nested fields."""
@@ -106,16 +107,20 @@ class FallbackIds:
 class _NamedMatcher(FieldMatcher):
     """A matcher for one file without field ids.
 
-    `names` maps field ids to names in the file. `top_level` maps the names of columns to field ids.
+    `names` maps field ids to names in the file. `top_level` maps the names of columns to field ids. `unmapped` is the
+    identity of other columns.
     """
 
-    def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
+    def __init__(
+        self, names: Mapping[str, str], top_level: Mapping[str, str], unmapped: str | None, longs_are_times: bool
+    ) -> None:
         super().__init__(by_id=True, longs_are_times=longs_are_times)
         self._names = names
         self._top_level = top_level
+        self._unmapped = unmapped
 
     def identity(self, stored: pa.Field) -> str | None:
-        return self._top_level.get(stored.name)
+        return self._top_level.get(stored.name, self._unmapped)
 
     def index_finder(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
         """Return a function that finds the index of a table's field among the fields of the file."""
