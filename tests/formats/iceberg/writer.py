@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 
 from tests.formats.delta.log_writer import encode_array
 
+_PUFFIN = b"PFA1"
+"""The magic bytes of Puffin files."""
 Entry = dict[str, Any]
 """A data file or delete file, by the names of Iceberg's specification."""
 
@@ -88,12 +90,15 @@ class IcebergWriter:
         ids = [self.ids[name] for name in names]
         return self._file(table, format_, True, "eq") | {"content": 2, "equality_ids": ids} | more
 
-    def deletion_vector(self, path: str, positions: Collection[int], *, padding: bytes = b"PFA1", **more: Any) -> Entry:
+    def deletion_vector(self, path: str, positions: Collection[int], *, padding: bytes = _PUFFIN, **more: Any) -> Entry:
         """Write a deletion vector of a data file."""
         data = encode_array(sorted(positions))
         blob = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
         name = f"data/{uuid.uuid4()}.puffin"
-        (self.folder / name).write_bytes(padding + blob + b"footer")
+        footer = _puffin_footer(
+            len(padding), len(blob), {"referenced-data-file": path, "cardinality": str(len(positions))}
+        )
+        (self.folder / name).write_bytes(padding + blob + footer)
         blob_at = {
             "content_offset": len(padding),
             "content_size_in_bytes": len(blob),
@@ -243,8 +248,7 @@ class IcebergWriter:
             "sequence_number": self.sequence,
             "min_sequence_number": min((entry.get("sequence_number") or self.sequence for entry in entries), default=0),
             "added_snapshot_id": snapshot_id,
-            "added_files_count": sum(status for _, status in statuses),
-            "existing_files_count": sum(not status for _, status in statuses),
+            **_counts([*statuses, *((entry, 2) for entry in deleted)]),
             "partitions": [
                 _summary([entry["partition"][index] for entry in files], type_) for index, type_ in enumerate(types)
             ],
@@ -253,6 +257,23 @@ class IcebergWriter:
     def _avro(self, name: str, schema: Any, records: Sequence[Any]) -> None:
         with (self.folder / "metadata" / name).open("wb") as file:
             fastavro.writer(file, schema, records, codec="deflate")
+
+
+def _puffin_footer(offset: int, length: int, properties: Mapping[str, str]) -> bytes:
+    """Return the footer of a Puffin file with one deletion vector."""
+    blob = {"type": "deletion-vector-v1", "fields": [2147483645], "snapshot-id": -1, "sequence-number": -1}
+    blob |= {"offset": offset, "length": length, "properties": properties}
+    payload = json.dumps({"blobs": [blob]}).encode()
+    return _PUFFIN + payload + struct.pack("<II", len(payload), 0) + _PUFFIN
+
+
+def _counts(statuses: Sequence[tuple[Entry, int]]) -> dict[str, int]:
+    """Return the numbers of files and rows in a manifest, by the names of the manifest list."""
+    counts = {}
+    for number, status in enumerate(("existing", "added", "deleted")):
+        rows = [entry["record_count"] for entry, entry_status in statuses if entry_status == number]
+        counts |= {f"{status}_files_count": len(rows), f"{status}_rows_count": sum(rows)}
+    return counts
 
 
 def _summary(values: Sequence[Any], type_: Any) -> dict[str, Any]:
@@ -336,8 +357,12 @@ _MANIFEST_FILE = {
         _field("sequence_number", "long", 515),
         _field("min_sequence_number", "long", 516),
         _field("added_snapshot_id", "long", 503),
-        _field("added_files_count", ["null", "int"], 504),
-        _field("existing_files_count", ["null", "int"], 505),
+        _field("added_files_count", "int", 504),
+        _field("existing_files_count", "int", 505),
+        _field("deleted_files_count", "int", 506),
+        _field("added_rows_count", "long", 512),
+        _field("existing_rows_count", "long", 513),
+        _field("deleted_rows_count", "long", 514),
         _field("partitions", ["null", {"type": "array", "items": _SUMMARY, "element-id": 508}], 507),
     ],
 }
