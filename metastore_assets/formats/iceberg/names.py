@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -193,13 +194,16 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> tuple[tuple[int, tup
     """Return the deviations of a name mapping from the schemas; see `FallbackIds.deviations`."""
     names: dict[int | None, set[str]] = {}
     for schema in metadata.schemas.values():
-        for node, _ in _with_siblings(_struct_nodes(schema["fields"])):
-            names.setdefault(node.id, set()).update(node.names)
+        for nodes in _levels(_struct_nodes(schema["fields"])):
+            for node in nodes:
+                names.setdefault(node.id, set()).update(node.names)
     deviations: dict[int, set[str]] = {}
-    for node, siblings in _with_siblings(mapping):
-        others = {name for other in siblings if other is not node for name in other.names}
-        if node.id is not None and node.id in names:
-            deviations[node.id] = (set(node.names) - names[node.id]) | (names[node.id] & others)
+    for nodes in _levels(mapping):
+        uses = Counter(name for node in nodes for name in set(node.names))
+        for node in nodes:
+            if node.id is not None and node.id in names:
+                mapped, known = set(node.names), names[node.id]
+                deviations[node.id] = (mapped - known) | {name for name in known if uses[name] > (name in mapped)}
     current = metadata.schemas.get(metadata.current_schema_id, {"fields": ()})["fields"]
     deviations |= {field["id"]: names[field["id"]] for field in current if field["id"] not in deviations}
     return tuple(
@@ -207,11 +211,12 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> tuple[tuple[int, tup
     )
 
 
-def _with_siblings(nodes: _Tree) -> Iterator[tuple[Node, _Tree]]:
-    """Yield each node at every depth, with the nodes beside it."""
+def _levels(nodes: _Tree) -> Iterator[_Tree]:
+    """Yield the fields of the top level, and of each field with children."""
+    if nodes:
+        yield nodes
     for node in nodes:
-        yield node, nodes
-        yield from _with_siblings(node.children)
+        yield from _levels(node.children)
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
