@@ -19,6 +19,8 @@ _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
 _MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
 """A metadata file has at least one of these keys besides `location`."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
+_TEMPORARY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Matches the names of files that commits without a catalog write and then rename. Interrupted commits leave them."""
 _HINTS = ("version-hint.text", "version-hint.txt")
 _VERSIONED = ("v", "w")
 """Bounds of the names `v1…`, `v2…` that metadata files have without a catalog."""
@@ -62,12 +64,13 @@ def newest_metadata(folder: Location) -> StoredFile:
     """Return the current metadata file in a table's folder.
 
     It is the file with the highest version. If there are several candidates, the version hint decides; without a hint,
-    the latest update time.
+    the latest update time. Files of unfinished commits are ignored if there are others.
 
     Raises TableNotFoundError if there is no metadata file.
     """
     files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
     names = [name for name in files if _NAME.fullmatch(name)]
+    names = [name for name in names if not _TEMPORARY.fullmatch(_stem(name))] or names
     if not names:
         raise TableNotFoundError(f"{folder.uri} holds no Iceberg table: there is no {METADATA}/*.metadata.json")
     numbers = {name: _version(name) for name in names}
@@ -99,7 +102,8 @@ def _stem(name: str) -> str:
 
 
 def _version(name: str) -> int | None:
-    match = _NUMBER.fullmatch(_stem(name))
+    stem = _stem(name)
+    match = None if _TEMPORARY.fullmatch(stem) else _NUMBER.fullmatch(stem)
     return int(match[1] or match[2]) if match else None
 
 

@@ -68,6 +68,9 @@ def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
         (("00001-a", "00002-b", "00002-c"), "00002-b", [1, 2]),  # unless one is named.
         (("v1", "v2", "final"), None, [1, 2, 3]),
         (("final", "v1", "v2"), None, [1, 2, 3]),
+        (("v1", "v2", "e07c5a1c-55a7-4f4a-8f8c-6a4d2f1b9c3e"), None, [1, 2]),  # It was not committed.
+        (("v1", "v2", "12345678-55a7-4f4a-8f8c-6a4d2f1b9c3e"), "2", [1, 2]),
+        (("e07c5a1c-55a7-4f4a-8f8c-6a4d2f1b9c3e", "v1", "v2"), None, [1, 2, 3]),
     ],
 )
 def test_the_metadata_file_with_the_greatest_number_is_read(
