@@ -68,7 +68,7 @@ class FallbackIds:
                 mapping = _parse_mapping(parse_json(text), NAME_MAPPING)
             if all(_is_among(field_path, field_paths.get(field_path[-1])) for field_path in _field_paths(mapping)):
                 return cls(mapping, by_position=False, deviations=_deviations(mapping, metadata))
-        return cls(_position_nodes(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
+        return cls(_struct_nodes(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
     def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
         """Return a matcher that finds the table's fields among the fields of one file.
@@ -82,13 +82,14 @@ class FallbackIds:
         longs_are_times = kind == "orc"
         if has_ids(fields) or (self.by_position and not positions):
             return FieldMatcher(by_id=True, longs_are_times=longs_are_times)
+        nodes = _position_nodes(self.nodes, len(fields)) if self.by_position else self.nodes
         top_level = {
             field.name: str(node.id)
             for index, field in enumerate(fields)
-            if (node := self._node(field, index, self.nodes)) is not None and node.id is not None
+            if (node := self._node(field, index, nodes)) is not None and node.id is not None
         }
         unmapped = None if self.by_position else UNMAPPED_COLUMNS
-        return _NamedMatcher(dict(self._ids_and_names(fields, self.nodes)), top_level, unmapped, longs_are_times)
+        return _NamedMatcher(dict(self._ids_and_names(fields, nodes)), top_level, unmapped, longs_are_times)
 
     def _ids_and_names(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
         """Yield (field id, name in the file) of each field of a file, including nested fields."""
@@ -165,15 +166,14 @@ def _parse_mapping(fields: Any, what: str) -> _Tree:
     )
 
 
-def _position_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:
-    """Return a node for each column position: the field whose id is the position.
+def _position_nodes(columns: _Tree, count: int) -> _Tree:
+    """Return a node for each of the first `count` column positions: the column whose id is the position.
 
     Iceberg numbers the columns of a new table by position. Positions start at 0 or 1.
     """
-    by_id = {node.id: node for node in _struct_nodes(fields)}
+    by_id = {node.id: node for node in columns}
     first = 0 if 0 in by_id else 1
-    last = max((field_id for field_id in by_id if field_id is not None), default=0)
-    return tuple(by_id.get(number, Node((), None)) for number in range(first, last + 1))
+    return tuple(by_id.get(number, Node((), None)) for number in range(first, first + count))
 
 
 def _struct_nodes(fields: Sequence[Mapping[str, Any]]) -> _Tree:

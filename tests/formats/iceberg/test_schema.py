@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import pickle
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -258,6 +259,16 @@ def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> No
     writer.write_metadata()
     changes = open_table_format(TableConfig(name="t", uri=str(writer.folder)), cache).changes(before)
     assert changes == NoDiff("the name mapping changed")
+
+
+def test_large_field_ids_take_no_time(tmp_path: Path) -> None:
+    """Sources of fragments had an entry for each number up to the largest id."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2**31 - 1, "b", "long")])
+    for ids in (True, False):
+        writer.commit(writer.data(pa.table({"a": [1], "b": [2]}), ids=ids))
+    snapshot = _snapshot(writer.folder)
+    assert max(len(pickle.dumps(fragment)) for fragment in snapshot.fragments) < 5_000
+    assert sorted(read_columns(snapshot)["b"], key=str) == [2, None]
 
 
 def test_migrated_partition_columns_have_the_values_of_the_manifest(tmp_path: Path) -> None:
