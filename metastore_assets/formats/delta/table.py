@@ -9,11 +9,11 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -64,6 +64,9 @@ if TYPE_CHECKING:
     from metastore_assets.formats.delta.changes import RemovedFile
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_ATTEMPTS = 3
+"""Number of times that the log is listed and read, if files of the log are removed between these two steps."""
+T = TypeVar("T")
 
 
 class DeltaFormat(TableFormat):
@@ -105,9 +108,12 @@ class DeltaFormat(TableFormat):
     def snapshot(self) -> Snapshot:
         """Return the snapshot of the newest or requested version, from the log since its last checkpoint."""
         with _delta_errors(self._location):
-            version, identity, state, table = self._replay()
-            fragments = [fragment for _, fragment, _ in table.distinct_files(state.adds)]
-            metadata = self._snapshot_metadata(table, version, identity)
+            return _while_files_are_removed(self._snapshot)
+
+    def _snapshot(self) -> Snapshot:
+        version, identity, state, table = self._replay()
+        fragments = [fragment for _, fragment, _ in table.distinct_files(state.adds)]
+        metadata = self._snapshot_metadata(table, version, identity)
         return Snapshot(**vars(metadata), fragments=_sorted(fragments))
 
     def stream(self) -> SnapshotStream:
@@ -116,16 +122,19 @@ class DeltaFormat(TableFormat):
         The files of a checkpoint are read one after the other.
         """
         with _delta_errors(self._location):
-            version, identity, state, table = self._replay()
+            version, identity, state, table = _while_files_are_removed(self._replay)
             metadata = self._snapshot_metadata(table, version, identity)
 
         def fragments() -> Iterator[Fragment]:
             from metastore_assets.store.sorted_runs import DistinctTexts
 
             with _delta_errors(self._location), DistinctTexts() as paths:
-                for _, fragment, _ in table.files(state.adds):
-                    paths.add(fragment.path)
-                    yield fragment
+                try:
+                    for _, fragment, _ in table.files(state.adds):
+                        paths.add(fragment.path)
+                        yield fragment
+                except FileNotFoundError as error:
+                    raise UnstreamableError(f"{self._location.uri}: a file of the log was removed: {error}") from error
                 if not paths.are_distinct():
                     raise UnstreamableError(f"{self._location.uri}: the log has a data file twice")
 
@@ -152,6 +161,8 @@ class DeltaFormat(TableFormat):
                 return self._changes(since)
             except NoDiffError as error:
                 return NoDiff(str(error))
+            except FileNotFoundError:
+                return NoDiff("files of the log were removed meanwhile")
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
         """Return the changes; see `changes`. Raises NoDiffError."""
@@ -188,7 +199,7 @@ class DeltaFormat(TableFormat):
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns in the table's metadata, without reading the files in a checkpoint."""
         with _delta_errors(self._location):
-            state = replay(self._location, *self._version())
+            state = _while_files_are_removed(lambda: replay(self._location, *self._version()))
             return _Table(self._location_policy, state.protocol, state.metadata, self._filter).partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
@@ -526,6 +537,17 @@ class DeltaFragmentSource:
             mapping=ColumnMapping(matcher, dict(self.partition_values)),
             deleted=deleted,
         )
+
+
+def _while_files_are_removed(read: Callable[[], T]) -> T:
+    """Return the result of a function that lists the log and reads it.
+
+    It is called again if a file that it listed was removed before it was read, as writers remove old checkpoints.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(FileNotFoundError):
+            return read()
+    return read()
 
 
 def _sorted(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:

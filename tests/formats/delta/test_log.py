@@ -15,10 +15,15 @@ from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError, TableNotFoundError
-from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats import NoDiff, Snapshot, open_table_format
+from metastore_assets.formats.base import UnstreamableError
 from metastore_assets.formats.delta import actions
+from metastore_assets.formats.delta import log as log_module
+from metastore_assets.formats.delta import table as table_module
 from metastore_assets.formats.delta.log import Log
+from metastore_assets.formats.delta.table import DeltaFormat
 from metastore_assets.formats.readers.parquet_footer import REFUSED
+from metastore_assets.storage.location import Location
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.oracle import read_rows
 from tests.formats.readers.hive_groups import with_groups_of_hive
@@ -180,6 +185,69 @@ def test_a_checkpoint_of_zero_bytes_is_ignored(tmp_path: Path, name: str, has_hi
         (tmp_path / "_delta_log" / "_last_checkpoint").write_text('{"version": 4, "size": 5}')
     assert [_paths(tmp_path, version) for version in range(7)] == seven
     assert _paths(tmp_path) == seven[6]
+
+
+@pytest.fixture
+def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaFormat:
+    """A table with a checkpoint, which a writer replaces after the first listing of the log."""
+
+    def checkpoint() -> None:
+        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
+        DeltaTable(str(tmp_path)).create_checkpoint()
+        for file in (tmp_path / "_delta_log").iterdir():
+            if file.name < f"{DeltaTable(str(tmp_path)).version():020}":
+                file.unlink()
+
+    listings = []
+
+    def read_log(location: Location, complete: bool = False) -> Log:
+        listings.append(log := log_module.read_log(location, complete))
+        if len(listings) == 1:
+            checkpoint()
+        return log
+
+    checkpoint()
+    checkpoint()
+    monkeypatch.setattr(table_module, "read_log", read_log)
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    assert isinstance(table, DeltaFormat)
+    return table
+
+
+def test_a_log_that_is_cleaned_up_while_it_is_read_is_listed_again(cleaned: DeltaFormat) -> None:
+    snapshot = cleaned.snapshot()
+    assert (snapshot.id, len(snapshot.fragments)) == ("2", 3)
+
+
+def test_partition_columns_are_read_from_a_log_that_is_cleaned_up(cleaned: DeltaFormat) -> None:
+    assert cleaned.partition_columns() == ()
+
+
+def test_a_stream_over_a_removed_checkpoint_can_be_replaced_by_a_snapshot(tmp_path: Path, cleaned: DeltaFormat) -> None:
+    stream = cleaned.stream()
+    for file in (tmp_path / "_delta_log").glob("*.checkpoint.parquet"):
+        file.unlink()
+    with pytest.raises(UnstreamableError, match="was removed"):
+        list(stream.fragments)
+
+
+def test_commits_that_are_removed_while_they_are_read_prevent_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_deltalake(str(tmp_path), pa.table({"a": [1]}))
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    before = table.snapshot()
+    write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
+
+    def log_since(location: Location, version: int) -> Log:
+        log = log_module.log_since(location, version)
+        (tmp_path / "_delta_log" / f"{1:020}.json").unlink()
+        return log
+
+    monkeypatch.setattr(table_module, "log_since", log_since)
+    difference = table.changes(before.reference)
+    assert isinstance(difference, NoDiff)
+    assert difference.reason == "files of the log were removed meanwhile"
 
 
 def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
