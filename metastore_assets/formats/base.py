@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.storage.location import Location
 
+T = TypeVar("T")
+_ATTEMPTS = 3
 FIELD_ID = b"metastore.field_id"
 """Metadata key of an Arrow field, at every depth. Its value is the field's identity, which survives renames.
 
@@ -452,6 +455,18 @@ class TableFormat(Protocol):
         Raises:
             KeyError: the snapshot has no such leaf column.
         """
+
+
+def retry_while_files_are_removed(read: Callable[[], T]) -> T:
+    """Return the result of a function that lists files of metadata and then reads them.
+
+    It is called up to three times, as long as it raises FileNotFoundError: a writer has removed a listed file, such as
+    an old checkpoint.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(FileNotFoundError):
+            return read()
+    return read()
 
 
 def parse_state_time(at: str) -> datetime | None:

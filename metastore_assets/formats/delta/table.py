@@ -9,11 +9,11 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ from metastore_assets.formats.base import (
     UnstreamableError,
     history_change_by_number,
     parse_state_time,
+    retry_while_files_are_removed,
     state_not_found,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
@@ -64,9 +65,6 @@ if TYPE_CHECKING:
     from metastore_assets.formats.delta.changes import RemovedFile
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_ATTEMPTS = 3
-"""Number of times that the log is listed and read, if files of the log are removed between these two steps."""
-T = TypeVar("T")
 
 
 class DeltaFormat(TableFormat):
@@ -108,7 +106,7 @@ class DeltaFormat(TableFormat):
     def snapshot(self) -> Snapshot:
         """Return the snapshot of the newest or requested version, from the log since its last checkpoint."""
         with _delta_errors(self._location):
-            return _while_files_are_removed(self._snapshot)
+            return retry_while_files_are_removed(self._snapshot)
 
     def _snapshot(self) -> Snapshot:
         version, identity, state, table = self._replay()
@@ -122,7 +120,7 @@ class DeltaFormat(TableFormat):
         The files of a checkpoint are read one after the other.
         """
         with _delta_errors(self._location):
-            version, identity, state, table = _while_files_are_removed(self._replay)
+            version, identity, state, table = retry_while_files_are_removed(self._replay)
             metadata = self._snapshot_metadata(table, version, identity)
 
         def fragments() -> Iterator[Fragment]:
@@ -199,7 +197,7 @@ class DeltaFormat(TableFormat):
     def partition_columns(self) -> tuple[str, ...]:
         """Return the partition columns in the table's metadata, without reading the files in a checkpoint."""
         with _delta_errors(self._location):
-            state = _while_files_are_removed(lambda: replay(self._location, *self._version()))
+            state = retry_while_files_are_removed(lambda: replay(self._location, *self._version()))
             return _Table(self._location_policy, state.protocol, state.metadata, self._filter).partition_columns
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
@@ -537,17 +535,6 @@ class DeltaFragmentSource:
             mapping=ColumnMapping(matcher, dict(self.partition_values)),
             deleted=deleted,
         )
-
-
-def _while_files_are_removed(read: Callable[[], T]) -> T:
-    """Return the result of a function that lists the log and reads it.
-
-    It is called again if a file that it listed was removed before it was read, as writers remove old checkpoints.
-    """
-    for _ in range(_ATTEMPTS - 1):
-        with suppress(FileNotFoundError):
-            return read()
-    return read()
 
 
 def _sorted(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:

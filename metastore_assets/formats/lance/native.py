@@ -120,9 +120,17 @@ def read_difference(earlier: LanceVersion, version: LanceVersion) -> LanceDiffer
 
 
 def open_dataset(version: LanceVersion) -> Any:
-    """Return pylance's dataset of a version, from a cache of recent ones."""
+    """Return pylance's dataset of a version, from a cache of recent ones.
+
+    Raises FileNotFoundError if the version was removed.
+    """
     version.location.check(version.manifest)
-    return _open_dataset(version)
+    try:
+        return _open_dataset(version)
+    except (OSError, ValueError):
+        # If the manifest was removed after the check, the error of pylance says so only in its text.
+        version.location.stat(version.manifest.path)
+        raise
 
 
 @lru_cache(maxsize=_CACHED_DATASETS)

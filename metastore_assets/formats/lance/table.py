@@ -24,6 +24,7 @@ from metastore_assets.formats.base import (
     TableFormat,
     history_change_by_number,
     history_change_by_time,
+    retry_while_files_are_removed,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.lance.fragment import LanceFragmentSource
@@ -64,14 +65,17 @@ class LanceFormat(TableFormat):
     def current(self) -> SnapshotReference:
         """Return the id and commit time of the requested version, by default the newest."""
         with _lance_errors(self._location):
-            version = self._requested_version()
-            identity = [version.id, *version.manifest]
-            cached = self._cache.get(self._time_key, json.loads)
-            if cached is not None and cached[0] == identity:
-                return SnapshotReference(version.id, datetime.fromisoformat(cached[1]))
-            committed_at: datetime = run_isolated(read_commit_time, version.manifest_path, version)
-            self._put_time(version, committed_at)
-            return SnapshotReference(version.id, committed_at)
+            return retry_while_files_are_removed(self._current)
+
+    def _current(self) -> SnapshotReference:
+        version = self._requested_version()
+        identity = [version.id, *version.manifest]
+        cached = self._cache.get(self._time_key, json.loads)
+        if cached is not None and cached[0] == identity:
+            return SnapshotReference(version.id, datetime.fromisoformat(cached[1]))
+        committed_at: datetime = run_isolated(read_commit_time, version.manifest_path, version)
+        self._put_time(version, committed_at)
+        return SnapshotReference(version.id, committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
         """Return "recreated", "rolled back" or None, by comparing version numbers.
@@ -87,11 +91,13 @@ class LanceFormat(TableFormat):
         """Return the snapshot of the requested version, from its manifest."""
         with _lance_errors(self._location):
             self._check_no_partition_filter()
-            version = self._requested_version()
-            content: VersionContent = run_isolated(read_version, version.manifest_path, version)
-            fragments = self._fragments(version, content.fragments)
-            metadata = self._metadata(version, content)
-        return Snapshot(**vars(metadata), fragments=fragments)
+            return retry_while_files_are_removed(self._snapshot)
+
+    def _snapshot(self) -> Snapshot:
+        version = self._requested_version()
+        content: VersionContent = run_isolated(read_version, version.manifest_path, version)
+        fragments = self._fragments(version, content.fragments)
+        return Snapshot(**vars(self._metadata(version, content)), fragments=fragments)
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the difference between version `since` and the requested version.

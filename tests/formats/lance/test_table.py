@@ -29,10 +29,11 @@ from metastore_assets.errors import (
 from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, SnapshotDiff, TableFormat, open_table_format
 from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.formats.lance import native
-from metastore_assets.formats.lance.versions import list_versions, newest_version
+from metastore_assets.formats.lance import table as table_module
+from metastore_assets.formats.lance.versions import LanceVersion, list_versions, newest_version
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.storage.corrupt_input import UnsupportedError
-from metastore_assets.storage.location import Location
+from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.tasks.isolation import run_isolated
 from tests.formats.lance.waiting import wait_without_end
 from tests.formats.oracle import read_rows
@@ -354,6 +355,43 @@ def test_a_version_that_is_removed_during_the_search_for_a_time_is_ignored(tmp_p
     search = tuple(versions.values())
     assert native.read_version_at(search, newest) == 3
     assert native.read_version_at(search, newest - datetime.timedelta(days=1)) is None
+
+
+def test_a_version_that_is_removed_while_it_is_opened_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pylance has no exception of its own for it."""
+    for _ in range(2):
+        lance.write_dataset(_ROWS, tmp_path / "t", mode="append")
+    version = list_versions(Location.of(str(tmp_path / "t")))[1]
+    check = Location.check
+
+    def checked(location: Location, stored: StoredFile) -> None:
+        check(location, stored)
+        Path(version.manifest_path).unlink()
+
+    monkeypatch.setattr(Location, "check", checked)
+    with pytest.raises(FileNotFoundError):
+        native.read_commit_time(version)
+
+
+@pytest.mark.parametrize("read", ["snapshot", "current"])
+def test_a_version_that_is_removed_after_it_was_listed_is_replaced_by_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    lance.write_dataset(_ROWS, tmp_path / "t")
+    listings = []
+
+    def listed(location: Location) -> LanceVersion:
+        listings.append(version := newest_version(location))
+        if len(listings) == 1:
+            lance.write_dataset(_ROWS, tmp_path / "t", mode="append")
+            lance.dataset(tmp_path / "t").cleanup_old_versions(older_than=datetime.timedelta(0))
+        return version
+
+    monkeypatch.setattr(table_module, "newest_version", listed)
+    assert getattr(_open(tmp_path / "t"), read)().id == "2"
+    assert len(listings) == 2
 
 
 def _varint(number: int) -> bytes:
