@@ -25,7 +25,7 @@ def records_by_id(
 
     def schemas(field: Any) -> tuple[Any, Any]:
         written = _rename_fields(field, _Naming(names, spec))
-        return written, _prune_fields(written)
+        return written, _prune_fields(written, dict(_definitions(written)))
 
     return read_avro_records(data, schemas)
 
@@ -114,19 +114,50 @@ def _rename_fields(type_: Any, naming: _Naming) -> Any:
     return result
 
 
-def _prune_fields(type_: Any) -> Any:
-    """Return an Avro type without the fields that were not requested."""
+def _prune_fields(type_: Any, definitions: dict[str, Any]) -> Any:
+    """Return an Avro type without the fields that were not requested.
+
+    Args:
+        type_: the type.
+        definitions: the named types of the schema that the result does not define yet, by name. A type that only a
+            removed field defines is defined where it is first used.
+    """
     if isinstance(type_, list):
-        return [_prune_fields(branch) for branch in type_]
+        return [_prune_fields(branch, definitions) for branch in type_]
+    if isinstance(type_, str):
+        return _prune_fields(definitions.pop(type_), definitions) if type_ in definitions else type_
     if not isinstance(type_, dict):
         return type_
+    for name in _names_of(type_):
+        definitions.pop(name, None)
     result = {
-        key: _prune_fields(value) if key in ("type", "items", "values") else value for key, value in type_.items()
+        key: _prune_fields(value, definitions) if key in ("type", "items", "values") else value
+        for key, value in type_.items()
     }
     if "fields" in type_:
         result["fields"] = [
-            {"name": field["name"], "type": _prune_fields(field["type"])}
+            {"name": field["name"], "type": _prune_fields(field["type"], definitions)}
             for field in type_["fields"]
             if not field["name"].startswith(_UNWANTED)
         ]
     return result
+
+
+def _definitions(type_: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the definition of each named type in a type."""
+    if isinstance(type_, list):
+        for branch in type_:
+            yield from _definitions(branch)
+    elif isinstance(type_, dict):
+        for name in _names_of(type_):
+            yield name, type_
+        for inner in (*(type_.get(key) for key in ("type", "items", "values")), *type_.get("fields", ())):
+            yield from _definitions(inner)
+
+
+def _names_of(type_: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names by which other fields may refer to a type; none for a field, or a type without a name."""
+    if type_.get("type") not in ("record", "fixed", "enum") or "name" not in type_:
+        return ()
+    name = type_["name"]
+    return (name, f"{type_['namespace']}.{name}") if type_.get("namespace") else (name,)

@@ -224,6 +224,28 @@ def test_manifests_of_other_writers_are_read_by_field_ids(seed: int) -> None:
         assert [fragment.partition_key for fragment in snapshot.fragments] == ["part=a", "part=b"]
 
 
+def test_a_type_that_an_ignored_field_defines_is_resolved(tmp_path: Path) -> None:
+    """Avro defines a named type once, and refers to it by name."""
+    fixed = {"type": "fixed", "size": 16, "name": "uuid_fixed"}
+    spec = [{"name": "key", "field-id": 1000, "source-id": 2, "transform": "identity"}]
+    columns = [column(1, "id", "long"), column(2, "key", "uuid")]
+    writer = IcebergWriter(tmp_path / "t", columns, specs={0: spec}, partition_types={1000: fixed})
+    writer.commit(writer.data(pa.table({"id": [1]}), partition=(bytes(16),)))
+    (path,) = (writer.folder / "metadata").glob("*-m0.avro")
+    with path.open("rb") as file:
+        reader = fastavro.reader(file)
+        schema, records = json.loads(reader.metadata["avro.schema"]), list(reader)
+    (fields,) = [field["type"]["fields"] for field in schema["fields"] if field["name"] == "data_file"]
+    (partition,) = [field["type"]["fields"] for field in fields if field["name"] == "partition"]
+    partition[0]["type"] = ["null", "uuid_fixed"]
+    fields.insert(0, {"name": "ignored", "type": fixed, "field-id": 999})
+    for record in records:
+        record["data_file"]["ignored"] = bytes(16)
+    with path.open("wb") as file:
+        fastavro.writer(file, schema, records)
+    assert _ids(writer.folder) == [1]
+
+
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_the_error_names_a_manifest_of_an_unknown_spec(writer: IcebergWriter, is_streamed: bool) -> None:
     writer.specs = {7: ()}
