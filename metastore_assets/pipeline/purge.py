@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import VersionConflictError, VersionNotFoundError
+from metastore_assets.errors import StoreError, VersionConflictError, VersionNotFoundError
 from metastore_assets.history import remove_values
 from metastore_assets.pipeline.column_spec import parse_column_spec
 from metastore_assets.pipeline.engine import Engine
@@ -95,16 +95,14 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     Raises:
         VersionNotFoundError: There is no version `before` or later.
         VersionConflictError: Other processes published during every attempt.
-        StoreError: A version cannot be read. Nothing has been removed.
+        StoreError: A version that remains cannot be read. Only saved profiles have been removed.
     """
     objects, documents = versions.objects, versions.documents
     published, listing = _publish_without_removed(engine, versions, before)
     begun, pending = listing.begun, PendingFiles.among(listing.pending)
     numbers = versions.numbers()
-    remaining = [versions.read(number) for number in numbers]
     if before == published - 1:
         before = published
-    remove_values(versions, before)
     with (
         listing.files as files,
         SortedRuns(PATHS) as needed,
@@ -114,18 +112,25 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
         # The profiles in pending files that are not current were published.
         current = set(pending.current())
         referenced.add_keys(pa.array([path for path in pending.all() if path not in current], pa.string()))
-        for version in remaining:
-            for paths in _lookup_paths(version):
-                referenced.add_keys(paths)
-                if version.number >= before:
-                    needed.add_keys(paths)
-            for paths in _profile_paths(version):
-                referenced.add_keys(paths)
-                if version.number >= published:
-                    needed.add_keys(paths)
+        for number in numbers:
+            try:
+                version = versions.read(number)
+                for paths in _lookup_paths(version):
+                    referenced.add_keys(paths)
+                    if number >= before:
+                        needed.add_keys(paths)
+                for paths in _profile_paths(version):
+                    referenced.add_keys(paths)
+                    if number >= published:
+                        needed.add_keys(paths)
+            except StoreError:
+                # A version that is removed now, or was removed meanwhile by a refresh, need not be readable.
+                if number >= before and documents.exists(number):
+                    raise
         for rows in subtract(files, needed):
             removable.add(rows)
         unfinished = sum(map(len, subtract(removable, referenced)))
+        remove_values(versions, before)
         # Versions are removed before their files: a reader finds no version instead of a damaged one.
         outdated = [number for number in numbers if number < before]
         objects.delete([documents.path(number) for number in outdated])

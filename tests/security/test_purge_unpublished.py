@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import MetastoreError
+from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import execution
 from metastore_assets.pipeline import refresh as refreshing
@@ -108,6 +108,54 @@ def test_files_of_a_killed_refresh_are_purged(tmp_path: Path, config: MetastoreC
     assert done.unfinished > 3
     assert purge(config, done.published).unfinished == 0
     assert verify(config, config.tables[0], no_spark).is_right
+
+
+def _damage_document(versions: VersionStore) -> None:
+    versions.objects.write("versions/1.json", b"{")
+
+
+def _remove_document(versions: VersionStore) -> None:
+    versions.objects.delete(["versions/1.json"])
+
+
+def _remove_entries(versions: VersionStore) -> None:
+    versions.objects.delete([path for entries in stored_entries(versions.read(1)) for path in entries.files.paths()])
+
+
+@pytest.mark.parametrize("damage", [_damage_document, _remove_document, _remove_entries])
+def test_a_version_that_is_purged_need_not_be_readable(
+    tmp_path: Path, config: MetastoreConfig, monkeypatch: pytest.MonkeyPatch, damage: Callable[[VersionStore], None]
+) -> None:
+    """It is damaged, or a refresh removes it meanwhile. The values in its files are purged as well."""
+    write(tmp_path, 10, PERSON)
+    refresh(config, config.tables[0], no_spark)
+    DeltaTable(str(tmp_path / "lake")).delete(f"name = '{PERSON}'")
+    version = refresh(config, config.tables[0], no_spark).version
+    numbers = VersionStore.numbers
+
+    def list_and_damage(self: VersionStore) -> list[int]:
+        found = numbers(self)
+        damage(self)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VersionStore, "numbers", list_and_damage)
+        assert purge(config, version).published == 4
+    assert version_store(config).numbers() == [4]
+    assert files_with(tmp_path / "root", PERSON) == []
+    assert unreferenced_paths(config) == set()
+
+
+def test_a_purge_removes_nothing_if_a_version_that_remains_is_damaged(tmp_path: Path, config: MetastoreConfig) -> None:
+    for start in (10, 20):
+        write(tmp_path, start)
+        refresh(config, config.tables[0], no_spark)
+    versions = version_store(config)
+    versions.objects.write("versions/2.json", b"{")
+    paths = {info.path for info in versions.objects.list() if not info.path.startswith("pending/")}
+    with pytest.raises(CorruptionError, match=r"versions/2\.json"):
+        purge(config, 2)
+    assert paths <= {info.path for info in versions.objects.list()}
 
 
 def test_command_names_copies_that_it_cannot_purge(tmp_path: Path, config: MetastoreConfig) -> None:
