@@ -13,7 +13,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from metastore_assets.errors import CorruptionError, ObjectNotFoundError, StoreError, VersionConflictError
+from metastore_assets.errors import (
+    CorruptionError,
+    ObjectNotFoundError,
+    StoreError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
 from metastore_assets.formats.base import (
     NoDiffError,
     SnapshotReference,
@@ -38,6 +44,7 @@ from metastore_assets.store.version_document import OlderFormatError
 _STAGED_GRACE = timedelta(hours=1)
 """Time for which the files of a replaced staged version stay, because another refresh may continue from it."""
 _PENDING_AT_ONCE = 10_000
+_PUBLISHED_BY_ANOTHER = "another process has published the first version"
 
 
 class FirstVersion:
@@ -77,10 +84,10 @@ class FirstVersion:
         except (NoDiffError, UnstreamableError):
             self._give_up(attempt)
             return None
-        except (CorruptionError, ObjectNotFoundError) as error:
+        except (CorruptionError, ObjectNotFoundError, VersionNotFoundError) as error:
             if self._context.versions.newest():
                 # The process that published it has removed the staged versions.
-                raise VersionConflictError("another process has published the first version") from error
+                raise VersionConflictError(_PUBLISHED_BY_ANOTHER) from error
             raise
         context, versions = self._context, self._context.versions
         context.progress(Progress(context.table.name, "publish"))
@@ -148,12 +155,14 @@ class FirstVersion:
         execution = execute(context, replace(plan, stages=stages), attempt, time.monotonic(), {})
         assert execution.version is not None
         staged.publish(execution.version, base)
-        staged.clear_pending()
         self._profiled += len(attempt.new_entries)
         self._bytes += sum(entry.bytes for entry in attempt.new_entries)
         newest = staged.latest()
-        assert newest is not None
-        staged.drop_outdated(newest.number, 1, _STAGED_GRACE)
+        if newest is None:
+            raise VersionConflictError(_PUBLISHED_BY_ANOTHER)
+        with suppress(StoreError):  # `expire` or a later lot removes what stays.
+            staged.clear_pending()
+            staged.drop_outdated(newest.number, 1, _STAGED_GRACE)
         return newest
 
     def _newest_staged(self) -> Version | None:

@@ -213,6 +213,46 @@ def test_a_refresh_ends_if_another_one_publishes_first(tmp_path: Path) -> None:
     assert verify(root.config, lake.table, no_spark).is_right
 
 
+def test_another_refresh_publishes_right_after_the_last_lot(tmp_path: Path) -> None:
+    """It has removed the staged versions when this refresh reads the newest of them."""
+    lake = lake_of(tmp_path, 4)
+    root, rival = Root(lake, "root", 3), Root(lake, "root", 3)
+    publish, latest = StagedVersions.publish, StagedVersions.latest
+    staged = 0
+
+    def count_lots(self: StagedVersions, *arguments: Any) -> None:
+        nonlocal staged
+        publish(self, *arguments)
+        staged += 1
+
+    def after_rival(self: StagedVersions) -> Any:
+        nonlocal staged
+        if staged == 3:
+            staged = 0
+            assert rival.refresh().published
+        return latest(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StagedVersions, "publish", count_lots)
+        patch.setattr(StagedVersions, "latest", after_rival)
+        assert not root.refresh().published
+    assert root.versions.numbers() == [1]
+    assert_equals_one_plan(root)
+
+
+def test_a_lot_is_staged_even_if_nothing_can_be_deleted(tmp_path: Path) -> None:
+    def refuse(self: ObjectStore, paths: list[str]) -> None:
+        if paths:
+            raise StoreError("cannot delete")
+
+    root = Root(lake_of(tmp_path, 4), "root", 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_version, "_STAGED_GRACE", timedelta(days=-1))
+        patch.setattr(ObjectStore, "delete", refuse)
+        assert root.refresh().published
+    assert_equals_one_plan(root)
+
+
 def test_a_lot_contains_exactly_its_fragments(tmp_path: Path) -> None:
     """It also has the partitions of these fragments, but no profile of the table."""
     most = []
