@@ -105,10 +105,15 @@ class Execution:
         return self._builder
 
     def clean_up(self) -> None:
-        """After a failure, save new profiles for the next attempt, and delete value counts that were written."""
-        self.profiled.save_unsaved(self.context.versions)
+        """After a failure, save new profiles for the next attempt, and delete value counts that were written.
+
+        Errors of the store are ignored, so that the failure is reported.
+        """
+        with suppress(StoreError):
+            self.profiled.save_unsaved(self.context.versions)
         if self._builder is not None and self.version is None:
-            self._builder.discard()
+            with suppress(StoreError):
+                self._builder.discard()
 
 
 def execute(

@@ -194,7 +194,8 @@ class VersionStore:
         except VersionConflictError:
             new_files = {path for files in entries.values() for path in files.paths()} | {garbage_manifest or ""}
             reused_files = {path for stored in base_entries.values() for path in stored.files.paths()} | {""}
-            self.objects.delete(sorted(new_files - reused_files))
+            with suppress(StoreError):  # `expire` deletes what stays.
+                self.objects.delete(sorted(new_files - reused_files))
             raise self._conflict(version.number, version.number) from None
 
     def _entry_changes(
@@ -220,9 +221,10 @@ class VersionStore:
     def discard(self, version: Version, base: Version | None) -> None:
         """Delete the value counts and indexes of a version that was not published, except files of `base`.
 
-        Profiles are retained for the next attempt.
+        Profiles are retained for the next attempt. Errors are ignored, because `expire` deletes what stays.
         """
-        self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
+        with suppress(StoreError):
+            self.objects.delete(sorted(set(version.auxiliary_files()) - set(base.auxiliary_files() if base else ())))
 
     def delete_unreferenced(self, paths: Iterable[str]) -> None:
         """Delete the files among `paths` that no version references."""

@@ -25,7 +25,7 @@ from metastore_assets.pipeline.stages import (
     stages_to_text,
 )
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.versions import versions_of
+from metastore_assets.store.versions import VersionStore, versions_of
 from tests.pipeline.file_lake import Lake, latest
 from tests.robustness.refresh_assertions import no_spark
 
@@ -129,6 +129,20 @@ def test_a_refresh_succeeds_once_the_version_is_published(lake: Lake, monkeypatc
     lake.append(1)
     assert refresh(config, config.tables[0], no_spark).fragments_profiled == 1
     assert not versions_of(config, "t").pending(), "the second refresh has cleared all"
+
+
+def test_an_interruption_is_reported_even_if_nothing_can_be_saved(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    def refuse(*arguments: object) -> None:
+        raise StoreError("no space left")
+
+    config = config_of(lake)
+    monkeypatch.setitem(_EXECUTORS, ProfileFragments, interrupt)  # type: ignore[misc]
+    monkeypatch.setattr(VersionStore, "save_pending", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        refresh(config, config.tables[0], no_spark)
 
 
 def test_each_stage_has_one_executor_and_a_rendering() -> None:

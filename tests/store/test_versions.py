@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
+from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import StoredMetadataCache
 from metastore_assets.store.entry_changes import change_metadata_cache
 from metastore_assets.store.manifest import RetiredFragment, Version
@@ -95,6 +96,28 @@ def test_the_loser_of_a_race_leaves_no_files(versions: VersionStore, monkeypatch
         versions.publish(version(1, "loser"))
     assert versions.read(1) == version(1, "winner")
     assert [info.path for info in versions.objects.list()] == paths
+
+
+def test_a_conflict_is_reported_even_if_nothing_can_be_deleted(
+    versions: VersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The publisher plans again, and `expire` deletes the files."""
+    versions.publish(version(1))
+    base = versions.latest()
+    publish = Documents.publish
+
+    def publish_second(self: Documents, number: int, fields: dict[str, object]) -> None:
+        publish(self, number, fields)
+        publish(self, number, fields)
+
+    def refuse(self: ObjectStore, paths: list[str]) -> None:
+        raise StoreError("cannot delete")
+
+    monkeypatch.setattr(Documents, "publish", publish_second)
+    monkeypatch.setattr(ObjectStore, "delete", refuse)
+    with pytest.raises(VersionConflictError):
+        versions.publish(version(2), base)
+    versions.discard(version(3), base)
 
 
 def test_a_retried_put_that_finds_its_object_has_succeeded(
