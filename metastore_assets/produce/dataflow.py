@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeAlias
 
-from metastore_assets.errors import GraphError, UpdateError, VersionConflictError
+from metastore_assets.errors import GraphError, StoreError, UpdateError, VersionConflictError
 from metastore_assets.produce.dataset import DatasetState
 from metastore_assets.produce.environment import Environment, Settings
 from metastore_assets.produce.flow_step import StepInput, compact_state, fed_by, receive_update, step_flow
@@ -104,7 +105,7 @@ class Dataflow:
                 return state
             return step_flow(env, self._graph, state, new_input, set())
         finally:
-            self._storage.delete(env.scratch)
+            self._clean_up(env)
 
     def load(
         self,
@@ -136,7 +137,7 @@ class Dataflow:
             env.scratch.extend(env.written)
             raise
         finally:
-            self._storage.delete(env.scratch)
+            self._clean_up(env)
 
     def loader(self, stage: str) -> Loader:
         """Return a picklable writer of runs, which `load` accepts as content."""
@@ -148,7 +149,7 @@ class Dataflow:
         try:
             return self._rebuild(env, state, names)
         finally:
-            self._storage.delete(env.scratch)
+            self._clean_up(env)
 
     def compact_state(self, state: FlowState, *, full: bool = False) -> FlowState:
         """Return a state with the same content after all due merges of runs.
@@ -194,7 +195,7 @@ class Dataflow:
 
             return self._publish(plan, env.scratch)
         finally:
-            self._storage.delete(env.scratch)
+            self._clean_up(env)
 
     def rebuild(self, *names: str) -> int:
         """Rebuild nodes and all stages that they feed, publish the next version, and return its number.
@@ -205,7 +206,7 @@ class Dataflow:
         try:
             return self._publish(lambda base: self._rebuild(env.new_attempt(), base, names), env.scratch)
         finally:
-            self._storage.delete(env.scratch)
+            self._clean_up(env)
 
     def compact(self, *, full: bool = False) -> bool:
         """Run all due merges, or with `full` leave one run per key range. Return whether anything changed.
@@ -220,7 +221,8 @@ class Dataflow:
         try:
             self._manifests.publish(FlowManifest(base.number, base.document + 1, state))
         except VersionConflictError:
-            self.discard(state, base.state)
+            with suppress(StoreError):  # `expire` deletes what stays.
+                self.discard(state, base.state)
             return False
         return True
 
@@ -287,6 +289,11 @@ class Dataflow:
     def _rebuild(self, env: Environment, base: FlowState, names: Sequence[str]) -> FlowState:
         rebuilt = fed_by(self._graph, {self._typed(name).name for name in names})
         return step_flow(env, self._graph, base, StepInput(), rebuilt)
+
+    def _clean_up(self, env: Environment) -> None:
+        """Delete temporary files. Errors are ignored: the version may be published, and `expire` deletes what stays."""
+        with suppress(StoreError):
+            self._storage.delete(env.scratch)
 
     def _environment(self) -> Environment:
         return Environment(self._storage, self._folder, self._runner, self._settings, [])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from metastore_assets.errors import ObjectNotFoundError, VersionNotFoundError
-from metastore_assets.produce import Dataflow, Settings
+from metastore_assets.errors import ObjectNotFoundError, StoreError, VersionNotFoundError
+from metastore_assets.produce import Dataflow, Delta, DeltaRoot, Rows, Settings, SumStage
 from metastore_assets.produce.manifest import Manifests
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.base_stage import BASE_LOAD, Base
@@ -62,6 +63,28 @@ def test_expired_versions_are_deleted_with_their_files(store: ObjectStore) -> No
         base.flow.version(10)
     base.edit(*BASE_LOAD)
     assert base.number == 10
+
+
+def test_a_version_is_published_even_if_temporary_files_cannot_be_deleted(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, a caller that repeats the update would count its rows twice."""
+
+    def refuse(self: ObjectStore, paths: list[str]) -> None:
+        if paths:
+            raise StoreError("cannot delete")
+
+    key, amounts = pa.schema([("k", pa.int64())]), pa.schema([("n", pa.int64())])
+    graph = [DeltaRoot("rows", Rows(key, amounts)), SumStage("sums", ("rows",), ("k",), ("n",))]
+    flow = Dataflow(store, graph, settings=SMALL)
+    rows = pa.table({"k": range(500), "n": [1] * 500})
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "delete", refuse)
+        assert flow.advance({"rows": [Delta(rows)]}) == 1
+    assert flow.version().content("sums")["n"].to_pylist() == [1] * 500
+    before = len(store.list("data"))
+    flow.expire(keep=1, grace=timedelta(days=-1))
+    assert len(store.list("data")) < before
 
 
 def test_unreferenced_files_are_deleted_after_the_grace(store: ObjectStore) -> None:
