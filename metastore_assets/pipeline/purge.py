@@ -41,7 +41,7 @@ from metastore_assets.store.expire import FILES, PATHS, add_files, delete_files
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, Version
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
-from metastore_assets.store.pending import PendingFiles, list_pending_files
+from metastore_assets.store.pending import PendingFiles, remove_all
 from metastore_assets.store.sorted_runs import SortedRuns, subtract
 from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.version_document import stored_entries
@@ -230,7 +230,7 @@ def _publish_without_removed(engine: Engine, versions: VersionStore, before: int
         )
         listing = _StoredFiles.of(versions)
         # Saved profiles are removed first: later readers find none, and earlier readers cannot publish.
-        versions.objects.delete(list_pending_files(versions.objects).all())
+        remove_all(versions.objects)
         try:
             # The entries are not those of the version before, whose files contain removed fragments.
             versions.publish(new, staged)

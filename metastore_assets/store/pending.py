@@ -118,6 +118,13 @@ def clear_pending(objects: ObjectStore, paths: Iterable[str]) -> None:
         objects.write(f"{path}{_CLEARED}", b"")
 
 
+def remove_all(objects: ObjectStore) -> None:
+    """Delete all pending files and markers, the markers last, because one request deletes its objects in no order."""
+    pending = list_pending_files(objects)
+    objects.delete([info.path for info in pending.files])
+    objects.delete([info.path for info in pending.markers.values()])
+
+
 def remove_cleared(objects: ObjectStore, pending: PendingFiles, cleared: Sequence[str]) -> None:
     """Delete cleared pending files and their markers."""
     if cleared:

@@ -17,6 +17,7 @@ from metastore_assets.errors import CorruptionError, VersionNotFoundError
 from metastore_assets.store import expire, sorted_runs
 from metastore_assets.store.manifest import RetiredFragment
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
+from metastore_assets.store.pending import remove_all
 from metastore_assets.store.staged_versions import StagedVersions
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, files_of, fragment, version, write_small_segments
@@ -180,6 +181,27 @@ def test_profiles_that_are_saved_during_an_expiry_stay(table: Table, monkeypatch
         table.expire()
     assert [entry.id for entry in table.versions.pending()] == [fragment("a").id]
     assert set(files("a").paths()) <= table.paths()
+
+
+def test_a_killed_purge_leaves_no_pending_file_without_its_marker(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Object stores delete the objects of one request in any order. The profiles of a cleared file may be deleted."""
+    table.versions.save_pending([fragment("a")])
+    table.versions.clear_pending()
+    delete = ObjectStore.delete
+
+    def delete_last(self: ObjectStore, paths: list[str]) -> None:
+        delete(self, paths[-1:])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "delete", delete_last)
+        with pytest.raises(KeyboardInterrupt):
+            remove_all(table.versions.objects)
+    assert table.versions.pending() == []
+    remove_all(table.versions.objects)
+    assert table.paths("pending") == set()
 
 
 def test_a_marker_without_its_file_is_removed(table: Table) -> None:
