@@ -91,8 +91,10 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
     """Return the entries of a pending file; none if the file is missing or corrupt."""
     try:
         return decode_entries(FRAGMENTS, objects.read_parquet(path))
-    except (ObjectNotFoundError, CorruptionError, KeyError):
-        return []  # A KeyError: an earlier release wrote the file with other columns.
+    except (ObjectNotFoundError, CorruptionError):
+        return []
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return []  # Another release wrote the file with other columns, or a user put it there.
 
 
 def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt: str = "", purged: int = 0) -> str:

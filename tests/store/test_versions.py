@@ -7,11 +7,12 @@ import pickle
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
+import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entries import StoredMetadataCache
+from metastore_assets.store.entries import FRAGMENTS, StoredMetadataCache
 from metastore_assets.store.entry_changes import change_metadata_cache
 from metastore_assets.store.manifest import RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
@@ -313,6 +314,15 @@ def test_pending_profiles_are_returned_until_cleared(versions: VersionStore) -> 
     versions.clear_pending()
     assert [entry.id for entry in versions.pending()] == ["d"], "profiles that were not read are not cleared"
     assert [entry.id for entry in other.pending()] == ["d"]
+
+
+@pytest.mark.parametrize("value", [1, "x", None])
+def test_a_pending_file_with_other_values_is_ignored(local_versions: VersionStore, value: object) -> None:
+    """Another release may have written it."""
+    rows = pa.table({name: [value] for name in FRAGMENTS.schema.names})
+    local_versions.objects.write_parquet("pending/x.parquet", rows)
+    local_versions.save_pending([fragment("a")])
+    assert [entry.id for entry in local_versions.pending()] == ["a"]
 
 
 def test_a_publisher_clears_its_pending_profiles(local_versions: VersionStore) -> None:
