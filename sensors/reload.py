@@ -24,11 +24,12 @@ def request_reload(context: SensorEvaluationContext) -> str:
     origin = context.code_location_origin
     if origin is None:
         return "reload the code location"
-    client = getattr(origin, "create_client", None)
-    if client is None:
+    create_client = getattr(origin, "create_client", None)
+    if create_client is None:
         return "Dagster's daemon reloads this code location within a minute; press Reload in the webserver"
+    client = create_client()
     if _pending.acquire(blocking=False):
-        threading.Thread(target=_reload_soon, args=(client(), context.instance), daemon=True).start()
+        threading.Thread(target=_reload_soon, args=(client, context.instance), daemon=True).start()
     return "the code location is being reloaded"
 
 

@@ -89,7 +89,7 @@ class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
             return
 
         def relative_to_file(location: str) -> str:
-            if is_uri(location) or os.path.isabs(location):
+            if is_uri(location) or os.path.isabs(location) or location.startswith("~"):
                 return location
             return Path(os.path.relpath((request.project_root or Path.cwd()) / location, file.parent)).as_posix()
 

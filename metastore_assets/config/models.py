@@ -486,7 +486,8 @@ class MetastoreConfig(ConfigModel):
     """Settings of the Spark session, such as `spark.master`."""
     engine: Literal["spark", "auto", "emr-serverless"] = "spark"
     """Where a refresh reads the files of tables. `spark`: always on Spark. `auto`: a few small files without Spark, all
-    others on Spark. `emr-serverless`: each refresh by Dagster is a job of EMR Serverless."""
+    others on Spark. `emr-serverless`: each refresh by Dagster is a job of EMR Serverless. New configurations of
+    `metastore init` and `dg scaffold defs` have `auto`."""
     emr_serverless: EmrServerlessConfig | None = None
     """Settings of the jobs of EMR Serverless, which `engine: emr-serverless` requires."""
     keep_versions: int = Field(default=100, ge=1)

@@ -62,6 +62,12 @@ def test_the_scaffolded_component_loads() -> None:
             assert "the table 'orders'" in str(sensor.description), "the UI shows no Markdown there"
 
 
+def test_a_location_in_the_home_folder_is_not_relative_to_the_project() -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(MetastoreComponent, scaffold_params={"uri": "~/orders"})
+        assert yaml.safe_load((path / "metastore.yaml").read_text())["tables"][0]["uri"] == "~/orders"
+
+
 @pytest.mark.parametrize("name", ["bad name!", "1st", "", "a.b"])
 def test_an_invalid_table_name_is_not_scaffolded(name: str, tmp_path: Path) -> None:
     """Nothing is written, and the error says which names are allowed."""

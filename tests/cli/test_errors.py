@@ -66,6 +66,8 @@ def test_missing_names_are_reported_with_existing_ones(published: Path, argument
         (["profile", "x", "--option", "header"], "has no `=` after a name"),
         (["profile", "x", "--schema", "zip"], "'zip' has no `=` after a name"),
         (["expire", "orders", "--keep", "0"], "0 is not in the range"),
+        (["expire", "orders", "--grace", "inf"], "inf is not in the range"),
+        (["expire", "orders", "--grace", "nan"], "nan is no number of hours"),
     ],
 )
 def test_wrong_usage_is_status_2(published: Path, arguments: list[str], said: str) -> None:

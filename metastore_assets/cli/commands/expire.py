@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import click
@@ -12,6 +13,16 @@ from metastore_assets.cli.options import name_argument, output_options
 from metastore_assets.cli.output import Answer, Page, Styled, answer
 from metastore_assets.cli.progress import show_progress
 from metastore_assets.report import text
+
+_MAX_GRACE = 1_000_000
+"""The maximum number of hours. Times that are further back than about 2,000 years cannot be computed."""
+
+
+def _check_grace(context: click.Context, option: click.Parameter, hours: float) -> float:
+    """Return a number of hours unchanged. Raises BadParameter for NaN, which no range excludes."""
+    if math.isnan(hours):
+        raise click.BadParameter("nan is no number of hours")
+    return hours
 
 
 @click.command()
@@ -25,7 +36,8 @@ from metastore_assets.report import text
 )
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=click.FloatRange(min=0, max=_MAX_GRACE),
+    callback=_check_grace,
     default=24.0,
     show_default=True,
     metavar="HOURS",
