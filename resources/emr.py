@@ -253,6 +253,8 @@ def _job_error(client: _JobClient, reader: _MessageReader, settings: EmrServerle
         return answer.to_error(job)
     state, details = client.state(settings.application)
     outcome = "was cancelled" if state.startswith("CANCEL") else "failed without an answer"
+    if answer is not None:
+        outcome = f"published version {answer.version}, but its job ended as {state} afterwards"
     return MetastoreError(f"table {table!r}: the refresh {outcome}{f': {details}' if details else ''} ({job})")
 
 

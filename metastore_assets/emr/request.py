@@ -90,9 +90,14 @@ class JobAnswer:
 
     @classmethod
     def from_message(cls, message: Any) -> JobAnswer | None:
-        """Return the answer that a message of Dagster Pipes contains; None for other messages."""
+        """Return the answer that a message of Dagster Pipes contains; None for other messages.
+
+        Unknown fields are ignored: a job with another version of the package answers that it has another version.
+        """
         fields = message.get(REQUEST) if isinstance(message, Mapping) else None
-        return cls(**fields) if isinstance(fields, Mapping) else None
+        if not isinstance(fields, Mapping):
+            return None
+        return cls(**{name: value for name, value in fields.items() if name in cls.__dataclass_fields__})
 
     def to_error(self, job: str) -> MetastoreError:
         """Return the error as an exception of the class that it had in the job.
