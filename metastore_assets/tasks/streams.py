@@ -14,7 +14,8 @@ from itertools import islice
 from queue import Empty, Queue
 from typing import Any, Generic, TypeVar
 
-from metastore_assets.errors import FatalFileError
+from metastore_assets.errors import FatalFileError, MetastoreError
+from metastore_assets.messages import join_names
 from metastore_assets.storage.io_counters import add_io_counts
 from metastore_assets.tasks.child_process import ChildProcess, ChildProcessEnded, acquire_child
 from metastore_assets.tasks.child_program import SetThreads, StreamItem, StreamTask
@@ -66,6 +67,7 @@ def stream_parallel(
 
     Raises:
         FatalFileError: A file crashed the child that read it.
+        MetastoreError: The child crashed, and no file crashes it alone.
         Exception: The first exception that a task raised.
     """
     children = _ActiveChildren()
@@ -193,7 +195,7 @@ def _stream_child(
 
     Raises:
         FatalFileError: The child crashed while it ran a task.
-        MetastoreError: The child repeatedly ended while it ran no task.
+        MetastoreError: The child repeatedly ended while it ran no task, or crashed although no task crashes it alone.
         Exception: The exception that a task raised.
     """
     running: dict[int, PathTask[T]] = {}
@@ -245,10 +247,11 @@ def _start(
 
 def _crash_error(
     function: Callable[[T], Iterator[Any]], running: dict[int, PathTask[T]], ended: ChildProcessEnded
-) -> FatalFileError:
+) -> MetastoreError:
     """Create the error about a child that crashed, which names the file that caused the crash.
 
-    If several tasks were running, each of them runs again alone to find the one that crashes.
+    If several tasks were running, each of them runs again alone to find the one that crashes. If none does, perhaps
+    because together they took too much memory, the error is a MetastoreError that names all of them.
 
     Args:
         function: The function of the stream.
@@ -265,6 +268,11 @@ def _crash_error(
         for outcome in outcomes:
             if isinstance(outcome, FatalFileError):
                 return outcome
+        names = join_names([suspect.path for suspect in suspects.values()])
+        return MetastoreError(
+            f"reading {len(suspects)} files at a time ended the process that read them ({ended.status}), and none of "
+            f"them does so alone: free some memory, and try again; they are {names}"
+        )
     number, what = next(iter(ended.in_flight.items()))
     path = running[number].path if number in running else what
     return FatalFileError(crash_message(what or path, ended), path=path)

@@ -111,3 +111,21 @@ def endless(sink: str) -> Iterator[int]:
 
 KILL, ABORT, SEGV = -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV
 """Numbers for `double`."""
+
+
+_together = 0
+
+
+def crash_together(number: int) -> Iterator[int]:
+    """Crash the process if another such task runs at the same time; otherwise yield the number after a second."""
+    global _together
+    _together += 1
+    try:
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            if _together > 1:
+                os.abort()
+            time.sleep(0.01)
+        yield number
+    finally:
+        _together -= 1

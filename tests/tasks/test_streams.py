@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.errors import FatalFileError
+from metastore_assets.errors import FatalFileError, MetastoreError
 from metastore_assets.tasks import child_process
 from metastore_assets.tasks.runner import with_arguments
 from metastore_assets.tasks.streams import PathTask, stream_parallel
@@ -43,6 +43,14 @@ def test_a_crash_names_the_file_at_fault(processes: int, threads: int) -> None:
     with pytest.raises(FatalFileError, match=r"/t/7 .*signal 6\b") as raised:
         list(stream_parallel(count_to, requested, processes, threads))
     assert raised.value.path == "/t/7"
+
+
+def test_a_crash_that_no_file_causes_alone_blames_none() -> None:
+    """For example, two files together may take more memory than there is."""
+    requested = [PathTask(f"/t/{number}", (number,)) for number in range(2)]
+    with pytest.raises(MetastoreError, match=r"2 files at a time .*signal 6\b.* none of them .*/t/0.*/t/1") as raised:
+        list(stream_parallel(with_arguments(tasks.crash_together), requested, 1, 2))
+    assert not isinstance(raised.value, FatalFileError)
 
 
 def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Path) -> None:
