@@ -95,7 +95,8 @@ def commit_sensor(
         last_cursor = Cursor.from_json(context.cursor)
         missing = last_cursor.missing
         with hide_secrets():
-            if missing is not None and missing.is_too_early(_digest(table_probe.configuration_json()), time.time()):
+            configuration_json = table_probe.configuration_json() if missing else ""
+            if missing and missing.is_too_early(_digest(configuration_json), table.sensor.interval, time.time()):
                 return SensorResult(skip_reason=SkipReason(missing.describe(time.time())), cursor=context.cursor)
             probed = runner.run(table_probe.probe, tick_timeout())
         last_cursor = replace(last_cursor, missing=None)

@@ -53,7 +53,7 @@ class Cursor:
             if fields["format"] == CURSOR_FORMAT:
                 missing = Missing.from_fields(fields["missing"]) if fields.get("missing") else None
                 return cls(str(fields["target"]), int(fields["attempt"]), bool(fields.get("dropped")), missing)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             pass
         # An empty cursor is harmless, because decisions also use the Metastore's versions and Dagster's runs.
         return cls()
@@ -79,9 +79,18 @@ class Missing:
             str(fields["configuration"]), str(fields["reason"]), int(fields["probes"]), float(fields["next_probe"])
         )
 
-    def is_too_early(self, configuration: str, now: float) -> bool:
-        """Return whether a probe has to be skipped: its time has not come, and the configuration has not changed."""
-        return configuration == self.configuration and now < self.next_probe
+    def is_too_early(self, configuration: str, interval: float, now: float) -> bool:
+        """Return whether a probe has to be skipped: its time has not come, and the configuration has not changed.
+
+        A time that is further away than any wait, because the clock was set back, does not count.
+
+        Args:
+            configuration: The digest of the table's configuration.
+            interval: The seconds between ticks of the sensor.
+            now: The time in seconds since the epoch.
+        """
+        latest = now + max(_MAX_PROBE_WAIT, interval)
+        return configuration == self.configuration and now < self.next_probe <= latest
 
     def describe(self, now: float) -> str:
         """Return the message of a tick that requests no run because the table does not exist yet."""

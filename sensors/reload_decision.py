@@ -33,7 +33,7 @@ class ReloadRequest:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
                 return cls(tuple(map(str, fields["tables"])), float(fields["at"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
         return cls()
 

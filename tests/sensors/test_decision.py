@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.formats import HistoryChange
-from metastore_assets.sensors.decision import Cursor, SensorState, decide_run
+from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, next_missing
 
 CURRENT = SensorState("s1", True, 1, 1, "t1", None, 0, 0.0)
 COMMIT = SensorState("s2", False, 1, 1, "t2", None, 0, 0.0)
@@ -96,7 +96,27 @@ def test_a_cursor_survives_a_restart(target: str, attempt: int) -> None:
     assert Cursor.from_json(Cursor(target, attempt).to_json()) == Cursor(target, attempt)
 
 
-@pytest.mark.parametrize("text", [None, "", "x", "[]", "{}", '{"format": 2, "target": "t", "attempt": 1}', "null", "1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(None, "", "x", "[]", "{}", "null", "1", "[" * 100_000),
+        '{"format": 2, "target": "t", "attempt": 1}',
+        '{"format": 1, "target": "t", "attempt": 1e999}',
+    ],
+)
 def test_an_unreadable_cursor_is_treated_as_empty(text: str | None) -> None:
     """The cursor is only a hint, so nothing is lost."""
     assert Cursor.from_json(text) == Cursor()
+
+
+@given(st.integers(1, 4000), st.integers(1, 40))
+def test_a_missing_table_is_probed_after_a_clock_was_set_back(interval: int, probes: int) -> None:
+    """A wait is at most five minutes, or one interval. A later time comes from a clock that was wrong."""
+    missing = None
+    for _ in range(probes):
+        missing = next_missing(missing, "digest", "no table", interval, 1e6)
+    assert missing is not None
+    assert missing.is_too_early("digest", interval, 1e6)
+    assert not missing.is_too_early("other", interval, 1e6)
+    assert not missing.is_too_early("digest", interval, missing.next_probe)
+    assert not missing.is_too_early("digest", interval, 1e6 - 4001)
