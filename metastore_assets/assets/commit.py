@@ -15,7 +15,7 @@ from metastore_assets.report.text import format_number, format_size, shorten
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.value_counts import count_changes
+from metastore_assets.value_counts import ValueCountChanges, count_changes
 
 CHANGES = "changes"
 _MAX_ROWS = 24
@@ -88,8 +88,10 @@ def _table_changes(objects: ObjectStore, before: Version, now: Version) -> Itera
             shorten("; ".join(changes), _MAX_CELLS),
         )
     if now.number == before.number + 1:
-        # Only consecutive versions record which value counts changed.
-        values = count_changes(objects, before.value_counts, now.value_counts)
+        # Only consecutive versions record which value counts changed. A version of the same content, which a compaction
+        # or a purge published, still has the record of the version before.
+        is_same = before.content_id == now.content_id
+        values = ValueCountChanges() if is_same else count_changes(objects, before.value_counts, now.value_counts)
         if values is not None:
             counts = {"added": values.added, "changed": values.changed, "removed": values.removed}
             yield "value counts", "", "", _format_counts(counts) or "none"

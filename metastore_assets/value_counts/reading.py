@@ -113,6 +113,8 @@ class ValueCountReader:
     def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
         """Yield tables of `value` and `frequency` by decreasing frequency, then increasing value.
 
+        Values of a fingerprinted column that occur once are in the order of their fingerprints, and most are missing.
+
         Args:
             column: The field id of the column.
             type_class: The name of its type class.
