@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
 from metastore_assets.errors import NotStoredError
 from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline import auto_policies
 from metastore_assets.pipeline.auto_policies import why_enumerated, why_estimated
 from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.outcome import RefreshResult
@@ -48,6 +49,35 @@ def test_small_changes_do_not_revert_a_decision(walk: list[tuple[int, int]], est
     distinct, repeats = walk[-1]
     if estimated:
         assert distinct > FREQUENCY_LIMIT // 2 or (repeats < 4 and 2 * distinct * repeats > NEAR_UNIQUE_FROM)
+
+
+@pytest.mark.parametrize("frequencies", ["auto", "repeated"])
+def test_a_decision_stays_while_the_number_of_distinct_values_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frequencies: str
+) -> None:
+    """A text that is not UTF-8 leaves the table with only counts. Refreshes then read only added files."""
+    monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", 30)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    columns = {"s": {"frequencies": frequencies}}
+    table = TableConfig.model_validate({"name": "t", "uri": str(lake), "columns": columns})
+    config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto", tables=[table])
+    for part in "ab":
+        pq.write_table(pa.table({"s": [f"{part}{number}" for number in range(60)]}), lake / f"{part}.parquet")
+    pq.write_table(pa.table({"s": pa.array([b"\xff"], pa.binary()).view(pa.string())}), lake / "c.parquet")
+    expected = {"auto": "estimated", "repeated": "fingerprinted"}[frequencies]
+    for name in ("d", "e"):
+        refresh(config, table, no_spark)
+        (decision,) = latest(config).decisions.values()
+        assert (decision.frequencies, decision.distinct, decision.since) == (expected, 0, 1)
+        assert "unknown number" in decision.reason
+        pq.write_table(pa.table({"s": [name]}), lake / f"{name}.parquet")
+        assert [fragment.path for fragment in plan_refresh(config, table).to_profile] == [str(lake / f"{name}.parquet")]
+    (lake / "c.parquet").unlink()
+    refresh(config, table, no_spark)
+    (decision,) = latest(config).decisions.values()
+    assert (decision.frequencies, decision.values) == (expected, 122)
+    assert decision.distinct > 100
 
 
 @dataclass

@@ -89,6 +89,8 @@ class IcebergFragmentPlanner:
                 f"{files.name} has no partition field {unknown[0]!r} to filter by; "
                 f"there are: {', '.join(self.partitions.columns()) or 'none'}"
             )
+        self.selection = repr(partition_filter)
+        """A text that identifies the selected partitions. With `current_date`, it changes every day."""
         self._filter = partition_filter.bind(files.name, dict(self.partitions.types()))
 
     def fragments(self, *, with_statistics: bool = False) -> list[PlannedFragment]:

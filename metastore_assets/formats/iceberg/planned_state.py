@@ -43,7 +43,7 @@ class PlannedState:
         identities = {
             "schema": arrow_schema(table.uri, planner.state.schema).serialize().to_pybytes(),
             "specs": [specs, partitions.columns(), partitions.types(), partitions.constant_columns()],
-            "selection": table.partitions,
+            "selection": planner.selection,
             "mapping": planner.fallback.deviations,
             "location": [files.folder.uri, files.previous_roots, sorted(table.path_mapping.items())],
         }
