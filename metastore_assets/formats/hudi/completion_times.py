@@ -39,9 +39,9 @@ class CompletionTimes:
 
 
 def _read_archive(timeline: Timeline) -> dict[str, str]:
-    """Return the completion times of archived instants by requested time; empty if none are recorded.
+    """Return the completion times of archived instants by requested time; empty if there is no archive.
 
-    Raises OSError, or TableFormatError naming the corrupt file.
+    Raises OSError, also if the archive lacks one of its files, or TableFormatError naming the corrupt file.
     """
     location, properties = timeline.location, timeline.properties
     if timeline.layout == 1:
@@ -57,12 +57,12 @@ def _read_archive(timeline: Timeline) -> dict[str, str]:
     try:
         with metadata_errors(location.full_path(path)):
             path = f"{folder}/manifest_{location.read(path).decode().strip()}"
-        with metadata_errors(location.full_path(path)):
-            entries = as_objects(as_object(parse_json(location.read(path)), "the list").get("files"), "files")
-            names = [as_text(entry.get("fileName"), "fileName") for entry in entries]
-            check_distinct(names, "the file")
     except FileNotFoundError:
         return {}
+    with metadata_errors(location.full_path(path)):
+        entries = as_objects(as_object(parse_json(location.read(path)), "the list").get("files"), "files")
+        names = [as_text(entry.get("fileName"), "fileName") for entry in entries]
+        check_distinct(names, "the file")
     completed: dict[str, str] = {}
     for name in names:
         path = f"{folder}/{name}"

@@ -118,8 +118,12 @@ def test_archived_states_cannot_be_opened_but_their_files_are_read(history: Hist
         _open(folder, sorted(history.states)[1])
 
 
-def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path) -> None:
-    """The log file was started before the compaction's plan and completed after it."""
+@pytest.mark.parametrize("missing", ["", "manifest_3", "1_2_0.parquet"])
+def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path, missing: str) -> None:
+    """The log file was started before the compaction's plan and completed after it.
+
+    Only the archive shows this. Without one of its files, the log file was ignored.
+    """
     history = History(HudiWriter(tmp_path / "t", 9))
     history.insert("x", [_A, _B])
     writer, one = history.writer, history.slices()[0]
@@ -135,7 +139,12 @@ def test_archived_writes_completed_after_a_compaction_apply(tmp_path: Path) -> N
     assert _rows(_open(writer.folder)) == history.rows()
     assert ("a", "x", 9, 9.0) in history.rows()
     _archive(history, 2)
-    assert _rows(_open(writer.folder)) == history.rows()
+    if missing:
+        (writer.timeline / "history" / missing).unlink()
+        with pytest.raises(TableFormatError, match=missing):
+            _open(writer.folder)
+    else:
+        assert _rows(_open(writer.folder)) == history.rows()
 
 
 def test_states_with_cleaned_files_are_refused(history: History) -> None:
