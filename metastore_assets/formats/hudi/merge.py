@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from metastore_assets.formats.hudi.log import (
     check_mergeable,
     read_blocks,
 )
+from metastore_assets.formats.hudi.operations import add_operations, operation_positions
 from metastore_assets.formats.hudi.ordering import check_ordering_values, ordering_kind
 from metastore_assets.formats.hudi.timeline import boolean_property, names_property
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
@@ -189,14 +190,19 @@ def merge_files(
         )
     if any(block.instant < _FIRST_INSTANT for block in blocks):
         raise pa.ArrowInvalid("its log files have blocks of instants that are not times")
+    applied = [block for block in blocks if block.instant in plan.instants]
     with TemporaryFolder("hudi") as folder, _hudi_rs_errors():
-        _write_table(folder, plan)
         files = ((base,) if base else ()) + logs
         paths = [_provide_file(location, stored, folder) for stored in files]
         base_path = paths.pop(0) if base else ""
         if logs:
             local_base = os.path.join(folder, base_path) if base_path.endswith(".parquet") else ""
-            _check_values(local_base, [os.path.join(folder, path) for path in paths], blocks, plan)
+            local_logs = [os.path.join(folder, path) for path in paths]
+            _check_values(local_base, local_logs, applied, plan)
+            positions = operation_positions(local_logs, plan.instants)
+            schema = add_operations(plan.schema, positions, meta_fields=plan.rules.meta_fields)
+            plan = replace(plan, schema=schema)
+        _write_table(folder, plan)
         if needs_transcoding(plan.schema) or any(block.version != CONTENT_VERSION for block in blocks):
             for path in paths:
                 transcode_log(os.path.join(folder, path))
@@ -218,7 +224,7 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
     Args:
         base: path of the base file; empty without one in Parquet.
         logs: paths of the log files.
-        blocks: the blocks of the log files.
+        blocks: the blocks of the log files that apply.
         plan: how the files are merged.
     """
     columns = avro_columns(plan.schema)
@@ -227,9 +233,8 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
             file = open_parquet(source)
             check_type_changes(file.schema_arrow, columns)
             check_calendar(file)
-    for schema in {block.headers.get(SCHEMA_HEADER) for block in blocks if block.instant in plan.instants}:
-        if schema is not None:
-            check_type_changes(avro_columns(schema), columns)
+    for schema in {block.headers[SCHEMA_HEADER] for block in blocks if SCHEMA_HEADER in block.headers}:
+        check_type_changes(avro_columns(schema), columns)
     kind = plan.rules.ordering_kind(plan.schema)
     if kind is not None:
         check_ordering_values(base, logs, plan.rules.ordering[0], kind, plan.instants)

@@ -206,7 +206,7 @@ def test_the_schema_comes_from_files_if_commits_lack_it(tmp_path: Path) -> None:
     assert snapshot.schema == pa.schema([("key", pa.string()), ("value", pa.float64()), ("d", pa.string())])
     assert _rows(snapshot) == {"a": {"key": "a", "value": 1.0, "d": "1"}}
     (stored,) = writer.folder.rglob("*.parquet")
-    assert pq.read_schema(stored).names == ["key", "value", *META]
+    assert pq.read_schema(stored).names == [*META, "key", "value"]
     instant = writer.tick()
     one = writer.new_slice("d=2", instant)
     writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "b", "value": 2.0}])])

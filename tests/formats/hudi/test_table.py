@@ -293,6 +293,38 @@ def test_rows_with_delete_operations_are_deleted(tmp_path: Path) -> None:
     assert read_columns(_open(history.writer.folder))["key"] == ["b"]
 
 
+@pytest.mark.parametrize(("version", "kind"), [(6, 3), (9, 3), (9, 5)], ids=["v6-avro", "v9-avro", "v9-parquet"])
+@pytest.mark.parametrize("local", [False, True])
+def test_rows_are_deleted_by_operations_that_commits_do_not_record(
+    tmp_path: Path, version: int, kind: int, local: bool
+) -> None:
+    """Files have the column after Hudi's other columns. The rows of its deletes were read."""
+    writer = HudiWriter(tmp_path / "t", version, by_commit=True)
+    if local:
+        type_ = {"type": "long", "logicalType": "local-timestamp-micros"}
+        writer.fields.append({"name": "at", "type": ["null", type_], "default": None})
+        writer.types["at"] = pa.timestamp("us")
+    writer.meta_columns = [*META, "_hoodie_operation"]
+    rows = [{"key": key, "part": "x", "ts": 1, "_hoodie_operation": "I"} for key in "abc"]
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+    stat = writer.base_file(one, instant, rows)
+    one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "deltacommit", [stat])
+    changes = [
+        row | {"ts": 2, "_hoodie_operation": operation} for row, operation in zip(rows, ("D", "-U", "U"), strict=True)
+    ]
+    instant = writer.tick()
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, changes, kind=kind)])
+    columns = read_columns(_open(writer.folder))
+    assert (columns["key"], columns["ts"]) == (["c"], [2])
+    writer.meta_columns = META
+    instant = writer.tick()
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, changes, kind=kind)])
+    with pytest.raises(FragmentError, match="blocks without the column '_hoodie_operation'"):
+        read_columns(_open(writer.folder))
+
+
 def test_added_and_widened_columns_are_read(history: History) -> None:
     """Base files are read alone and with log files."""
     writer = history.writer

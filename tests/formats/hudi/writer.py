@@ -262,12 +262,14 @@ class HudiWriter:
         added = dict(
             zip(META, [instant, f"{instant}_0_{number}", str(row[self.key]), one.partition, name], strict=True)
         )
+        if "_hoodie_operation" in self.meta_columns:
+            added["_hoodie_operation"] = row.get("_hoodie_operation")
         fields = {one["name"]: row.get(one["name"]) for one in self.fields}
         return fields | added if self.meta_columns else fields
 
     def _arrow(self) -> pa.Schema:
         typed_fields = [(one["name"], self.types.get(one["name"]) or _ARROW[one["type"][1]]) for one in self.fields]
-        return pa.schema([*typed_fields, *((name, pa.string()) for name in self.meta_columns)])
+        return pa.schema([*((name, pa.string()) for name in self.meta_columns), *typed_fields])
 
     def _avro_block(self, records: list[dict[str, Any]]) -> bytes:
         out = io.BytesIO()
