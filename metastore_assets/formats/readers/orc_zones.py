@@ -28,7 +28,11 @@ from metastore_assets.storage.limits import METADATA_BYTES
 _MAGIC = b"ORC"
 _STREAMS_ZONE = 3
 _GMT = "GMT"
-_UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu|Universal|Greenwich|GMT[+-]?0)|Z|GMT[+-]0?0(:?00)?")
+_NAMED_UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu|Universal|Greenwich|GMT[+-]?0)")
+"""Matches the names of UTC in the time zone database, which Arrow knows."""
+_UTC = re.compile(rf"{_NAMED_UTC.pattern}|Z|GMT[+-]0?0(:?00)?")
+_LOCAL = "localtime"
+"""A name of the zone of the reading machine."""
 _FIXED = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?")
 _SHORT_NAMES: Mapping[str, str] = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
@@ -101,6 +105,8 @@ class Clock:
             seconds = int(match[2]) * 3600 + int(match[3] or 0) * 60
             self._fixed = -seconds if match[1] == "-" else seconds
         try:
+            if self._zone == _LOCAL:
+                raise ZoneInfoNotFoundError(_LOCAL)
             self._base = int(self._offsets(np.array([_BASE]))[0])
             self._standard = int(self._offsets(_YEAR_2037 + _DAY * np.arange(365)).min())
         except (pa.ArrowInvalid, ZoneInfoNotFoundError) as error:
@@ -190,8 +196,8 @@ class WriterZones:
 
     @property
     def are_utc(self) -> bool:
-        """Whether all stripes are in UTC."""
-        return all(_UTC.fullmatch(name) for name in self.names)
+        """Whether all stripes are in UTC, by a name that Arrow knows."""
+        return all(_NAMED_UTC.fullmatch(name) for name in self.names)
 
     def clocks(self) -> list[Clock]:
         """Return the clock of each stripe. A stripe that names no zone is in UTC."""

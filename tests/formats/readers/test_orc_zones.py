@@ -122,6 +122,19 @@ def test_compressions_and_names_of_zones(codec: str, zone: str, summer: bool) ->
     assert _read(_in_zone(values, zone, codec)) == [values[0], values[1] + hour, None, values[3] + hour]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("zone", ["Z", "GMT+00:00", "GMT-0:00", "Zulu", "GMT0", ""])
+def test_every_name_of_utc_is_known(zone: str) -> None:
+    """Arrow knows only those of the time zone database."""
+    values = [datetime(2020, 7, 1, 12), datetime(1969, 12, 31, 23, 0, 0, 500_000)]
+    assert _read(_in_zone(values, zone, "zlib")) == values
+
+
+def test_the_zone_of_the_reading_machine_is_refused() -> None:
+    """It is not the zone of the writer."""
+    with pytest.raises(UnsupportedError, match="'localtime'"):
+        _read(_in_zone([datetime(2020, 1, 1)], "localtime", "zlib"))
+
+
 def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
     """The error advises what to do."""
     (tmp_path / "a.orc").write_bytes(_in_zone([datetime(2020, 1, 1)], "Mars/Olympus", "zlib"))
