@@ -259,7 +259,7 @@ class HudiWriter:
         return self.schema | {"fields": [*added, *self.fields]}
 
     def _stored(self, one: Slice, instant: str, number: int, row: Row, name: str) -> dict[str, Any]:
-        added = dict(
+        added: dict[str, Any] = dict(
             zip(META, [instant, f"{instant}_0_{number}", str(row[self.key]), one.partition, name], strict=True)
         )
         if "_hoodie_operation" in self.meta_columns:
