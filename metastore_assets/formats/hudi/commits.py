@@ -158,15 +158,17 @@ def _decode_avro(data: bytes) -> Mapping[str, Any]:
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
-    """Return the files that one write statistic of a commit records."""
-    group = (partition, as_text(stat.get("fileId"), "fileId"))
-    previous = stat.get("prevCommit")
-    previous = None if previous in (None, "null") else as_text(previous, "prevCommit")
+    """Return the files that one write statistic of a commit records. A statistic without files may lack a file id."""
     path = stat.get("path")
     written = as_text(path, "path").rpartition("/")[2] if path else ""
     # In delta commits `path` is the last of several log files of an older base file.
     logs = as_list(stat.get("logFiles") or [], "logFiles")
     other_names = {as_text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
+    if not written and not other_names:
+        return []
+    group = (partition, as_text(stat.get("fileId"), "fileId"))
+    previous = stat.get("prevCommit")
+    previous = None if previous in (None, "null") else as_text(previous, "prevCommit")
     rows = stat.get("numWrites")
     rows = None if rows is None or written.startswith(".") else as_integer(rows, "numWrites")
     base_writes = [Write(group, written, rows, previous)] if written else []

@@ -403,6 +403,21 @@ def test_an_empty_file_of_a_completed_write_is_an_error(history: History) -> Non
     assert _rows(_open(history.writer.folder)) == history.rows()
 
 
+@pytest.mark.parametrize("file_id", [None, ""])
+def test_a_write_statistic_without_files_is_ignored(history: History, file_id: str | None) -> None:
+    """It needs no file id, as that of a task that wrote nothing."""
+    path = _timeline_file(history, max(history.states))
+    metadata = json.loads(path.read_text())
+    (stats,) = metadata["partitionToWriteStats"].values()
+    stats.append({"fileId": file_id, "path": None, "prevCommit": "null", "numWrites": 0})
+    path.write_text(json.dumps(metadata))
+    assert _rows(_open(history.writer.folder)) == history.rows()
+    stats[1]["path"] = "part=x/a.parquet"
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(TableFormatError, match="fileId"):
+        _open(history.writer.folder)
+
+
 def test_the_backup_of_properties_is_read_while_they_are_replaced(history: History) -> None:
     path = history.writer.folder / ".hoodie" / "hoodie.properties"
     path.rename(path.with_name("hoodie.properties.backup"))
