@@ -176,7 +176,7 @@ def history_change_by_number(
         current: a later current snapshot.
     """
     before, now = numbers
-    if now > before:
+    if now > before or (now == before and previous.committed_at == current.committed_at):
         return None
     if previous.committed_at is None or current.committed_at is None:
         return "rolled back" if now < before else None

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import HistoryChange, MetadataCache, SnapshotReference, open_table_format
+from metastore_assets.formats.base import history_change_by_number
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.table_writers import DeltaCopyOnWrite, ParquetFiles, Table
 
@@ -109,3 +110,19 @@ def test_a_rollback_is_detected_by_time_without_the_snapshot(tmp_path: Path) -> 
     table.manage_snapshots().rollback_to_snapshot(first).commit()
     table.maintenance.expire_snapshots().by_id(int(history.described.id)).commit()
     assert history.history_change() == "rolled back"
+
+
+def test_versions_with_the_same_number_and_time_may_be_the_same() -> None:
+    first, later = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)
+    cases = {
+        (5, first, 5, first): None,
+        (5, first, 5, later): "recreated",
+        (5, later, 5, first): "rolled back",
+        (5, None, 5, first): None,
+        (5, None, 4, None): "rolled back",
+        (5, first, 4, first): "rolled back",
+        (5, first, 6, first): None,
+    }
+    for (before, then, after, now), expected in cases.items():
+        references = SnapshotReference(str(before), then), SnapshotReference(str(after), now)
+        assert history_change_by_number((before, after), *references) == expected, (before, then, after, now)
