@@ -6,6 +6,7 @@ Every setting in a declaration that affects the rows or their values is either t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _BINARY = ("parquet", "orc", "avro")
 _SPARK_PACKAGE = "org.apache.spark.sql."
 _READ_OPTIMIZED = "hoodie.query.as.ro.table"
+_COUNT = re.compile(r"[0-9]{1,5}")
 _BY_PATH = "name it by its location instead (`uri`)"
 
 
@@ -207,16 +209,24 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
     """Return whether a Spark table consists of its registered partitions only. True for a table without partitions."""
-    count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
+    count = _count(table, "spark.sql.sources.schema.numPartCols")
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
+
+
+def _count(table: DeclaredTable, key: str) -> int:
+    """Return the number in a parameter of the table; 0 without the parameter. Raises TableFormatError."""
+    text = table.parameters.get(key) or "0"
+    if not _COUNT.fullmatch(text):
+        raise TableFormatError(f"{table.name!r} has {key} = {text!r}, which is no number of columns or parts")
+    return int(text)
 
 
 def _spark_columns(table: DeclaredTable) -> Columns:
     """Return (name, type) of each column of a Spark table, without partition columns. A nested type is an empty text.
 
-    Raises ValueError if the schema is invalid.
+    Raises ValueError or TableFormatError if the schema is invalid.
     """
-    parts = int(table.parameters.get("spark.sql.sources.schema.numParts", "0") or 0)
+    parts = _count(table, "spark.sql.sources.schema.numParts")
     texts = [table.parameters.get(f"spark.sql.sources.schema.part.{part}", "") for part in range(parts)]
     text = table.parameters.get("spark.sql.sources.schema") or "".join(texts)
     if not text:
@@ -225,7 +235,7 @@ def _spark_columns(table: DeclaredTable) -> Columns:
         fields = [(field["name"], field["type"]) for field in json.loads(text)["fields"]]
     except (ValueError, KeyError, TypeError):
         raise ValueError("its schema in spark.sql.sources.schema cannot be read") from None
-    count = int(table.parameters.get("spark.sql.sources.schema.numPartCols", "0") or 0)
+    count = _count(table, "spark.sql.sources.schema.numPartCols")
     partition_columns = {table.parameters.get(f"spark.sql.sources.schema.partCol.{index}") for index in range(count)}
     # The JSON of a nested type is an object instead of a name.
     return tuple(

@@ -20,6 +20,7 @@ _DETECTED_TYPES = ("timestamp", "timestamp_ltz", "timestamp with local time zone
 """
 _COMPLEX = re.compile(r"(array|map|struct|uniontype)<.*|binary|void|interval.*", re.IGNORECASE | re.DOTALL)
 _CONTROL_A = "\x01"
+_ESCAPED = re.compile(r"\\u[0-9A-Fa-f]{4}")
 _IGNORED_OPTIONS = {
     "path",
     "serialization.format",
@@ -49,7 +50,7 @@ def spark_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
     # Spark reads an empty text as null, also in quotes.
     options: dict[str, Any] = {"kind": "csv", "null_values": [""]}
     options["header"] = values.get("header", "false").lower() == "true"
-    options["delimiter"] = _single_character(values.get("sep", values.get("delimiter", ",")), "sep")
+    options["delimiter"] = _delimiter(values.get("sep", values.get("delimiter", ",")), "sep")
     options["quote"] = _single_character(values.get("quote", '"'), "quote")
     options["escape"] = _single_character(values.get("escape", "\\"), "escape")
     if options["escape"] == options["quote"]:
@@ -95,7 +96,7 @@ def open_csv(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
     quote, escape = settings.get("quoteChar", '"'), settings.get("escapeChar", "\\")
     options: dict[str, Any] = {
         **_hive_options(settings, columns),
-        "delimiter": _single_character(settings.get("separatorChar", ","), "separatorChar"),
+        "delimiter": _delimiter(settings.get("separatorChar", ","), "separatorChar"),
         "quote": _single_character(quote, "quoteChar"),
         "escape": "" if escape == quote else _single_character(escape, "escapeChar"),
     }
@@ -109,14 +110,11 @@ def hive_text(settings: Mapping[str, str], columns: Columns) -> ReaderSettings:
     """
     if settings.get("line.delim", "\n") != "\n":
         raise ValueError(f"line.delim = {settings['line.delim']!r}: only lines that end in line feeds are read")
-    delimiter = settings.get("field.delim")
-    if delimiter is None:
-        values = settings.get("serialization.format", "1")
-        delimiter = chr(int(values)) if values.isdecimal() and int(values) < 128 else values
-    escape = settings.get("escape.delim", "")
+    delimiter = _hive_character(settings.get("field.delim", settings.get("serialization.format", "")), _CONTROL_A)
+    escape = _hive_character(settings["escape.delim"], "\\") if "escape.delim" in settings else ""
     options: dict[str, Any] = {
         **_hive_options(settings, columns),
-        "delimiter": _single_character(delimiter or _CONTROL_A, "field.delim"),
+        "delimiter": _delimiter(delimiter, "field.delim"),
         "quote": "",
         "escape": _single_character(escape, "escape.delim"),
         "null_values": [settings.get("serialization.null.format", r"\N")],
@@ -176,12 +174,28 @@ def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) ->
     return values
 
 
+def _hive_character(text: str, default: str) -> str:
+    """Return the character that a setting of LazySimpleSerDe names.
+
+    A number is the code of a character: `9` is a tab. An empty text is the default.
+    """
+    return chr(int(text)) if text.isdecimal() and int(text) < 128 else text or default
+
+
+def _delimiter(character: str, key: str) -> str:
+    """Return the delimiter that a setting names; see `_single_character`. Raises ValueError if it names none."""
+    delimiter = _single_character(character, key)
+    if not delimiter:
+        raise ValueError(f"{key} = {character!r} is no delimiter")
+    return delimiter
+
+
 def _single_character(character: str, key: str) -> str:
     r"""Return the character that a setting names, such as `,` or `\u0001`; empty for no character.
 
     Raises ValueError for any other text. `key` is the name of the setting, for the message.
     """
-    if character.startswith("\\u") and len(character) == 6:
+    if _ESCAPED.fullmatch(character):
         character = chr(int(character[2:], 16))
     character = {r"\t": "\t", r"\u0000": ""}.get(character, character)
     if character == "\0":

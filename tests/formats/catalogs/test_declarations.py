@@ -10,11 +10,12 @@ import pytest
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.catalogs.client import load_catalog_entry
-from metastore_assets.formats.catalogs.declarations import DeclaredTable, resolve_entry
+from metastore_assets.formats.catalogs.declarations import DeclaredTable, resolve_entry, resolve_listed_table
 
 _HUDI = DeclaredTable(
     "sales_ro", "EXTERNAL_TABLE", "/x", "org.apache.hudi.hadoop.HoodieParquetInputFormat", "", {}, {}, (), ()
 )
+_TEXT = DeclaredTable("t", "", "/x", "", "a.LazySimpleSerDe", {}, {}, (("a", "int"), ("b", "int")), ())
 _JSON = DeclaredTable("t", "", "/x", "", "org.apache.hive.hcatalog.data.JsonSerDe", {}, {}, (("a", "int"),), ())
 
 
@@ -32,6 +33,39 @@ def test_lines_that_hive_skips_in_json_are_refused(key: str) -> None:
     assert resolve_entry(replace(_JSON, parameters={key: "0"}), tuple).options == {"kind": "json"}
     with pytest.raises(TableFormatError, match=f"'t': {key} = '1'"):
         resolve_entry(replace(_JSON, parameters={key: "1"}), tuple)
+
+
+@pytest.mark.parametrize(
+    ("settings", "delimiter", "escape"),
+    [
+        ({}, "\x01", ""),
+        ({"serialization.format": "1"}, "\x01", ""),
+        ({"serialization.format": "44"}, ",", ""),
+        ({"serialization.format": "1", "field.delim": ""}, "\x01", ""),
+        ({"field.delim": "9", "escape.delim": "92"}, "\t", "\\"),
+        ({"field.delim": r"\u0002", "escape.delim": ""}, "\x02", "\\"),
+        ({"field.delim": ";", "escape.delim": "^"}, ";", "^"),
+    ],
+    ids=str,
+)
+def test_numbers_are_codes_of_characters_in_text_files_of_hive(
+    settings: dict[str, str], delimiter: str, escape: str
+) -> None:
+    """LazySimpleSerDe parses each of these settings as a number of one byte, else takes its first character."""
+    options = resolve_entry(replace(_TEXT, serde_parameters=settings), tuple).options
+    assert (options["delimiter"], options["escape"]) == (delimiter, escape)
+
+
+@pytest.mark.parametrize("delimiter", ["0", r"\u0000", r"\u00zz", "||", "-2", "200"])
+def test_delimiters_of_hive_without_counterpart_are_refused(delimiter: str) -> None:
+    with pytest.raises(TableFormatError, match=r"'t': field\.delim = "):
+        resolve_entry(replace(_TEXT, serde_parameters={"field.delim": delimiter}), tuple)
+
+
+def test_a_damaged_declaration_does_not_hide_other_tables_of_a_database() -> None:
+    parameters = {"spark.sql.sources.provider": "csv", "spark.sql.sources.schema.numPartCols": "x"}
+    listed = resolve_listed_table(replace(_TEXT, parameters=parameters))
+    assert (listed.format, "numPartCols = 'x'" in listed.reason) == (None, True)
 
 
 @pytest.mark.parametrize(
