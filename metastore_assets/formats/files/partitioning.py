@@ -133,8 +133,8 @@ class TemplatePartitioning:
             raise ConfigError(f"{where}: folders such as {{year:int}}/{{month}}/{{day}}")
         names: list[str] = []
         for name, type_ in _PLACEHOLDER.findall(text):
-            if not name or name in names:
-                raise ConfigError(f"{where}: each placeholder has a name of its own")
+            if not name or name in names or "/" in name:
+                raise ConfigError(f"{where}: each placeholder has a name of its own, without a slash")
             if type_ and type_ not in _TYPES:
                 raise ConfigError(f"{where}: {type_!r} is no type of a placeholder: {', '.join(_TYPES)}")
             names.append(name)

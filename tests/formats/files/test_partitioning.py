@@ -109,6 +109,7 @@ def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message:
         ("{a}{b}", "something fixed between"),
         ("{a}/{a}", "a name of its own"),
         ("{}", "a name of its own"),
+        ("{a/b}", "without a slash"),
         ("{a:float}", "'float' is no type of a placeholder: text, int, date"),
         ("{a", "placeholders are"),
         ("{a}//{b}", "placeholders are"),
