@@ -15,12 +15,15 @@ import pyarrow as pa
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.values import Constant, repeat_constant
 from metastore_assets.formats.variants import TYPED_VALUE, VARIANT, assemble_variants
+from metastore_assets.iso8601 import TICKS
 from metastore_assets.startup import pc
+from metastore_assets.storage.corrupt_input import UnsupportedError
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 _WITHHELD = b"withheld"
 _TIME = pa.time64("us")
-_DAY = 24 * 60 * 60 * 1_000_000
+_DAY_SECONDS = 24 * 60 * 60
+_UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 def identity(field: pa.Field) -> str:
@@ -198,9 +201,10 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
 
     Raises:
         ArrowInvalid: a value does not fit, or the types are incompatible.
+        UnsupportedError: a time is no time of a day, such as 24:00:00. It is a subclass of ArrowInvalid.
     """
     if array.type == target and not pa.types.is_nested(target):
-        return array
+        return _check_times(array)
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
     if pa.types.is_null(target) or pa.types.is_null(array.type):
@@ -217,8 +221,8 @@ def cast_to_schema(array: pa.Array, target: pa.DataType, matcher: FieldMatcher) 
     if pa.types.is_list(target):
         return _cast_list(array, target, matcher)
     if matcher.longs_are_times and target == _TIME and array.type == pa.int64():
-        return _time_of_day(array)
-    return matcher.convert(array, target)
+        return _check_times(array.view(_TIME))
+    return matcher.convert(_check_times(array), target)
 
 
 def _cast_struct(array: pa.Array, target: pa.StructType, matcher: FieldMatcher) -> pa.Array:
@@ -282,16 +286,21 @@ def _cast_list(array: pa.Array, target: pa.ListType, matcher: FieldMatcher) -> p
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=target, mask=mask)
 
 
-def _time_of_day(microseconds: pa.Array) -> pa.Array:
-    """Convert microseconds since midnight to times.
+def _check_times(array: pa.Array) -> pa.Array:
+    """Return the array. Raises UnsupportedError if it has a time that is no time of a day.
 
-    Raises ArrowInvalid for a number that is no time of a day.
+    Other libraries would take such a time for another one. DuckDB and PostgreSQL have the time 24:00:00.
     """
-    min_max = pc.min_max(microseconds)
-    minimum, maximum = min_max["min"].as_py() or 0, min_max["max"].as_py() or 0
-    if minimum < 0 or maximum >= _DAY:
-        raise pa.ArrowInvalid(f"{minimum if minimum < 0 else maximum} microseconds since midnight are no time of a day")
-    return microseconds.view(_TIME)
+    if pa.types.is_time(array.type):
+        unit = array.type.unit
+        min_max = pc.min_max(array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()))
+        minimum, maximum = min_max["min"].as_py() or 0, min_max["max"].as_py() or 0
+        if minimum < 0 or maximum >= _DAY_SECONDS * TICKS[unit]:
+            ticks = minimum if minimum < 0 else maximum
+            raise UnsupportedError(
+                f"{ticks} {_UNIT_NAMES[unit]} since midnight are no time of a day; write them as text or as intervals"
+            )
+    return array
 
 
 def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:

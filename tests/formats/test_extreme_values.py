@@ -12,17 +12,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import TableFormatError
+from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import Snapshot, decode_partition_key, open_table_format
 from tests.arrow_scalars import scalars_in
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_columns
 
 YEAR_10000 = 253_402_300_800 * 10**6
 MOST = 10**38 - 1
@@ -280,6 +282,7 @@ for text in sys.argv[1:]:
         print([own["minimum_guarantee"] for own in told])
     except MetastoreError as error:
         print(error)
+import duckdb
 import pyarrow as pa
 from metastore_assets.formats.files.text_values import parse
 try:
@@ -305,3 +308,18 @@ def test_numbers_with_too_many_digits_are_refused(tmp_path: Path) -> None:
     assert f"'{_EXPONENT}' is no value of type decimal128(10, 2)" in partition
     assert statistics == "['absent']"
     assert text == "a text has an exponent that no value of type decimal128(10, 2) has"
+
+
+@pytest.mark.parametrize("declared", [None, "string", "time[ns]"])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_time_that_is_no_time_of_a_day_is_refused(tmp_path: Path, declared: str | None, is_nested: bool) -> None:
+    """Python and Polars take 24:00:00, which DuckDB has, for midnight. Arrow converts it to the text of an error."""
+    column = "[time '24:00:00', null]" if is_nested else "time '24:00:00'"
+    duckdb.sql(f"copy (select {column} as at) to '{tmp_path}/x.parquet'")
+    schema = {"at.element" if is_nested else "at": declared} if declared else {}
+    snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path), schema=schema)).snapshot()
+    with pytest.raises(FragmentError, match=r"x\.parquet.*'at'.*86400000000 microseconds.*no time of a day") as caught:
+        read_columns(snapshot)
+    assert caught.value.unsupported
+    duckdb.sql(f"copy (select {column.replace('24:00:00', '23:59:59.999999')} as at) to '{tmp_path}/x.parquet'")
+    read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path), schema=schema)).snapshot())
