@@ -59,7 +59,8 @@ def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.Data
         wider = _wider_column(wide, type_)
         if wider is None:
             # The union of earlier types may be the type of no file.
-            other = next((other for other in ordered[:number] if _wider_column(other, type_) is None), ordered[0])
+            earlier = [wide] * (wide in origins) + ordered[:number]
+            other = next((other for other in earlier if _wider_column(other, type_) is None), ordered[0])
             raise TableFormatError(
                 f"{table}: column {name!r} is {other} in {origins[other]} and {type_} in {origins[type_]}; no type "
                 "holds both without loss: say in the table's `schema` what type the column is to have"
