@@ -110,7 +110,7 @@ def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
                 return
             try:
                 future.set_result(function(item))
-            except Exception as error:  # noqa: BLE001 (the caller raises it again)
+            except BaseException as error:  # noqa: BLE001 (the caller raises it again; a panic of Rust is no Exception)
                 future.set_exception(error)
 
     # Threads of a pool would keep an interrupted command alive until the store responds; daemon threads do not.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import LiteralError, PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.lookup import Table
+from metastore_assets.lookup.summaries import parallel_map
 from metastore_assets.lookup.versions import SnapshotId, parse_version_reference
 from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.store.objects import ObjectStore
@@ -175,3 +178,24 @@ def test_range_bounds_may_be_infinite_or_nan_but_not_invalid(measured: Table) ->
     assert frequencies.total() >= 2
     with pytest.raises(LiteralError, match=r"'x'.*'i'"):
         measured.histogram("i", lower="x")
+
+
+def test_a_panic_in_a_thread_is_raised_by_the_caller() -> None:
+    """Panics of libraries in Rust are no subclass of Exception. The caller would wait without end."""
+    panic = pl.exceptions.PanicException
+
+    def fail(item: object) -> None:
+        raise panic(str(item))
+
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            parallel_map(fail, [1, 2])
+        except panic as error:
+            raised.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(10)
+    assert [str(error) for error in raised] == ["1"]

@@ -86,7 +86,7 @@ class DeltaFormat(TableFormat):
     def snapshot_id(self) -> str:
         """Return the newest or requested version as text, from a listing of the log."""
         with _delta_errors(self._location):
-            return str(self._current_version()[0])
+            return str(retry_while_files_are_removed(self._current_version)[0])
 
     def current(self) -> SnapshotReference:
         """Return the newest or requested version with the time in its commit file.
@@ -94,7 +94,7 @@ class DeltaFormat(TableFormat):
         If the time of the newest version is cached, one listing of the log suffices.
         """
         with _delta_errors(self._location):
-            version, identity = self._current_version()
+            version, identity = retry_while_files_are_removed(self._current_version)
             return SnapshotReference(str(version), self._times.recorded_time(version, identity))
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
@@ -208,7 +208,7 @@ class DeltaFormat(TableFormat):
         """
         path = column_path(snapshot.schema, column)
         with _delta_errors(self._location):
-            state = self._state(snapshot.id)
+            state = retry_while_files_are_removed(lambda: self._state(snapshot.id))
             table = _Table(self._location_policy, state.protocol, state.metadata, self._filter)
             statistics = statistics_column(table.fields, path, table.mode)
             bounds = {}
