@@ -163,12 +163,12 @@ def log_since(location: Location, version: int) -> Log:
 def _list_log(location: Location, first: str) -> Log:
     """List the log from a file name on, with the identities of its files.
 
-    Checkpoints of zero bytes, which interrupted writers leave behind, are ignored as other readers do.
+    Checkpoints and compacted files of zero bytes, which interrupted writers leave behind, are ignored.
     """
     identities = {
         name: identity
         for name, identity in location.identities(LOG, first, NUMBERED[1])
-        if identity[0] != "0" or not _CHECKPOINT.fullmatch(name)
+        if identity[0] != "0" or _COMMIT.fullmatch(name)
     }
     return replace(Log.of(identities), identities=identities)
 

@@ -187,6 +187,14 @@ def test_a_checkpoint_of_zero_bytes_is_ignored(tmp_path: Path, name: str, has_hi
     assert _paths(tmp_path) == seven[6]
 
 
+def test_a_compacted_file_of_zero_bytes_replaces_no_commits(tmp_path: Path) -> None:
+    _seven_versions(tmp_path)
+    (tmp_path / "_delta_log" / f"{2:020}.{3:020}.compacted.json").touch()
+    _forget(tmp_path, 2, 3)
+    with pytest.raises(TableFormatError, match="no commit 3"):
+        _paths(tmp_path)
+
+
 @pytest.fixture
 def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaFormat:
     """A table with a checkpoint, which a writer replaces after the first listing of the log."""
