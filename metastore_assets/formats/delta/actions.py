@@ -313,7 +313,8 @@ def action_key(action: Mapping[str, Any]) -> FileKey:
 
 
 def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
-    path = as_text(unquote(recorded), "path")
+    # By default, all invalid bytes become one character, and different files become one.
+    path = as_text(unquote(recorded, errors="strict"), "path")
     # Writers name the same file by its path or by its URI.
     return path_without_origin(path) if path.startswith("file:") else path, vector.id if vector else None
 

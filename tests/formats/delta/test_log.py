@@ -291,6 +291,14 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
         _snapshot(tmp_path)
 
 
+def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
+    """Two such files were one."""
+    adds = [add_file(tmp_path, pa.table({"a": [1]}), f"{name}.parquet", f"%{name}.parquet") for name in ("FE", "FF")]
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), *adds)
+    with pytest.raises(TableFormatError, match=r"0\.json.*0xfe"):
+        _snapshot(tmp_path)
+
+
 def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
     """Its rows would count twice under a relative and an absolute path."""
     commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
