@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.formats.hudi.writer import HudiWriter, Slice
+from tests.formats.hudi.writer import META, HudiWriter, Slice
 from tests.formats.table_writers import Row, Table
 
 _FIELDS: list[dict[str, Any]] = [
@@ -28,6 +28,10 @@ class HudiCopyOnWrite(Table):
         super().__init__(folder)
         self.writer = HudiWriter(folder, self.version, by_commit=True, fields=_FIELDS, key="id", partition_field="day")
         self.writer.set_properties(**{"hoodie.datasource.write.partitionpath.urlencode": "true"})
+
+    def column_range(self, path: Path, index: int) -> tuple[int, int]:
+        """Return the start and size of a column's values. Hudi's own columns come before it."""
+        return super().column_range(path, len(META) + index)
 
     def _append(self, rows: Sequence[Row], day: str) -> None:
         instant = self.writer.tick()
