@@ -51,7 +51,7 @@ class BackfillRecord:
             fields = parse_json(objects.read(new_record.path))
             attempt, since = str(fields["attempt"]), int(fields["since"])
             done = {str(key): int(number) for key, number in fields["done"].items()}
-        except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             return new_record
         return cls(objects, request, attempt, since, done) if since <= new_record.since else new_record
 

@@ -55,7 +55,16 @@ def test_a_recreated_root_ignores_older_records(objects: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"since": 1, "done": ["p=1"]}', '{"since": "x", "done": {}}', "\x00"]
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"since": 1, "done": ["p=1"]}',
+        '{"since": "x", "done": {}}',
+        '{"attempt": "a", "since": Infinity, "done": {}}',
+        "\x00",
+    ],
 )
 def test_a_damaged_record_is_ignored(objects: ObjectStore, text: str) -> None:
     record = BackfillRecord.of(objects, "request", version(1, {}))
