@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.produce.state import FlowState
+from metastore_assets.store import json_fields
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.expire import ExpiryCounts, Retention, expire
 from metastore_assets.store.objects import ObjectStore
@@ -51,7 +52,7 @@ class Manifests:
     def latest(self) -> FlowManifest:
         """Return the newest version, or NOTHING if there is none."""
         document = self._documents.newest()
-        return self._documents.load(document, _decode_manifest) if document else NOTHING
+        return self._load(document) if document else NOTHING
 
     def read(self, number: int) -> FlowManifest:
         """Return the manifest of a version, after its last compaction. Raises VersionNotFoundError."""
@@ -112,10 +113,21 @@ class Manifests:
 
     def _read_if_present(self, document: int) -> FlowManifest | None:
         try:
-            return self._documents.load(document, _decode_manifest)
+            return self._load(document)
         except VersionNotFoundError:
             return None
 
+    def _load(self, document: int) -> FlowManifest:
+        """Return the manifest in a document. Raises VersionNotFoundError; CorruptionError for a damaged document."""
 
-def _decode_manifest(fields: Mapping[str, Any]) -> FlowManifest:
-    return FlowManifest(fields["number"], fields["document"], FlowState.from_json(fields))
+        def decode(fields: Mapping[str, Any]) -> FlowManifest:
+            manifest = FlowManifest(
+                json_fields.count(fields["number"], "number"),
+                json_fields.count(fields["document"], "document"),
+                FlowState.from_json(fields),
+            )
+            if manifest.document != document:
+                raise ValueError(f"it is that of document {manifest.document}")  # Copied by hand, perhaps to undo.
+            return manifest
+
+        return self._documents.load(document, decode)

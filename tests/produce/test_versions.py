@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from metastore_assets.errors import ObjectNotFoundError, StoreError, VersionNotFoundError
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, StoreError, VersionNotFoundError
 from metastore_assets.produce import Dataflow, Delta, DeltaRoot, Rows, Settings, SumStage
 from metastore_assets.produce.manifest import Manifests
 from metastore_assets.store.objects import ObjectStore
@@ -85,6 +85,15 @@ def test_a_version_is_published_even_if_temporary_files_cannot_be_deleted(
     before = len(store.list("data"))
     flow.expire(keep=1, grace=timedelta(days=-1))
     assert len(store.list("data")) < before
+
+
+def test_a_copy_of_an_older_manifest_is_damaged(store: ObjectStore) -> None:
+    """Otherwise, each publication would conflict with it."""
+    base = Base(store)
+    base.edit(U(1, (1, "x")))
+    store.write("versions/3.json", store.read("versions/1.json"))
+    with pytest.raises(CorruptionError, match=r"versions/3\.json is damaged \(it is that of document 1\)"):
+        base.flow.version()
 
 
 def test_unreferenced_files_are_deleted_after_the_grace(store: ObjectStore) -> None:
