@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 import math
@@ -14,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -22,6 +24,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
+from metastore_assets.expressions import sql_parser
 from metastore_assets.formats import (
     Fragment,
     MetadataCache,
@@ -575,3 +578,22 @@ def test_differences_of_real_tables_equal_comparisons(name: str, realtables: Pat
                 assert before.schema != now.schema, diff
             else:
                 assert_is_difference(diff, before, now)
+
+
+def test_a_later_current_date_gives_no_difference(tmp_path: Path) -> None:
+    """The condition has the same text, and selects other partitions."""
+    spec = [{"name": "day", "field-id": 1000, "source-id": 2, "transform": "identity"}]
+    columns = [column(1, "id", "long"), column(2, "day", "date")]
+    writer = IcebergWriter(tmp_path / "t", columns, specs={0: spec}, partition_types={1000: "int"})
+    first = (dt.date(2024, 1, 1) - dt.date(1970, 1, 1)).days
+    writer.commit(*(writer.data(pa.table({"id": [day]}), partition=(first + day,)) for day in range(3)))
+    cache = MetadataCache(ignore_process=True)
+    table_formats = []
+    for day in (3, 4):
+        with patch.object(sql_parser, "today", lambda day=day: dt.date(2024, 1, day)):
+            config = TableConfig(name="t", uri=str(writer.folder), partitions="day >= current_date - 1")
+            table_formats.append(open_table_format(config, cache))
+    today, tomorrow = table_formats
+    snapshot = today.snapshot()
+    assert (len(snapshot.fragments), len(tomorrow.stream().read_all().fragments)) == (2, 1)
+    assert today.changes(snapshot.reference) == NoDiff("the selection of partitions changed")
