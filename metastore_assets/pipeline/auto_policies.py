@@ -148,7 +148,8 @@ def planned_resolutions(
             resolved[leaf] = "enumerated"
         elif state == _alternative(policy) and decision is not None:
             why = why_not_fingerprinted if policy.frequencies == "repeated" else why_enumerated
-            enumerate_again = has_new_snapshot and why(decision.distinct, decision.values) is not None
+            is_known = decision.distinct > 0 or not decision.values
+            enumerate_again = has_new_snapshot and is_known and why(decision.distinct, decision.values) is not None
             resolved[leaf] = "enumerated" if enumerate_again else _alternative(policy)
         elif state is not None:
             # The base has the column under another policy. The table's statistics decide what has to be read.
@@ -221,7 +222,8 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
     """Return {field id: decision} that the next version records for its `auto` and `repeated` columns.
 
-    A column that has always been enumerated has no record.
+    A column that has always been enumerated has no record. The number of distinct values is 0 if it is unknown: if a
+    fragment has values without a type class, such as a text that is not UTF-8, the table's profile has only counts.
 
     Args:
         store: The table's folder.
@@ -238,12 +240,13 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
         estimates = table_cardinality(store, files) if estimates is None else estimates
         estimate = estimates.get(leaf.field_id, UNKNOWN)
         numbers = f"about {estimate.distinct:,} distinct values among {estimate.values:,}"
-        mode: CardinalityMode
-        if policy.is_enumerated:
+        mode: CardinalityMode = "enumerated" if policy.is_enumerated else _alternative(policy)
+        if estimate.values and not estimate.distinct:
+            reason = f"an unknown number of distinct values among {estimate.values:,}: some files have only counts"
+        elif policy.is_enumerated:
             why_again = why_not_fingerprinted if policy.frequencies == "repeated" else why_enumerated
-            mode, reason = "enumerated", why_again(estimate.distinct, estimate.values) or numbers
+            reason = why_again(estimate.distinct, estimate.values) or numbers
         else:
-            mode = _alternative(policy)
             reason = (
                 _why_not_enumerated(policy, estimate) or f"{numbers}, and the values of a single file hardly repeat"
             )

@@ -333,7 +333,7 @@ class Decision:
     since: int
     """The number of the version that made the decision."""
     distinct: int
-    """The approximate number of distinct values in the version that records the decision."""
+    """The approximate number of distinct values in the version that records the decision; 0 if it is unknown."""
     values: int
     """The number of values in the version that records the decision."""
 
