@@ -37,6 +37,8 @@ def check_declared_columns(
 ) -> None:
     """Raise ConfigError if a type is declared for a partition column, or for a column that the table lacks.
 
+    A table without any columns is accepted.
+
     Args:
         table: name of the table, for messages.
         declared: the declared types.
@@ -49,6 +51,8 @@ def check_declared_columns(
                 f"table {table!r}: schema.{column}: {column} is a partition column, whose values are text as folders' "
                 "names say them; give it a type in options.template"
             )
+    if all(field.name in partition_columns for field in schema):
+        return  # Files of CSV or JSON without rows do not show which columns they have.
     paths = [path for field in schema for path, _ in _paths(field.name, field.type)]
     for column in declared:
         if column not in paths:

@@ -387,3 +387,21 @@ def test_conversions_are_reversible(data: st.DataObject, stored: pa.DataType, wa
             assert round(Decimal(after), 3) == before
         elif before is not None:
             assert float(after) == float(before)
+
+
+@pytest.mark.parametrize(("name", "content"), [("x.csv", ""), ("x.csv", "\n"), ("x.json", ""), ("k=1/x.json", "\n")])
+def test_files_without_rows_do_not_contradict_declared_types(tmp_path: Path, name: str, content: str) -> None:
+    """They do not show their columns. Columns that an option names exist, as for a new table of a Hive metastore."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    assert set(_snapshot(tmp_path, {"a": "int"}, skip_blank_lines=True).schema.names) <= {"k"}
+    if name.endswith(".csv"):
+        snapshot = _snapshot(tmp_path, {"a": "int"}, header=False, columns=["a", "b"])
+        assert snapshot.schema == pa.schema([("a", pa.int32()), ("b", pa.null())])
+        assert sum(fragment.row_count or 0 for fragment in snapshot.fragments) == 0
+        assert read_columns(snapshot) == {"a": [], "b": []}
+        (tmp_path / "y.csv").write_text("7,x\n")
+        assert read_columns(_snapshot(tmp_path, {"a": "int"}, header=False, columns=["a", "b"])) == {
+            "a": [7],
+            "b": ["x"],
+        }

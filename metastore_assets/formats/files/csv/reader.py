@@ -71,7 +71,7 @@ class CsvReader:
             rows += batch.num_rows
             backslashes = block.backslashes.merge(backslashes) if block.backslashes else backslashes
         if first is None:
-            return CsvSummary(0, ())
+            return CsvSummary(0, _configured_columns(self.options))
         block, batch = first
         blanks = block.blanks_before if blank_lines_are_rows(batch.num_columns, self.options) else 0
         if header:
@@ -248,7 +248,8 @@ def _plan_blank_lines(
         TableFormatError: the lines may be rows, and no option decides.
     """
     if len(columns) != 1 or reader.options.skip_blank_lines:
-        return replace(reader, options=replace(reader.options, skip_blank_lines=True)), CsvSummary(0, ())
+        no_rows = CsvSummary(0, _configured_columns(reader.options))
+        return replace(reader, options=replace(reader.options, skip_blank_lines=True)), no_rows
     if reader.options.skip_blank_lines is None:
         raise TableFormatError(f"{file}: {BLANK_LINE.format(line=1)}")
     column = ColumnSummary(next(iter(columns))).with_blank_lines(blank_lines, reader.options)
@@ -292,6 +293,11 @@ def _column_names(batch: pa.RecordBatch, options: CsvOptions) -> list[str]:
             f"its rows have {batch.num_columns} columns, and options.columns has {len(options.columns)} names"
         )
     return list(options.columns)
+
+
+def _configured_columns(options: CsvOptions) -> tuple[ColumnSummary, ...]:
+    """Return the columns of a file without rows: those that the options name."""
+    return tuple(map(ColumnSummary, options.columns or ()))
 
 
 def _first_row_texts(batch: pa.RecordBatch) -> list[str]:
