@@ -84,7 +84,7 @@ def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[st
     assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - shown_headings
 
 
-@pytest.mark.parametrize("command", ["show orders", "tables"])
+@pytest.mark.parametrize("command", ["show orders", "tables", "history orders", "history orders id"])
 def test_a_narrow_terminal_wraps_no_line(published: Path, command: str) -> None:
     output = _STYLE.sub("", on_terminal(*command.split(), folder=published.parent, width=60))
     assert max(map(len, output.splitlines())) <= 60

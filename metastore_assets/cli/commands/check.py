@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from metastore_assets.cli.drawing import draw_hidden_columns
 from metastore_assets.cli.failures import CHECK_FAILED, SUCCESS, Invocation, print_note
 from metastore_assets.cli.opening import find_table_config, load_config, open_metastore, open_version
 from metastore_assets.cli.options import name_argument, output_options, version_option
@@ -75,7 +76,7 @@ def _draw(page: Page, document: Answer) -> None:
         page.line(Styled(f"  no checks are configured: {command} prints checks to begin with", "dim"))
         return
     columns = [GridColumn(""), GridColumn("check", style="bold"), GridColumn("expected"), GridColumn("observed")]
-    page.fitting_grid(columns, [_check_line(check) for check in checks], ["expected"])
+    draw_hidden_columns(page, page.fitting_grid(columns, [_check_line(check) for check in checks], ["expected"]))
     for check in checks:
         for partition in check.get("partitions", {}).get("first", ()):
             subject = f"  {check['check']}, {text.make_printable(partition['partition'])}: "

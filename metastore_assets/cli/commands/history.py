@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metastore_assets.cli.completion import complete_column
-from metastore_assets.cli.drawing import CHART_HEIGHT, bar, chart, sparkline
+from metastore_assets.cli.drawing import CHART_HEIGHT, bar, chart, draw_hidden_columns, sparkline
 from metastore_assets.cli.failures import Invocation
 from metastore_assets.cli.opening import load_config, open_version
 from metastore_assets.cli.options import name_argument, output_options
@@ -127,7 +127,7 @@ def _draw_versions(page: Page, name: str, records: Sequence[Record]) -> None:
         )
         for record in _last_versions(page, records)
     ]
-    page.fitting_grid(columns, lines, ["snapshot", "fragments", "partitions"])
+    draw_hidden_columns(page, page.fitting_grid(columns, lines, ["snapshot", "fragments", "partitions"]))
 
 
 def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) -> None:
@@ -160,7 +160,7 @@ def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) 
                 text.format_number(record["mean"]),
             )
         )
-    page.fitting_grid(columns, lines, ["published", "median", "mean", "rows"])
+    draw_hidden_columns(page, page.fitting_grid(columns, lines, ["published", "median", "mean", "rows"]))
 
 
 def _draw_statistic(page: Page, subject: str, points: Sequence[HistoryPoint]) -> None:
