@@ -221,3 +221,6 @@ def test_objects_may_refer_to_the_environment_in_every_field(monkeypatch: pytest
     policy = ColumnPolicy(histogram=EnvVar("BINS"))  # type: ignore[arg-type]
     assert policy.histogram == 3000
     assert MetastoreConfig(root="r", engine=EnvVar("ENGINE")).engine == "auto"  # type: ignore[arg-type]
+    assert ColumnPolicy(histogram=EnvVar.int("BINS")).histogram == policy.histogram
+    cores = MetastoreConfig(root="r", spark={"spark.cores.max": EnvVar.int("BINS")}).resolve()
+    assert cores.spark == {"spark.cores.max": str(policy.histogram)}

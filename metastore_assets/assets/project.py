@@ -8,7 +8,7 @@ from dagster import AssetsDefinition, AssetSpec, DefaultSensorStatus, Definition
 from metastore_assets.assets.factory import refresh_job, table_assets
 from metastore_assets.assets.table_info import TableInfo, load_table_info
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
-from metastore_assets.config import SensorStatus
+from metastore_assets.config import MetastoreConfig, SensorStatus, TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import join_names
 from metastore_assets.resources.configuration import ConfigLike, Configuration
@@ -36,7 +36,7 @@ def build_metastore_assets(
     Args:
         config: A `MetastoreConfig`, or the path of a `metastore.yaml`, which each run reads again. None is
             $METASTORE_CONFIG, else ./metastore.yaml. Environment variables in it are needed only in runs.
-        tables: The names of the tables; None for all.
+        tables: The names of the tables, or one name; None for all.
         translator: The translator from tables to assets of the project.
         s3: The `S3Resource` of dagster-aws, for S3 access that the configuration does not set.
         spark: A resource of dagster-pyspark that provides the session. The settings under `spark` are then not used.
@@ -46,7 +46,7 @@ def build_metastore_assets(
     """
     configuration = Configuration.of(config, s3, spark).with_loaded_listings()
     metastore = configuration.unresolved()
-    selected_tables = metastore.tables if tables is None else [metastore.table(name) for name in tables]
+    selected_tables = _select_tables(metastore, tables)
     infos = load_table_info(configuration, [table.name for table in selected_tables])
     user_translator = translator or MetastoreTranslator()
     return [
@@ -118,7 +118,7 @@ def build_metastore_definitions(
         )
     configuration = Configuration.of(config, s3, spark).with_loaded_listings()
     shown, user_translator = configuration.unresolved(), translator or MetastoreTranslator()
-    selected_tables = shown.tables if tables is None else [shown.table(name) for name in tables]
+    selected_tables = _select_tables(shown, tables)
     jobs, sensor_definitions = [], []
     for table in selected_tables:
         names = names_of(table, user_translator)
@@ -137,3 +137,10 @@ def build_metastore_definitions(
         jobs=jobs,
         sensors=sensor_definitions,
     )
+
+
+def _select_tables(config: MetastoreConfig, names: Iterable[str] | None) -> list[TableConfig]:
+    """Return the tables with some names, each once, or all tables. Raises ConfigError for an unknown name."""
+    if names is None:
+        return config.tables
+    return [config.table(name) for name in dict.fromkeys([names] if isinstance(names, str) else names)]

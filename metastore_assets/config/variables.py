@@ -181,8 +181,11 @@ def has_reference(text: str) -> bool:
 
 
 def env_vars_to_references(value: Any) -> Any:
-    """Return a copy of a value in which Dagster's `EnvVar("X")` is the text `${X}`, also inside mappings and lists."""
-    name = getattr(value, "env_var_name", None) if isinstance(value, str) else None
+    """Return a copy of a value in which Dagster's `EnvVar("X")` is the text `${X}`, also inside mappings and lists.
+
+    The same holds for `EnvVar.int("X")`.
+    """
+    name = getattr(value, "env_var_name", None) if isinstance(value, str | int) else None
     if name is not None:
         return f"${{{name}}}"
     if isinstance(value, Mapping):

@@ -100,6 +100,8 @@ def test_separate_definitions_equal_the_combined_ones(tmp_path: Path) -> None:
     assert complete.has_job("sales_refresh")
     with pytest.raises(ConfigError, match="'sails'"):
         build_metastore_assets(two, tables=["sails"])
+    for tables in ("sales", ["sales", "sales"]):  # one name, and a repeated one
+        assert build_metastore_definitions(two, tables=tables).get_repository_def().job_names == complete.job_names
 
 
 def test_long_names_are_shortened(tmp_path: Path) -> None:
