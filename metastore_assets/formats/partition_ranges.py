@@ -214,12 +214,14 @@ def _boolean(text: str) -> int:
 
 def _decimal(text: str) -> Decimal:
     number = Decimal(text)
-    if not number.is_finite():
+    if not number.is_finite() or "_" in text:
         raise ValueError(f"{text!r} is no decimal number")
     return number
 
 
 def _float(text: str) -> tuple[bool, float]:
+    if "_" in text:  # Python would take 1_0 as 10.
+        raise ValueError(f"{text!r} is no number")
     number = float(text)
     return (True, 0.0) if math.isnan(number) else (False, number)
 

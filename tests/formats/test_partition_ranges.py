@@ -181,6 +181,8 @@ def test_a_partitioned_table_without_rows_has_no_partitions() -> None:
         (pa.timestamp("us"), [datetime(2024, 1, 1)], ("2024-01-01T00:00:00Z", None), "give a timestamp"),
         (pa.time64("us"), [time(1)], ("25:00", None), "give a time of day"),
         (pa.decimal128(5, 2), [Decimal("1.5")], ("Infinity", None), "give a decimal number"),
+        (pa.decimal128(5, 2), [Decimal("1.5")], ("1_0", None), "give a decimal number"),
+        (pa.float64(), [1.5], ("1_0", None), "give a number"),
         (pa.bool_(), [True], ("yes", None), "give true or false, such as 'true'"),
     ],
 )

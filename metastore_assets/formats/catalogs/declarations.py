@@ -233,7 +233,7 @@ def _spark_columns(table: DeclaredTable) -> Columns:
         return table.columns
     try:
         fields = [(field["name"], field["type"]) for field in json.loads(text)["fields"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("its schema in spark.sql.sources.schema cannot be read") from None
     count = _count(table, "spark.sql.sources.schema.numPartCols")
     partition_columns = {table.parameters.get(f"spark.sql.sources.schema.partCol.{index}") for index in range(count)}

@@ -63,9 +63,11 @@ def test_delimiters_of_hive_without_counterpart_are_refused(delimiter: str) -> N
 
 
 def test_a_damaged_declaration_does_not_hide_other_tables_of_a_database() -> None:
-    parameters = {"spark.sql.sources.provider": "csv", "spark.sql.sources.schema.numPartCols": "x"}
-    listed = resolve_listed_table(replace(_TEXT, parameters=parameters))
+    csv, schema = {"spark.sql.sources.provider": "csv"}, "spark.sql.sources.schema"
+    listed = resolve_listed_table(replace(_TEXT, parameters=csv | {f"{schema}.numPartCols": "x"}))
     assert (listed.format, "numPartCols = 'x'" in listed.reason) == (None, True)
+    listed = resolve_listed_table(replace(_TEXT, parameters=csv | {schema: "[" * 100_000}))
+    assert (listed.format, f"{schema} cannot be read" in listed.reason) == (None, True)
 
 
 @pytest.mark.parametrize(
