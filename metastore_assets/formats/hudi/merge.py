@@ -66,7 +66,8 @@ _PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
 _LACK_OF_SUPPORT = re.compile(r"unsupported|not (yet )?(supported|implemented)|only supports?|refusing", re.IGNORECASE)
 """Matches the messages with which hudi-rs reports unsupported features."""
 _GENERATOR = "hoodie.table.keygenerator."
-_MERGE_PROPERTIES = "hoodie.record.merge.property."
+_MERGE_PROPERTIES = ("hoodie.record.merge.property.", "hoodie.payload.delete.")
+"""Beginnings of the names of properties that define how records merge, or which records are deletes."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,9 @@ class MergeRules:
         mode = properties.get("hoodie.record.merge.mode", "").upper() or _infer_mode(
             version, payload, strategy, ordering
         )
-        unsupported = next((key for key in properties if key.startswith(_MERGE_PROPERTIES)), None)
+        unsupported = next(
+            (key for key, value in properties.items() if value and key.startswith(_MERGE_PROPERTIES)), None
+        )
         if mode not in _MODES:
             raise ValueError(f"the merge mode {mode}{f' of {payload}' if payload else ''}")
         if payload and payload not in _PAYLOADS:

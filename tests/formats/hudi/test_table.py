@@ -158,6 +158,7 @@ def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
         ({"hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"}, "PartialUpdate"),
         ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "partial updates"),
         ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "payload.delete.field"),
+        ({"hoodie.payload.delete.field": "op", "hoodie.payload.delete.marker": "d"}, "hoodie.payload.delete"),
     ],
 )
 def test_unsupported_merge_rules_are_refused(history: History, properties: dict[str, str], feature: str) -> None:
