@@ -21,6 +21,8 @@ _LOG = re.compile(
     r"\.(?P<id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_(?P<token>\d+-\d+-\d+))?(?P<changes>\.cdc)?"
 )
 _DATA = (".parquet", ".orc", ".hfile", ".lance", "_hudiext")
+_BOOTSTRAP = "00000000000001"
+"""The instant of base files that have Hudi's own columns only. The other columns are in the files of another table."""
 _LOG_LIKE = re.compile(r"\..+_.*\.log\..*(?<!\.crc)")
 """Matches the names of log files of any version of Hudi, but not of their checksums."""
 
@@ -228,9 +230,15 @@ class SlicePlanner:
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
         """Return the newest base file of a group with the log files that apply to it.
 
-        Raises TableFormatError if there are two newest base files, or the errors of `plan_group_slices`.
+        Raises TableFormatError if there are two newest base files or a bootstrapped one, or the errors of
+        `plan_group_slices`.
         """
         instant = max(group_files.bases, default="")
+        if instant == _BOOTSTRAP:
+            raise TableFormatError(
+                f"{self._timeline.location.uri} has files that were bootstrapped from the files of another table, "
+                "which has no reader"
+            )
         bases = group_files.bases[instant] if group_files.bases else {"": ("", None)}
         if len(bases) > 1:
             raise TableFormatError(

@@ -206,6 +206,16 @@ def test_unsupported_table_features_are_refused(history: History, properties: di
         _open(history.writer.folder)
 
 
+def test_bootstrapped_files_are_refused_without_the_property(tmp_path: Path) -> None:
+    """Without the path of the other table, their columns were read as nulls."""
+    writer = HudiWriter(tmp_path / "t", 6)
+    instant = "00000000000001"
+    stat = writer.base_file(writer.new_slice("x", instant), instant, [_A])
+    writer.complete(instant, "commit", [stat])
+    with pytest.raises(TableFormatError, match="bootstrapped"):
+        _open(writer.folder)
+
+
 def test_foreign_files_are_refused(history: History) -> None:
     """These are a foreign file in a partition, and data files in a folder that is no partition."""
     folder = history.writer.folder
