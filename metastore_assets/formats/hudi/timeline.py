@@ -17,6 +17,8 @@ NO_INSTANT = "00000000000000"
 """The id of the state of a table without commits."""
 
 _PROPERTIES = f"{FOLDER}/hoodie.properties"
+_NAME = "hoodie.table.name"
+"""The property that every table has."""
 _VERSIONS = (0, 1, 2, 3, 4, 5, 6, 8, 9)
 _WRITES = ("commit", "deltacommit", "replacecommit")
 """Actions that change which files, or blocks of log files, hold the rows."""
@@ -219,16 +221,27 @@ def is_hudi_table(location: Location) -> bool:
 def load_properties(location: Location) -> dict[str, str]:
     """Return the properties in `hoodie.properties`, or in its backup while a writer replaces the file.
 
-    Raises TableNotFoundError if there is neither.
+    Raises TableNotFoundError if there is neither, or TableFormatError if neither is complete.
     """
-    try:
-        text = _read_text(location, _PROPERTIES)
-    except FileNotFoundError as error:
+    incomplete = ""
+    # While a writer changes the properties, only a copy exists. The new file may be empty at first.
+    for path in (_PROPERTIES, f"{_PROPERTIES}.backup"):
         try:
-            # While a writer changes the properties, only a copy exists.
-            text = _read_text(location, f"{_PROPERTIES}.backup")
+            properties = _parse_properties(_read_text(location, path))
         except FileNotFoundError:
-            raise TableNotFoundError(f"{location.uri} is no Hudi table: there is no {_PROPERTIES}") from error
+            continue
+        if properties.get(_NAME):
+            return properties
+        incomplete = incomplete or path
+    if not incomplete:
+        raise TableNotFoundError(f"{location.uri} is no Hudi table: there is no {_PROPERTIES}")
+    raise TableFormatError(
+        f"{location.full_path(incomplete)} lacks the property {_NAME}, as for a moment while a writer replaces the "
+        "file; try again"
+    )
+
+
+def _parse_properties(text: str) -> dict[str, str]:
     properties = {}
     for line in text.splitlines():
         if not line.lstrip().startswith(("#", "!")) and "=" in line:

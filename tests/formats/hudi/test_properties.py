@@ -11,6 +11,9 @@ from metastore_assets.storage.location import Location
 def test_line_feeds_and_tabs_in_values_are_escapes(tmp_path: Path) -> None:
     """A schema of several lines has the escapes \\n and \\t; they were read as the letters n and t."""
     (tmp_path / ".hoodie").mkdir()
-    text = r"hoodie.table.create.schema={\n\t\"type\"\:\"record\"}" + "\n"
+    text = "hoodie.table.name=t\n" + r"hoodie.table.create.schema={\n\t\"type\"\:\"record\"}" + "\n"
     (tmp_path / ".hoodie/hoodie.properties").write_text(text)
-    assert load_properties(Location.of(str(tmp_path))) == {"hoodie.table.create.schema": '{\n\t"type":"record"}'}
+    assert load_properties(Location.of(str(tmp_path))) == {
+        "hoodie.table.name": "t",
+        "hoodie.table.create.schema": '{\n\t"type":"record"}',
+    }

@@ -435,6 +435,18 @@ def test_the_backup_of_properties_is_read_while_they_are_replaced(history: Histo
     assert _rows(_open(history.writer.folder)) == history.rows()
 
 
+@pytest.mark.parametrize("length", [0, 5])
+def test_properties_that_are_still_being_written_are_not_read(history: History, length: int) -> None:
+    """A writer replaces the file after it has written the backup. Properties that it lacked had their defaults."""
+    path = history.writer.folder / ".hoodie" / "hoodie.properties"
+    text = path.read_text()
+    path.write_text(text[:length])
+    with pytest.raises(TableFormatError, match=r"hoodie\.table\.name.*try again"):
+        _open(history.writer.folder)
+    path.with_name("hoodie.properties.backup").write_text(text)
+    assert _rows(_open(history.writer.folder)) == history.rows()
+
+
 def test_renamed_columns_are_refused(history: History) -> None:
     """Older files have the old names. Without a rename, schemas with ids are accepted."""
     writer = history.writer
