@@ -148,7 +148,8 @@ def _locations(config: MetastoreConfig) -> Iterator[tuple[str, str]]:
 def _is_local(location: str) -> bool:
     if location.startswith("${"):
         return False
-    return "://" not in location or location.startswith("file:") or _DATABASE_FILE.match(location) is not None
+    is_file = location[:5].lower() == "file:"
+    return "://" not in location or is_file or _DATABASE_FILE.match(location) is not None
 
 
 def _settings(config: MetastoreConfig) -> Iterator[tuple[str, str, str]]:

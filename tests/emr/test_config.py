@@ -67,6 +67,7 @@ def request(full: bool = False, *partitions: str, **over: Any) -> JobRequest:
         ({"root": "./m", "emr_serverless": {**SETTINGS, "folder": "s3://b/f"}}, "root is './m', on this machine"),
         ({"tables": [{**TABLE, "uri": "./sales"}]}, "table 'sales': uri is './sales', on this machine"),
         ({"tables": [{**TABLE, "uri": "file:///sales"}]}, "table 'sales': uri is 'file:///sales'"),
+        ({"tables": [{**TABLE, "uri": "FILE:///sales"}]}, "uri is 'FILE:///sales', on this machine"),
         ({"path_mapping": {"s3://old": "/new"}}, "path_mapping of 's3://old' is '/new', on this machine"),
         (
             {"storage_options": {"aws_secret_access_key": "hush"}},
