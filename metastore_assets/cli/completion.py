@@ -142,4 +142,5 @@ def _names_in_time(list_names: Callable[[], list[str]]) -> list[str]:
 def _items(values: Iterable[str], kind: str = "plain") -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(value, kind) for value in values]
+    # Shells read completions line by line, so that names with line breaks would be taken for several.
+    return [CompletionItem(value, kind) for value in values if not {"\n", "\r"} & set(value)]

@@ -194,3 +194,10 @@ def published_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables = "".join(f"  - {{name: {name}, uri: ./x}}\n" for name in TABLES)
     (folder / "metastore.yaml").write_text(f"root: ./root\ntables:\n{tables}")
     return folder
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_names_with_line_breaks_are_not_offered(folder: Path, shell: str) -> None:
+    """Shells read completions line by line."""
+    (folder / "metastore.yaml").write_text('root: r\ntables: [{name: one}, {name: "a\\nplain,b"}, {name: two}]')
+    assert offered("show", "", shell=shell) == ["one", "two"]
