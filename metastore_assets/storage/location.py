@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -138,12 +137,21 @@ class Location:
             yield from (name for name, _ in self._objects(folder, after, before))
 
     def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
-        """Yield the files directly in a folder with their sizes and versions. The arguments are those of `names`."""
+        """Yield the files directly in a folder with their sizes and versions. The arguments are those of `names`.
+
+        Raises FileNotFoundError for a link on disk that leads nowhere.
+        """
         prefix = f"{folder}/" if folder else ""
         if self.is_local:
             for entry in self._entries(folder, after, before):
-                with suppress(FileNotFoundError):  # Deleted since the folder was read.
-                    yield local_stored_file(f"{prefix}{entry.name}", entry.stat())
+                try:
+                    stored = local_stored_file(f"{prefix}{entry.name}", entry.stat())
+                except FileNotFoundError:
+                    # A file that was deleted since the folder was read is not part of the listing.
+                    if entry.is_symlink():
+                        raise
+                    continue
+                yield stored
         else:
             yield from (
                 remote_stored_file(f"{prefix}{name}", info) for name, info in self._objects(folder, after, before)

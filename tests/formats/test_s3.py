@@ -291,7 +291,7 @@ def test_the_version_of_a_long_log_is_read_from_its_end(
     """Files before the newest checkpoint are not listed."""
     for number in range(30):
         put(f"d/_delta_log/{number:020}.json", b"{}")
-    put(f"d/_delta_log/{25:020}.checkpoint.parquet", b"")
+    put(f"d/_delta_log/{25:020}.checkpoint.parquet", b"PAR1")
     put("d/_delta_log/_last_checkpoint", b'{"version": 25}')
     put("d/_delta_log/_sidecars/x.parquet", b"")
     offsets: list[str | None] = []

@@ -156,7 +156,7 @@ def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
         bucket.put(f"t/_delta_log/{number:020}.json", b'{"commitInfo": {"timestamp": 1}}')
         for folder in (".tmp", "_commits", "_sidecars"):
             bucket.put(f"t/_delta_log/{folder}/{number}")
-    bucket.put(f"t/_delta_log/{25:020}.checkpoint.parquet")
+    bucket.put(f"t/_delta_log/{25:020}.checkpoint.parquet", b"PAR1")
     bucket.put("t/_delta_log/_last_checkpoint", b'{"version": 25}')
     table = bucket.open("t", format="delta")
     requests.take()

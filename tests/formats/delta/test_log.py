@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -413,6 +414,20 @@ def test_partition_columns_need_no_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert read == [("protocol", "metaData")]
     assert len(table.snapshot().fragments) == 1
     assert len(read) == 3
+
+
+@pytest.mark.parametrize("name", [f"{2:020}.json", f"{2:020}.checkpoint.parquet"])
+def test_a_link_that_leads_nowhere_is_no_removed_file(tmp_path: Path, name: str) -> None:
+    """Without the commit, an older version would be the newest. Tools for large files leave such links."""
+    for _ in range(3):
+        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    (tmp_path / "_delta_log" / name).unlink()
+    (tmp_path / "_delta_log" / name).symlink_to(tmp_path / "nowhere")
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    for read in (table.snapshot, table.current, table.snapshot_id):
+        with pytest.raises(TableFormatError, match=re.escape(name)):
+            read()
 
 
 def test_folders_in_the_log_are_ignored(tmp_path: Path) -> None:
