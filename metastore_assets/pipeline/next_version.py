@@ -179,7 +179,7 @@ class VersionBuilder:
             entries = self._fragments if len(self._partitions) == 1 else self._partitions
             return [(entry.key, entry.files) for entry in entries]
 
-        self._value_count_files = self._value_counts.files(profiles)
+        self._value_count_files = self._value_counts.files(profiles, self._table_files)
 
     def compact_segments(self) -> None:
         """Replace files in which most profiles are unused by new files with the used profiles."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ProfileError
+from metastore_assets.errors import NotStoredError, ProfileError
+from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verification.verify import verify
 from tests.robustness.refresh_assertions import no_spark
 
 
@@ -48,3 +53,41 @@ def test_unsupported_and_damaged_files_have_different_advice(tmp_path: Path, dam
     assert ("Repair or remove" in message) == damaged
     assert ("do not remove these files" in message) == (not damaged)
     assert ("do not remove files" in message) == (damaged and unsupported)
+
+
+@pytest.mark.parametrize("by_partition", ["off", "on"])
+def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
+    tmp_path: Path, by_partition: Literal["off", "on"]
+) -> None:
+    """Until then the column has none, and other files of the partition can be removed and added."""
+    table = TableConfig.model_validate(
+        {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"s": {"by_partition": by_partition}}}
+    )
+    config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto", tables=[table])
+
+    def put(partition: int, name: str, values: list[bytes]) -> Path:
+        path = tmp_path / "lake" / f"p={partition}" / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"s": pa.array(values, pa.binary()).view(pa.string())}), path)
+        return path
+
+    for number in range(4):
+        put(0, str(number), [b"x", b"y", b"x"])
+    first, broken = put(1, "first", [b"only here", b"x"]), put(1, "broken", [b"\xff"])
+    put(1, "last", [b"z"])
+    changes: list[Callable[[], object]] = [lambda: None, first.unlink, lambda: put(1, "added", [b"new"])]
+    for change in changes:
+        change()
+        refresh(config, table, no_spark)
+        lookup = Metastore(config.root).table("t")
+        assert lookup.statistics(["s"])[0].frequencies == "absent"
+        assert verify(config, table, no_spark).is_right
+        with pytest.raises(NotStoredError):
+            lookup.top("s")
+    broken.unlink()
+    refresh(config, table, no_spark)
+    lookup = Metastore(config.root).table("t")
+    counts = {value.as_py(): count for value, count in lookup.top("s")}
+    assert counts == {"x": 8, "y": 4, "z": 1, "new": 1}
+    assert [(row.partition, row.frequency) for row in lookup.locate("s", "x")] == [("p=0", 8)]
+    assert verify(config, table, no_spark).is_right

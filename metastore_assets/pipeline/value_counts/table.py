@@ -13,7 +13,7 @@ order or grouping. It is updated by deltas: rows to add and rows to subtract.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeAlias
@@ -23,6 +23,7 @@ import pyarrow as pa
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Target
 from metastore_assets.pipeline.profile_spec import ProfileSpec
+from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.pipeline.value_counts.building import build_value_counts
 from metastore_assets.pipeline.value_counts.by_partition import write_runs_by_partition
 from metastore_assets.pipeline.value_counts.deltas import CountedProfile, CountSource, FragmentChanges, read_deltas
@@ -95,7 +96,9 @@ class ValueCountUpdate:
             distinct_counts: The requested columns: {position in the spec: approximate number of distinct values}.
         """
         with io_step("value_counts"):
-            return self._summarize(self._next_state(profiles, distinct_counts), distinct_counts)
+            counted = {self._spec.leaves[position][0].field_id for position in distinct_counts}
+            state = self._next_state(profiles, distinct_counts, lambda: self._columns.keys() - counted)
+            return self._summarize(state, distinct_counts)
 
     def _summarize(self, state: TableValueCounts, positions: Iterable[int]) -> Mapping[int, FrequencySummary]:
         """Return {position in the profile spec: summary}. A column without value counts is summarized as empty."""
@@ -120,16 +123,17 @@ class ValueCountUpdate:
                 summaries[position] = summary
         return summaries
 
-    def files(self, profiles: AllProfiles) -> ValueCountFiles | None:
+    def files(self, profiles: AllProfiles, table: ProfileFiles) -> ValueCountFiles | None:
         """Return the value count files of the next version; None if no column has value counts.
 
         The published files are returned if no count changed.
 
         Args:
             profiles: The profiles of the partitions.
+            table: The profile of the table in the next version.
         """
         with io_step("value_counts"):
-            state = self._next_state(profiles, {})
+            state = self._next_state(profiles, {}, partial(self._read_absent, table))
             if self._published is not None and state.is_same(self._base):
                 return self._without_outdated_names(self._published)
             if self._files is None:
@@ -156,9 +160,30 @@ class ValueCountUpdate:
     def _base(self) -> TableValueCounts:
         return read_value_counts(self._store, self._published)
 
-    def _next_state(self, profiles: AllProfiles, distinct_counts: Mapping[int, int]) -> TableValueCounts:
-        """Compute the next value counts, or return those of an earlier call."""
+    def _read_absent(self, table: ProfileFiles) -> Set[str]:
+        """Return the field ids of the columns that the table's profile does not enumerate, although its policy does."""
+        if not self._columns:
+            return set()
+        with corruption_guard(self._store, table.statistics):
+            rows = self._store.read_parquet(table.statistics, ("field_id", "frequencies")).to_pylist()
+        return {row["field_id"] for row in rows if row["frequencies"] != "enumerated"}
+
+    def _next_state(
+        self, profiles: AllProfiles, distinct_counts: Mapping[int, int], find_absent: Callable[[], Set[str]]
+    ) -> TableValueCounts:
+        """Compute the next value counts, or return those of an earlier call.
+
+        Args:
+            profiles: The profiles of the partitions.
+            distinct_counts: As for `summaries`.
+            find_absent: Returns the field ids of columns without value counts: some fragments have values of them that
+                cannot be profiled, such as a text that is not UTF-8. Profiles of their partitions have no value counts,
+                so that those of the other fragments can neither be built from partitions, nor updated.
+        """
         if self._state is None:
+            if absent := find_absent():
+                self._columns = {id_: name for id_, name in self._columns.items() if id_ not in absent}
+                self._by_partition = {id_: name for id_, name in self._by_partition.items() if id_ not in absent}
             if self._published is None or 2 * self._changes.row_count >= self._row_count:
                 flow, built = self._build(profiles, distinct_counts)
             else:
