@@ -77,7 +77,7 @@ class TableValueCounts:
     flow: FlowState = field(default_factory=FlowState)
     """The stored stages of enumerated columns and their files."""
     top_limits: Mapping[str, TopLimits] = field(default_factory=dict)
-    """The limits of columns that have limits, by field id."""
+    """The limits of columns that have limits, by field id, also of columns that only some partitions enumerate."""
     by_partition: Mapping[str, str] = field(default_factory=dict)
     """The items of `columns` that are also counted by partition."""
     fingerprinted: FingerprintedValueCounts = field(default_factory=FingerprintedValueCounts)
@@ -138,9 +138,9 @@ def write_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> Va
         value_counts: The value counts.
 
     Returns:
-        The files for the version to reference; None if no column has value counts.
+        The files for the version to reference; None if no column has value counts or limits.
     """
-    if not value_counts.columns and not value_counts.fingerprinted.columns:
+    if not value_counts.columns and not value_counts.fingerprinted.columns and not value_counts.top_limits:
         return None
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"
     top_limits = {

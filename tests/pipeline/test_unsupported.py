@@ -91,3 +91,22 @@ def test_value_counts_of_a_column_return_when_its_unsupported_file_is_removed(
     assert counts == {"x": 8, "y": 4, "z": 1, "new": 1}
     assert [(row.partition, row.frequency) for row in lookup.locate("s", "x")] == [("p=0", 8)]
     assert verify(config, table, no_spark).is_right
+
+
+def test_limits_apply_to_partitions_of_a_column_that_the_table_does_not_enumerate(tmp_path: Path) -> None:
+    """A text that is not UTF-8 leaves the table without value counts, and other partitions with theirs."""
+    table = TableConfig.model_validate(
+        {
+            "name": "t",
+            "uri": str(tmp_path / "lake"),
+            "columns": {"s": {"frequencies": "top(1)"}, "p": {"frequencies": "off"}},
+        }
+    )
+    config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto", tables=[table])
+    for partition, values in enumerate([[b"x", b"y", b"x"], [b"\xff"]]):
+        folder = tmp_path / "lake" / f"p={partition}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"s": pa.array(values, pa.binary()).view(pa.string())}), folder / "1.parquet")
+    refresh(config, table, no_spark)
+    lookup = Metastore(config.root).table("t")
+    assert [(value.as_py(), count) for value, count in lookup.top("s", partition="p=0")] == [("x", 2)]

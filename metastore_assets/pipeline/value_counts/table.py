@@ -75,6 +75,8 @@ class ValueCountUpdate:
         self._store = store
         self._spec = target.spec
         self._columns = enumerated_classes(target.spec)
+        self._enumerated = frozenset(self._columns)
+        """Field ids of all columns that partitions may enumerate, also of those that the table does not."""
         self._published = None if target.base is None else target.base.value_counts
         self._schemas = (None if target.base is None else target.base.schema, target.snapshot.schema)
         # With a single partition, counts by partition would repeat the table's counts.
@@ -193,7 +195,7 @@ class ValueCountUpdate:
             except BaseException:
                 self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
                 raise
-            top_limits = _top_limits(self._spec, {*self._columns, *fingerprinted.columns})
+            top_limits = _top_limits(self._spec, {*self._enumerated, *fingerprinted.columns})
             self._state = TableValueCounts(self._columns, flow, top_limits, self._by_partition, fingerprinted, built)
         return self._state
 
