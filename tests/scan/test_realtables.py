@@ -18,6 +18,8 @@ from tests.scan.realtable_predicates import REFUSED, Question, check_table, keys
 
 _FEW = 53
 """Of the collection, every so manieth table in a quick run."""
+FALSE_BOUNDS = {("delta/kernel_parsed-stats", "ts_col")}
+"""Columns about which the table's own metadata is false: this log has bounds of a column that no file has."""
 
 
 def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
@@ -33,7 +35,7 @@ def check_one(name: str, lookup: Table, table: TableConfig, rows: list[list[Any]
                 result.update(repr([order(key) for key in row]) for row in zip(*columns, strict=True))
     assert result == wanted, answer
     total = wanted.total()
-    if plan.snapshot.format != "files":
+    if plan.snapshot.format != "files" and (name, plan.snapshot.schema.names[question.column]) not in FALSE_BOUNDS:
         table_format = open_table_format(table)
         bounds_by_id = bound_by_format(table_format, plan.snapshot, plan.snapshot.fragments, plan.filter.predicate)
         if len(bounds_by_id) == len(plan.snapshot.fragments):
