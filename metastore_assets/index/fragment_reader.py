@@ -17,7 +17,14 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowBounds, RowCounts
-from metastore_assets.index.fragment_segments import ZONES_PER_GROUP, BoundedRows, FragmentSegment, Segments
+from metastore_assets.index.fragment_segments import (
+    ZONES_PER_GROUP,
+    BoundedRows,
+    FragmentSegment,
+    Segments,
+    Zones,
+    concatenate_bounds,
+)
 from metastore_assets.index.fragments import FRAGMENTS
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.storage.io_counters import IoCountingThreadPool
@@ -47,7 +54,7 @@ class IndexReader:
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
         self._files = files
-        self._segments = Segments(store, files.files)
+        self._segments = Segments(store, files)
 
     @property
     def fragment_count(self) -> int:
@@ -58,7 +65,7 @@ class IndexReader:
     def all(self) -> IndexSelection:
         """All fragments of the version. Raises CorruptionError if their number differs from `fragment_count`."""
         segments = self._segments
-        ranges = segments.map(lambda number, segment: segments.live_ranges(number, segment.all_rows))
+        ranges = segments.live_ranges(segments.map(lambda number, segment: segment.all_rows))
         selection = IndexSelection(segments, ranges)
         if selection.fragment_count != self._files.rows:
             raise CorruptionError(
@@ -71,40 +78,50 @@ class IndexReader:
         """Return the fragments with the given keys (see `store.manifest.fragment_key`). Unknown keys are ignored."""
         sorted_keys = pa.array(sorted(keys), pa.large_string())
 
-        def find(number: int, segment: FragmentSegment) -> RowRanges:
-            ranges = RowRanges.of_positions(segment.find_rows(sorted_keys, segment.all_rows))
-            return self._segments.live_ranges(number, ranges)
-
-        return IndexSelection(self._segments, self._segments.map(find))
+        ranges = self._segments.map(
+            lambda number, segment: RowRanges.of_positions(segment.find_rows(sorted_keys, segment.all_rows))
+        )
+        return IndexSelection(self._segments, self._segments.live_ranges(ranges))
 
     def select(self, columns: Sequence[BoundColumn], condition: Condition) -> tuple[IndexSelection, BoundedRows]:
         """Return the fragments that may match a condition, and bounds of columns in them.
 
-        The condition is evaluated on zones. It is evaluated on single fragments only if more than `_WINDOW_ROWS`
-        remain, and some zones match partly. So the result may include fragments whose bounds exclude a match.
+        The condition is evaluated on the zones of each segment, then on the fragments of the zones that may match.
+        The second step is omitted in two cases:
+
+        - Each zone matches completely or not at all. Each returned fragment then has the bounds of its zone.
+        - At most `_WINDOW_ROWS` fragments remain, or the segment has no zones. The result then includes fragments that
+          do not match.
 
         Args:
             columns: The columns of the condition.
             condition: The condition.
         """
-        parts = self._segments.map(lambda number, segment: self._select(number, segment, columns, condition))
-        selection = IndexSelection(self._segments, [part.ranges for part in parts], [part.fragments for part in parts])
-        return selection, _concatenate(columns, [part.rows for part in parts])
+        segments = self._segments
+        zones = segments.map(lambda number, segment: _match_zones(segment, columns, condition))
+        live = segments.live_ranges([matching.ranges for matching in zones])
+        parts = segments.map(lambda number, segment: _select(segment, zones[number], live[number], columns, condition))
+        selection = IndexSelection(segments, [part.ranges for part in parts], [part.fragments for part in parts])
+        return selection, concatenate_bounds(columns, [part.rows for part in parts])
 
     def exact_row_count(self, columns: Sequence[BoundColumn], condition: Condition) -> int | None:
-        """Return the exact number of rows that match a condition; None if the index does not determine it.
+        """Return the exact number of rows that match a condition; None if the zones do not determine it.
 
-        It does so if each zone matches completely or not at all, and no segment removes or replaces fragments of
-        another. The arguments are those of `select`.
+        They determine it if each zone matches completely or not at all, and no segment removes or replaces fragments of
+        an older one. In a segment without zones, each fragment must match completely or not at all. The arguments are
+        those of `select`.
         """
 
+        removed = self._segments.removed_keys(self._segments.map(lambda number, segment: segment.all_rows))
+
         def count(number: int, segment: FragmentSegment) -> int | None:
-            if len(self._segments.removed[number]):
+            if len(removed[number]) or segment.first_row:
                 return None
-            zones = segment.zones(columns)
-            rows = segment.bounds(columns, segment.all_rows) if zones is None else zones.rows
-            if zones is not None:
-                rows = _take(rows, _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends)))
+            if segment.has_zones:
+                zones = segment.zones(columns)
+                rows = _take(zones.rows, _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends)))
+            else:
+                rows = segment.bounds(columns, segment.all_rows)
             matching = condition(rows)
             is_certain = (matching.least == matching.most) & ((matching.most == 0) | (matching.most == rows.row_counts))
             return int(matching.most.sum()) if bool(is_certain.all()) else None
@@ -112,29 +129,64 @@ class IndexReader:
         counts = self._segments.map(count)
         return None if None in counts else sum(counts)  # type: ignore[arg-type]
 
-    def _select(
-        self, number: int, segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition
-    ) -> _SelectedRows:
-        zones = segment.zones(columns)
-        if zones is None:
-            ranges = self._segments.live_ranges(number, segment.all_rows)
-            return _SelectedRows(ranges, segment.bounds(columns, ranges))
-        at = _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends))
-        matching = condition(_take(zones.rows, at))
-        may_match = matching.most > 0
-        is_full = bool((matching.least == zones.rows.row_counts[at])[may_match].all())
-        at = at[may_match]
-        ranges = self._segments.live_ranges(number, RowRanges.join(zones.starts[at], zones.ends[at]))
-        if is_full:
-            # Paths are requested next. One request per row group reads both.
-            names = ("row_count", "path") if ranges.row_count <= _WINDOW_ROWS else ("row_count",)
-            fragments = segment.fragments(names, ranges)
-            zone_of_row = at[np.searchsorted(zones.ends[at], ranges.positions(), "right")]
-            rows = _bounds_of_zones(zones.rows, zone_of_row, fragments["row_count"].to_numpy())
-            return _SelectedRows(ranges, rows, fragments)
-        if ranges.row_count <= _WINDOW_ROWS:
-            return _SelectedRows(ranges, segment.bounds(columns, ranges))
-        return _SelectedRows(*_filter_windows(segment, ranges, columns, condition))
+
+@dataclass(frozen=True)
+class _MatchingZones:
+    """The rows of one segment in zones that may match a condition."""
+
+    ranges: RowRanges
+    """The positions of the rows, including rows that are not live."""
+    zones: Zones | None = None
+    """All zones of the segment; None if it has none."""
+    numbers: Numbers | None = None
+    """The positions in `zones` of the zones that may match; None if the segment has no zones."""
+    is_full: bool = False
+    """Whether all rows of these zones match."""
+
+
+def _match_zones(segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition) -> _MatchingZones:
+    """Return the rows of a segment in zones that may match a condition; all rows if the segment has no zones."""
+    if not segment.has_zones:
+        return _MatchingZones(segment.all_rows)
+    zones = segment.zones(columns)
+    numbers = _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends))
+    matching = condition(_take(zones.rows, numbers))
+    may_match = matching.most > 0
+    is_full = bool((matching.least == zones.rows.row_counts[numbers])[may_match].all())
+    numbers = numbers[may_match]
+    ranges = RowRanges.join(zones.starts[numbers], zones.ends[numbers])
+    if first := segment.first_row:
+        ranges = ranges.within(first, segment.row_count)
+    return _MatchingZones(ranges, zones, numbers, is_full)
+
+
+def _select(
+    segment: FragmentSegment,
+    matching: _MatchingZones,
+    live: RowRanges,
+    columns: Sequence[BoundColumn],
+    condition: Condition,
+) -> _SelectedRows:
+    """Return the fragments of one segment that may match a condition (see `IndexReader.select`).
+
+    Args:
+        segment: The segment.
+        matching: Its zones that may match.
+        live: The live rows of these zones.
+        columns: The columns of the condition.
+        condition: The condition.
+    """
+    if matching.is_full and matching.zones is not None and matching.numbers is not None:
+        # Paths are requested next. One request per row group reads both.
+        names = ("row_count", "path") if live.row_count <= _WINDOW_ROWS else ("row_count",)
+        fragments = segment.fragments(names, live)
+        zones = matching.zones
+        zone_of_row = matching.numbers[np.searchsorted(zones.ends[matching.numbers], live.positions(), "right")]
+        rows = _bounds_of_zones(zones.rows, zone_of_row, fragments["row_count"].to_numpy())
+        return _SelectedRows(live, rows, fragments)
+    if matching.zones is None or live.row_count <= _WINDOW_ROWS:
+        return _SelectedRows(live, segment.bounds(columns, live))
+    return _SelectedRows(*_filter_windows(segment, live, columns, condition))
 
 
 @dataclass(frozen=True)
@@ -160,8 +212,7 @@ class IndexSelection:
         Args:
             segments: The segments.
             ranges: The positions of the selected fragments in each segment. All of them must be live.
-            fragments: For each segment, those columns of FRAGMENTS of the selected fragments that were already read, if
-                any.
+            fragments: Columns of FRAGMENTS of the selected fragments of each segment; None if they were not read.
         """
         self._segments = segments
         self._ranges = ranges
@@ -210,15 +261,16 @@ class IndexSelection:
     def bounds(self, columns: Sequence[BoundColumn]) -> BoundedRows:
         """Return the row counts of the selected fragments, and bounds of columns in them."""
         parts = self._segments.map(lambda number, segment: segment.bounds(columns, self._ranges[number]))
-        return _concatenate(columns, parts)
+        return concatenate_bounds(columns, parts)
 
 
 def _filter_windows(
     segment: FragmentSegment, ranges: RowRanges, columns: Sequence[BoundColumn], condition: Condition
 ) -> tuple[RowRanges, BoundedRows]:
-    """Return the fragments in `ranges` that may match a condition, and bounds of columns in them.
+    """Return the fragments of a segment, among those in `ranges`, that may match a condition, and bounds in them.
 
-    Only the matching fragments, and a few windows that are read in parallel, are in memory.
+    The fragments are read in windows, a few of them in parallel. So only matching fragments and a few windows are in
+    memory.
     """
 
     def evaluate(window: RowRanges) -> tuple[RowRanges, BoundedRows]:
@@ -228,7 +280,9 @@ def _filter_windows(
 
     with IoCountingThreadPool(_THREADS) as threads:
         results = list(threads.map(evaluate, ranges.windows(_WINDOW_ROWS)))
-    return RowRanges.concatenate([part for part, _ in results]), _concatenate(columns, [rows for _, rows in results])
+    return RowRanges.concatenate([part for part, _ in results]), concatenate_bounds(
+        columns, [rows for _, rows in results]
+    )
 
 
 def _zones_of_groups(mask: Mask, zones: int) -> Numbers:
@@ -264,6 +318,7 @@ def _bounds_of_zones(zones: BoundedRows, at: Numbers, row_counts: RowCounts) -> 
 
 
 def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
+    """Return the fragments or zones at the given positions, which are ascending and distinct."""
     if len(at) == len(rows.row_counts):
         return rows
     row_counts, indices = rows.row_counts[at], pa.array(at)
@@ -283,29 +338,3 @@ def _take(rows: BoundedRows, at: Numbers) -> BoundedRows:
 def _take_counts(counts: RowBounds, at: Numbers) -> RowBounds:
     least = counts.least[at]
     return RowBounds(least, least if counts.most is counts.least else counts.most[at])
-
-
-def _concatenate(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:
-    if len(parts) == 1:
-        return parts[0]
-    row_counts = _concatenate_counts([part.row_counts for part in parts])
-    joined = {}
-    for column in columns:
-        bounds = [part.columns[column.field_id] for part in parts]
-        nulls, nans = (
-            RowBounds(
-                _concatenate_counts([side.least for side in sides]), _concatenate_counts([side.most for side in sides])
-            )
-            for sides in ([part.nulls for part in bounds], [part.nans for part in bounds])
-        )
-        empty = pa.nulls(0, pa.null() if column.cls is None else column.cls.arrow)
-        minimum, maximum = (
-            pa.concat_arrays([empty, *sides])
-            for sides in ([part.minimum for part in bounds], [part.maximum for part in bounds])
-        )
-        joined[column.field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
-    return BoundedRows(row_counts, joined)
-
-
-def _concatenate_counts(parts: Sequence[RowCounts]) -> RowCounts:
-    return np.concatenate([np.zeros(0, np.int64), *parts])

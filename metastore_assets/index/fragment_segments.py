@@ -1,4 +1,4 @@
-"""The segments of a fragment index: readers of their files. `Segments` determines which rows are live.
+"""The segments of a fragment index. A segment reads its files; `Segments` determines which of their rows are live.
 
 Each row of a segment is one fragment. It is live if no newer segment removed or replaced it. A zone is a run of rows
 with bounds that cover all of them.
@@ -7,25 +7,40 @@ with bounds that cover all of them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.errors import CorruptionError
 from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, RowCounts
-from metastore_assets.index.flat_columns import SIDES, bound_column, count_column, field_ids_of, flat_columns
+from metastore_assets.index.flat_columns import (
+    SIDES,
+    bound_column,
+    count_column,
+    flat_columns,
+    merge_flat_schemas,
+)
+from metastore_assets.index.fragment_directories import (
+    RANGES,
+    DirectoryPart,
+    RangeFiles,
+    SegmentDirectory,
+    missing_section,
+    open_directories,
+)
 from metastore_assets.index.fragments import FRAGMENTS, KEY, IndexRows, join_keys
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.index.zones import summarize_zones
 from metastore_assets.statistics.union import select_class
 from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet import SharedParquet, parquet_errors
+from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.segments import ROWS, TOMBSTONES, SegmentFile, SegmentFiles
 from metastore_assets.values.physical import one_chunk
@@ -34,9 +49,6 @@ from metastore_assets.values.types import TypeClass, class_named
 if TYPE_CHECKING:
     from metastore_assets.expressions.predicates import BoundColumn
 
-ZONES = "zones"
-"""Name of the section with the zones of a large segment. Its key columns are null except in the first zone of each row
-group, which has the key of its first fragment."""
 ZONES_PER_GROUP = 64
 """Number of consecutive zones in a group. A condition is evaluated on groups first, then on the zones of groups that
 may match."""
@@ -46,8 +58,7 @@ _DIRECT_ROWS = 1 << 14
 """To find keys among at most this many rows, all of their keys are read. Among more rows, only some row groups are
 read."""
 _SPARSE = 16
-"""Row counts of at most one in 16 fragments are read from the file of fragments, whose row groups are small; those of
-more from the file of columns."""
+"""For at most one in 16 fragments, row counts are read from the file of fragments, because its row groups are small."""
 _READERS = 32
 _PARALLEL_ROWS = 100_000
 """Local files are read in parallel if at least this many rows are read. For fewer rows, threads take more time."""
@@ -71,7 +82,7 @@ class Zones:
     """The zones of a segment, with bounds of columns. Conditions are evaluated on groups of zones first."""
 
     starts: Numbers
-    """The position of the first fragment of each zone."""
+    """The position in the segment of the first fragment of each zone."""
     ends: Numbers
     """The position after the last fragment of each zone."""
     rows: BoundedRows
@@ -81,37 +92,74 @@ class Zones:
 
 
 class Segments:
-    """The segments of an index, the oldest first, and which of their rows are live. Threads can share it."""
+    """The segments of an index, the oldest first, and which of their rows are live. Threads can share it.
 
-    def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
+    The range files of one directory are one item of `all`. Each other file is an item, too.
+    """
+
+    def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
         self.store = store
-        self.all = [open_segment(store, segment) for segment in SegmentFiles(0, tuple(files)).segments]
+        self.all: list[FragmentSegment] = []
+        self._ages: list[int] = []
+        """The number of the segment of each item of `all`. Rows of a smaller number are older."""
+        directories = open_directories(store, files)
+        for age, segment in enumerate(files.segments):
+            items: dict[object, list[SegmentFile]] = {}
+            for file in segment:
+                items.setdefault(directories.get(file.path, file.path), []).append(file)
+            for item in items.values():
+                self.all.append(open_segment(store, item, directories.get(item[0].path)))
+                self._ages.append(age)
 
     def map(self, read: Callable[[int, FragmentSegment], Result]) -> list[Result]:
-        """Return `read(number, segment)` for each segment. Calls run in parallel for a remote store."""
+        """Call `read(number, segment)` for each segment and return the results.
+
+        Calls run in parallel for a remote store.
+        """
         return map_parallel(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
-    @lock_free_cached_property
-    def removed(self) -> list[pa.Array]:
-        """For each segment, the sorted keys that newer segments removed or replaced.
+    def removed_keys(self, ranges: Sequence[RowRanges]) -> list[pa.Array]:
+        """Return for each segment the sorted keys that newer segments removed or replaced.
 
         All other rows of the segment are live. Some of the keys may not occur in the segment.
-        """
-        if len(self.all) < 2:
-            return [NO_KEYS] * len(self.all)
-        tombstones = self.map(lambda number, segment: segment.tombstones if number else NO_KEYS)
-        removed: list[pa.Array] = []
-        newer = NO_KEYS
-        for segment_tombstones in reversed(tombstones):
-            removed.append(newer)
-            if len(segment_tombstones):
-                newer = sorted_keys([newer, segment_tombstones])
-        return removed[::-1]
 
-    def live_ranges(self, number: int, ranges: RowRanges) -> RowRanges:
-        """Return the live rows of a segment among those in `ranges`."""
-        removed = self.removed[number]
-        return ranges.without(self.all[number].find_rows(removed, ranges)) if len(removed) else ranges
+        Args:
+            ranges: The rows of each segment whose keys are needed. Only tombstones that may have such a key are read.
+        """
+        spans: dict[int, list[KeySpan]] = {}
+        for age, segment, part in zip(self._ages, self.all, ranges, strict=True):
+            spans.setdefault(age, []).extend(segment.key_spans(part))
+
+        for each in spans.values():
+            each.sort(key=lambda span: span[0] or "")
+
+        def read(number: int, segment: FragmentSegment) -> pa.Array:
+            older = [spans[age] for age in spans if age < self._ages[number]]
+            return segment.find_tombstones(older) if any(older) else NO_KEYS
+
+        tombstones: dict[int, list[pa.Array]] = {}
+        for age, keys in zip(self._ages, self.map(read), strict=True):
+            tombstones.setdefault(age, []).append(keys)
+        removed: dict[int, pa.Array] = {}
+        newer = NO_KEYS
+        for age in sorted(tombstones, reverse=True):
+            removed[age] = newer
+            newer = join_sorted([newer, *tombstones[age]])
+        return [removed[age] for age in self._ages]
+
+    def live_ranges(self, ranges: Sequence[RowRanges]) -> list[RowRanges]:
+        """Return the live rows of each segment among those in `ranges`, which has an item per segment."""
+        removed = self.removed_keys(ranges)
+
+        def without_removed(number: int, segment: FragmentSegment) -> RowRanges:
+            keys, part = removed[number], ranges[number]
+            return part.without(segment.find_rows(keys, part)) if len(keys) and part.row_count else part
+
+        return self.map(without_removed)
+
+
+KeySpan: TypeAlias = tuple[str | None, str | None]
+"""The first and the last key of a file; None if it is unknown."""
 
 
 _RECENT_READS = 4
@@ -119,12 +167,11 @@ _RECENT_READS = 4
 
 
 class FragmentSegment(ABC):
-    """One segment of the index, whose files are opened on first use."""
+    """One segment of the index, or one file of it. Files are opened on first use."""
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
         self._store = store
         self._files = files
-        self.uri = store.uri(files[0].path)
 
     @property
     @abstractmethod
@@ -136,39 +183,68 @@ class FragmentSegment(ABC):
     def flat_schema(self) -> pa.Schema:
         """The columns that `read` can return: those of FRAGMENTS, and flat columns."""
 
+    @property
+    @abstractmethod
+    def tombstones(self) -> pa.Array:
+        """The keys of fragments that the segment removes or replaces, sorted."""
+
+    @abstractmethod
+    def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
+        """Return the sorted tombstones that may be keys of older segments. More keys may be returned.
+
+        Args:
+            older: The first and the last key of files of each older segment. Spans of a segment are ascending and
+                disjoint.
+        """
+
+    @abstractmethod
+    def key_spans(self, ranges: RowRanges) -> list[KeySpan]:
+        """Return the first and the last key of each file that has rows in `ranges`, ascending."""
+
+    def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
+        """Return the positions, ascending, of the rows in `ranges` that have one of the keys. `keys` is sorted."""
+        mask = pc.is_in(join_keys(self.read(KEY, ranges)), value_set=keys).to_numpy(zero_copy_only=False)
+        return ranges.positions()[mask]
+
     @abstractmethod
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
         """Return columns of the rows in `ranges`. Columns that the segment does not have are omitted."""
 
-    def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
-        """Return the zones of the segment, with bounds of columns; None if the segment has no zones."""
-        return None
+    @property
+    def has_zones(self) -> bool:
+        """Whether `zones` returns zones, so that the bounds of single rows are not always needed."""
+        return False
 
-    def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
-        """Return the positions, ascending, of the rows in `ranges` that have one of the keys. `keys` is sorted."""
-        table = self.read(KEY, ranges)
-        mask = pc.is_in(join_keys(table), value_set=keys).to_numpy(zero_copy_only=False)
-        return ranges.positions()[mask]
+    def zones(self, columns: Sequence[BoundColumn]) -> Zones:
+        """Return the zones, with bounds of columns."""
+        raise NotImplementedError
 
-    @lock_free_cached_property
-    def main(self) -> SectionReader:
-        """The first file of the segment, opened on first use."""
-        return SectionReader(self._store, self._files[0].path, self._files[0].footer_bytes)
+    @abstractmethod
+    def position(self, key: str) -> int:
+        """Return the position of the first row whose key is at least the given one."""
 
     @lock_free_cached_property
-    def tombstones(self) -> pa.Array:
-        """The keys of fragments that the segment removes or replaces, sorted."""
-        return join_keys(self._read_section(TOMBSTONES, KEY))
+    def first_row(self) -> int:
+        """The position of the first row that older segments have not absorbed (see `store.segment_levels`)."""
+        file = self._files[0]
+        return self.position(file.first) if file.absorbed and file.first is not None else 0
 
     @property
     def all_rows(self) -> RowRanges:
-        """The range of all rows, including rows that are not live."""
-        return RowRanges.first(self.row_count)
+        """The range of all rows that older segments have not absorbed, including rows that are not live."""
+        return RowRanges.first(self.row_count).within(self.first_row, self.row_count)
 
-    @lock_free_cached_property
-    def field_ids(self) -> frozenset[str]:
-        """The field ids of the columns that the segment has."""
-        return frozenset(field_ids_of(self.flat_schema.names))
+    def rows_between(self, keys: SegmentKeyRange | None) -> RowRanges:
+        """Return the rows of `all_rows` with keys in a range; all of them for None."""
+        if keys is None:
+            return self.all_rows
+        first, last = self._files[0].first, self._files[-1].last
+        start, end = self.first_row, self.row_count
+        if keys.start is not None and (first is None or keys.start > first):
+            start = max(start, self.position(keys.start))
+        if keys.end is not None and (last is None or keys.end <= last):
+            end = self.position(keys.end)
+        return RowRanges.first(end).within(start, end) if start < end else RowRanges.concatenate([])
 
     def fragments(self, columns: Sequence[str], ranges: RowRanges) -> pa.Table:
         """Return some columns of the schema `FRAGMENTS`, for the fragments in the rows `ranges`."""
@@ -200,18 +276,33 @@ class FragmentSegment(ABC):
         sides = [_side(table, field_id, side, cls) for side in SIDES]
         return pa.table([*counts, *sides], names=["null_count", "nan_count", *SIDES])
 
-    def _read_section(self, name: str, columns: Sequence[str]) -> pa.Table:
-        try:
-            return self.main.read_section(name, columns=list(columns))
-        except KeyError as error:
-            raise self._missing(error) from error
-
-    def _missing(self, error: KeyError) -> CorruptionError:
-        return CorruptionError(f"{self.uri} has no section {error}; rebuild with `metastore refresh NAME --full`")
-
 
 class SmallSegment(FragmentSegment):
-    """A segment of one file with the sections `rows` and `column <field id>`."""
+    """A file without zones, with the sections `rows` and `column <field id>`."""
+
+    @property
+    def uri(self) -> str:
+        """The URI of the file."""
+        return self._store.uri(self._files[0].path)
+
+    @lock_free_cached_property
+    def main(self) -> SectionReader:
+        """The file, opened on first use."""
+        return SectionReader(self._store, self._files[0].path, self._files[0].footer_bytes)
+
+    @lock_free_cached_property
+    def tombstones(self) -> pa.Array:
+        return _read_tombstones(self.main, self.uri, self._files[0])
+
+    def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
+        return self.tombstones
+
+    def position(self, key: str) -> int:
+        return _search(join_keys(self.read(KEY, RowRanges.first(self.row_count))), key, "left")
+
+    def key_spans(self, ranges: RowRanges) -> list[KeySpan]:
+        file = self._files[0]
+        return [(file.first, file.last)] if len(ranges.starts) else []
 
     @property
     def row_count(self) -> int:
@@ -240,7 +331,7 @@ class SmallSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _recent(self) -> dict[tuple[str, ...], pa.Table]:
-        """The last columns that were read, by their names."""
+        """The last columns that were read, by their names. Repeated predicates mostly need the same columns."""
         return {}
 
     def _read_columns(self, names: Sequence[str]) -> pa.Table:
@@ -249,7 +340,7 @@ class SmallSegment(FragmentSegment):
         try:
             tables = self.main.read_sections(sections, physical)
         except KeyError as error:
-            raise self._missing(error) from error
+            raise missing_section(self.uri, error) from error
         with parquet_errors(self.uri):
             return pa.table(
                 {
@@ -258,21 +349,29 @@ class SmallSegment(FragmentSegment):
                 }
             )
 
-    def index_rows(self, removed: pa.Array) -> IndexRows:
-        """Return the rows whose keys are not in `removed`."""
+    def index_rows(self, removed: pa.Array, keys: SegmentKeyRange | None) -> IndexRows:
+        """Return the rows that older segments have not absorbed and whose keys are not in `removed`.
+
+        `keys` limits them to a range of keys; None for all.
+        """
         tables = self.main.read_sections(list(self.main.sections))
+        ranges = self.rows_between(keys)
         with parquet_errors(self.uri):
             fragments = tables[ROWS].select(FRAGMENTS.names)
-            mask = pc.invert(pc.is_in(join_keys(fragments), value_set=removed)) if len(removed) else None
             bounds = ["null_count", "nan_count", *SIDES]
             columns = {
                 section.removeprefix("column "): tables[section].select(bounds)
                 for section in tables
                 if section not in (ROWS, TOMBSTONES)
             }
-        if mask is None:
+            mask = np.zeros(len(fragments), np.bool_)
+            mask[ranges.positions()] = True
+            if len(removed):
+                mask &= ~pc.is_in(join_keys(fragments), value_set=removed).to_numpy(zero_copy_only=False)
+        if mask.all():
             return IndexRows(fragments, columns)
-        return IndexRows(fragments.filter(mask), {name: table.filter(mask) for name, table in columns.items()})
+        live = pa.array(mask)
+        return IndexRows(fragments.filter(live), {name: table.filter(live) for name, table in columns.items()})
 
     @lock_free_cached_property
     def _stored_columns(self) -> dict[str, tuple[str, str]]:
@@ -288,7 +387,7 @@ class SmallSegment(FragmentSegment):
         try:
             return self.main.sections[name].row_count
         except KeyError as error:
-            raise self._missing(error) from error
+            raise missing_section(self.uri, error) from error
 
 
 @dataclass(frozen=True)
@@ -304,65 +403,64 @@ class _CachedZones:
 
 
 class LargeSegment(FragmentSegment):
-    """A segment with one file of zones, and two files for each range of keys: one of fragments, one of flat columns."""
+    """Range files of one segment that have a common directory, by ascending key."""
 
-    def __init__(self, store: ObjectStore, files: Sequence[SegmentFile]) -> None:
+    def __init__(self, store: ObjectStore, files: Sequence[SegmentFile], directory: SegmentDirectory) -> None:
         super().__init__(store, files)
-        fragments, columns = files[1::2], files[2::2]
-        if len(fragments) != len(columns):
-            raise CorruptionError(
-                f"{self.uri}: a file of the index is missing; rebuild with `metastore refresh --full`"
-            )
-        self._parts = [
-            (_RangeFile(store, one), _RangeFile(store, other)) for one, other in zip(fragments, columns, strict=True)
-        ]
-        self._ends = np.cumsum([file.rows for file in fragments])
+        self._directory = DirectoryPart(directory, [file.path for file in files])
         self._cached_zones: _CachedZones | None = None
+
+    @lock_free_cached_property
+    def flat_schema(self) -> pa.Schema:
+        return merge_flat_schemas([self._directory.zone_schema])
 
     @property
     def row_count(self) -> int:
         return int(self._ends[-1])
 
+    @property
+    def has_zones(self) -> bool:
+        return True
+
     @lock_free_cached_property
-    def flat_schema(self) -> pa.Schema:
-        schema = self.main.schema
-        return pa.schema([*FRAGMENTS, *(field for field in schema if field.name.startswith("column "))])
+    def _fragments(self) -> list[RangeFiles]:
+        """The files of fragments, by ascending key."""
+        return self._join_files("fragments")
 
-    def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        names = [name for name in dict.fromkeys(names) if self.flat_schema.get_field_index(name) >= 0]
-        tables = map_parallel(
-            lambda read: read[0].read(read[1], read[2]),
-            self._plan_reads(names, ranges),
-            is_parallel=self._store.is_remote or ranges.row_count >= _PARALLEL_ROWS,
-        )
-        chunks: dict[str, list[pa.Array]] = {name: [] for name in names}
-        for table in tables:
-            for name in table.column_names:
-                chunks[name] += table[name].chunks
-        schema = pa.schema([self.flat_schema.field(name) for name in names])
-        return pa.Table.from_arrays(
-            [pa.chunked_array(chunks[field.name], field.type) for field in schema], schema=schema
-        )
+    @lock_free_cached_property
+    def _columns(self) -> list[RangeFiles]:
+        """The files of columns, by ascending key."""
+        return self._join_files("columns")
 
-    def _plan_reads(self, names: Sequence[str], ranges: RowRanges) -> list[tuple[_RangeFile, list[str], RowRanges]]:
-        from_fragments = [name for name in names if name in FRAGMENTS.names]
-        from_columns = [name for name in names if name not in FRAGMENTS.names]
-        is_sparse = ranges.row_count * _SPARSE <= self.row_count
-        if {"row_count", "bytes"}.issuperset(from_fragments) and (from_columns or not is_sparse):
-            from_fragments, from_columns = [], list(names)  # Both files have these two columns.
-        starts = np.concatenate([[0], self._ends[:-1]])
-        reads = []
-        for files, start, end in zip(self._parts, starts.tolist(), self._ends.tolist(), strict=True):
-            part = ranges.within(start, end).shift(-start)
-            if len(part.starts):
-                reads += [
-                    (file, stored, part)
-                    for file, stored in zip(files, (from_fragments, from_columns), strict=True)
-                    if stored
-                ]
-        return reads
+    def _join_files(self, kind: str) -> list[RangeFiles]:
+        runs: list[list[tuple[str, dict[str, Any]]]] = []
+        numbers: set[int] = set()
+        head = None
+        for file, row in zip(self._files, self._directory.read_ranges(RANGES.names).to_pylist(), strict=True):
+            if not runs or row[f"{kind}_head"] != head or row["number"] in numbers:
+                runs.append([])
+                numbers = set()
+            path = file.path if kind == "fragments" or file.companion is None else file.companion
+            runs[-1].append((path, row))
+            numbers.add(row["number"])
+            head = row[f"{kind}_head"]
+        return [RangeFiles(self._store, kind, *map(list, zip(*run, strict=True))) for run in runs]
 
-    def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
+    @lock_free_cached_property
+    def _counts(self) -> pa.Table:
+        """The number of fragments and tombstones of each range."""
+        return self._directory.read_ranges(["fragments", "tombstones"])
+
+    @lock_free_cached_property
+    def _ends(self) -> Numbers:
+        """The position after the last row of each range."""
+        return np.cumsum(self._counts["fragments"].to_numpy())
+
+    @lock_free_cached_property
+    def _starts(self) -> Numbers:
+        return np.concatenate([[0], self._ends[:-1]])
+
+    def zones(self, columns: Sequence[BoundColumn]) -> Zones:
         zones = self._cached_zones
         if zones is None or not all(column in zones.bounds for column in columns):
             # Replaced, not changed: threads share it.
@@ -380,7 +478,7 @@ class LargeSegment(FragmentSegment):
         missing = [column for column in columns if column not in bounds]
         names = [name for column in missing for name in flat_columns(column.field_id, column.cls)]
         names = [name for name in dict.fromkeys(names) if self.flat_schema.get_field_index(name) >= 0]
-        table = self._read_section(ZONES, ["fragments", "row_count", *names])
+        table = self._directory.read_zones(["fragments", "row_count", *names])
         sizes = table["fragments"].to_numpy()
         ends = np.cumsum(sizes)
         firsts = np.arange(0, len(table), ZONES_PER_GROUP)
@@ -388,6 +486,48 @@ class LargeSegment(FragmentSegment):
         row_counts = table["row_count"].to_numpy(), groups["row_count"].to_numpy()
         read = {column: (_column_bounds(table, column), _column_bounds(groups, column)) for column in missing}
         return _CachedZones(ends - sizes, ends, row_counts, {**bounds, **read})
+
+    def position(self, key: str) -> int:
+        starts, first_keys = self._groups
+        if not len(starts):
+            return 0
+        at = max(0, _search(first_keys, key, "right") - 1)
+        start, end = np.append(starts, self.row_count)[at : at + 2].tolist()
+        keys = join_keys(self.read(KEY, RowRanges.first(end).within(start, end)))
+        return start + _search(keys, key, "left")
+
+    @lock_free_cached_property
+    def tombstones(self) -> pa.Array:
+        return self._read_tombstones(range(len(self._files)))
+
+    def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
+        return self._read_tombstones(
+            [
+                number
+                for number, file in enumerate(self._files)
+                if any(_overlaps(spans, file.first, file.last) for spans in older)
+            ]
+        )
+
+    def _read_tombstones(self, numbers: Sequence[int]) -> pa.Array:
+        """Return the sorted tombstones of some files."""
+        counts = self._counts["tombstones"].to_pylist()
+
+        def read(number: int) -> pa.Array:
+            at = number
+            for part in self._fragments:
+                if at < part.range_count:
+                    break
+                at -= part.range_count
+            keys, file = part.read_tombstones(at), self._files[number]
+            return keys.slice(_search(keys, file.first, "left")) if file.absorbed and file.first is not None else keys
+
+        filled = [number for number in numbers if counts[number]]
+        return join_sorted(map_parallel(read, filled, is_parallel=self._store.is_remote))
+
+    def key_spans(self, ranges: RowRanges) -> list[KeySpan]:
+        numbers = np.flatnonzero(ranges.overlaps(self._starts, self._ends)).tolist()
+        return [(self._files[number].first, self._files[number].last) for number in numbers]
 
     def find_rows(self, keys: pa.Array, ranges: RowRanges) -> Numbers:
         if ranges.row_count <= _DIRECT_ROWS:
@@ -399,12 +539,8 @@ class LargeSegment(FragmentSegment):
         candidates = RowRanges(starts[numbers], np.append(starts, self.row_count)[numbers + 1])
         row_numbers = [np.zeros(0, np.int64)]
         for window in candidates.windows(_DIRECT_ROWS):
-            part = RowRanges.concatenate(
-                [
-                    ranges.within(start, end)
-                    for start, end in zip(window.starts.tolist(), window.ends.tolist(), strict=True)
-                ]
-            )
+            pairs = zip(window.starts.tolist(), window.ends.tolist(), strict=True)
+            part = RowRanges.concatenate([ranges.within(start, end) for start, end in pairs])
             if part.row_count:
                 row_numbers.append(super().find_rows(keys, part))
         return np.concatenate(row_numbers)
@@ -412,52 +548,119 @@ class LargeSegment(FragmentSegment):
     @lock_free_cached_property
     def _groups(self) -> tuple[Numbers, pa.Array]:
         """(positions, keys) of the first row of each row group in the files of fragments."""
-        table = self._read_section(ZONES, ["fragments", *KEY])
+        table = self._directory.read_zones(["fragments", *KEY])
         is_first = table["path"].is_valid()
         sizes = table["fragments"].to_numpy()
         starts = np.cumsum(sizes) - sizes
         return starts[is_first.to_numpy()], join_keys(table.filter(is_first))
 
-
-class _RangeFile:
-    """A file of one key range of a large segment, opened on first use.
-
-    Each range has two files: one of fragments, one of flat columns.
-    """
-
-    def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
-        self._store = store
-        self._described = file
-        self._uri = store.uri(file.path)
-
-    @lock_free_cached_property
-    def _file(self) -> SharedParquet:
-        return SharedParquet(self._store, self._described.path, self._described.footer_bytes)
-
-    @lock_free_cached_property
-    def _ends(self) -> Numbers:
-        """The position after the last row of each row group."""
-        metadata = self._file.metadata
-        return np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
-
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
-        """Return columns of the rows in `ranges`. Row groups without such rows are not read."""
-        ends = self._ends
-        starts = np.concatenate([[0], ends[:-1]])
-        groups = np.flatnonzero(ranges.overlaps(starts, ends))
-        with self._file.acquire() as file, parquet_errors(self._uri):
-            table = file.read_row_groups(groups.tolist(), list(names))
-            if ranges.row_count == len(table):
-                return table
-            sizes = (ends - starts)[groups]
-            shifts = starts[groups] - (np.cumsum(sizes) - sizes)
-            positions = ranges.positions()
-            return table.take(pa.array(positions - shifts[np.searchsorted(ends[groups], positions, "right")]))
+        schema = self.flat_schema
+        names = [name for name in dict.fromkeys(names) if schema.get_field_index(name) >= 0]
+        columns: dict[str, pa.ChunkedArray] = {}
+        reads: list[tuple[RangeFiles, pa.Schema, RowRanges]] = []
+        divided = self._divide_columns(names, ranges)
+        for stored, is_fragments in zip(divided, (True, False), strict=True):
+            start = 0
+            for files in (self._fragments if is_fragments else self._columns) if stored else ():
+                part = ranges.within(start, start + files.row_count).shift(-start)
+                start += files.row_count
+                if len(part.starts):
+                    reads.append((files, pa.schema([schema.field(name) for name in stored]), part))
+        tables = map_parallel(
+            lambda read: read[0].read(read[1], read[2]),
+            reads,
+            is_parallel=self._store.is_remote or ranges.row_count >= _PARALLEL_ROWS,
+        )
+        for stored in filter(None, divided):
+            empty = pa.schema([schema.field(name) for name in stored]).empty_table()
+            table = pa.concat_tables([empty, *(part for part in tables if part.column_names == stored)])
+            columns |= {name: table[name] for name in stored}
+        return pa.table({name: columns[name] for name in names})
+
+    def _divide_columns(self, names: Sequence[str], ranges: RowRanges) -> tuple[list[str], list[str]]:
+        """Return the columns to read from the files of fragments, and those to read from the files of columns."""
+        from_fragments = [name for name in names if name in FRAGMENTS.names]
+        from_columns = [name for name in names if name not in FRAGMENTS.names]
+        is_sparse = ranges.row_count * _SPARSE <= self.row_count
+        if {"row_count", "bytes"}.issuperset(from_fragments) and (from_columns or not is_sparse):
+            return [], list(names)  # Both files have these two columns.
+        return from_fragments, from_columns
 
 
-def open_segment(store: ObjectStore, files: Sequence[SegmentFile]) -> FragmentSegment:
-    """Return a reader of one segment. A segment of one file is small."""
-    return SmallSegment(store, files) if len(files) == 1 else LargeSegment(store, files)
+def open_segment(
+    store: ObjectStore, files: Sequence[SegmentFile], directory: SegmentDirectory | None
+) -> FragmentSegment:
+    """Return a reader of files of one segment: of range files with a common directory, or of one file without."""
+    if directory is None:
+        return SmallSegment(store, files)
+    return LargeSegment(store, files, directory)
+
+
+def _read_tombstones(file: SectionReader, uri: str, described: SegmentFile) -> pa.Array:
+    """Return the sorted tombstones of a file, without those that older segments have absorbed."""
+    try:
+        keys = join_keys(file.read_section(TOMBSTONES, columns=list(KEY)))
+    except KeyError as error:
+        raise missing_section(uri, error) from error
+    if described.absorbed and described.first is not None:
+        keys = keys.slice(_search(keys, described.first, "left"))
+    return keys
+
+
+def _search(keys: pa.Array, key: str, side: Literal["left", "right"]) -> int:
+    """Return the position of a key among sorted keys, as `pc.search_sorted` does."""
+    return int(pc.search_sorted(keys, pa.scalar(key, keys.type), side=side).as_py())
+
+
+def _overlaps(spans: Sequence[KeySpan], first: str | None, last: str | None) -> bool:
+    """Return whether a range of keys may have a key in common with one of the ascending, disjoint spans."""
+    if not spans or first is None or last is None:
+        return bool(spans)
+    # Of the spans that begin at `last` or before it, the last one also ends last. A span without keys may be anywhere.
+    if any(None in span for span in spans):
+        return True
+    at = bisect_right(spans, last, key=lambda span: span[0] or "") - 1
+    return at >= 0 and (spans[at][1] or "") >= first
+
+
+def _bound_names(columns: Sequence[BoundColumn], schema: pa.Schema) -> list[str]:
+    """Return the names of the flat columns of table columns that a schema has, and of the row count."""
+    names = [name for column in columns for name in flat_columns(column.field_id, column.cls)]
+    return ["row_count", *(name for name in dict.fromkeys(names) if schema.get_field_index(name) >= 0)]
+
+
+def join_sorted(parts: Sequence[pa.Array]) -> pa.Array:
+    """Return the distinct keys of several arrays of sorted, distinct keys, sorted."""
+    filled = [part for part in parts if len(part)]
+    return sorted_keys(filled) if len(filled) > 1 else (filled or [NO_KEYS])[0]
+
+
+def concatenate_bounds(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:
+    """Return the fragments or zones of several parts, one part after the other, with bounds of the given columns."""
+    if len(parts) == 1:
+        return parts[0]
+    row_counts = _concatenate_counts([part.row_counts for part in parts])
+    joined = {}
+    for column in columns:
+        bounds = [part.columns[column.field_id] for part in parts]
+        nulls, nans = (
+            RowBounds(
+                _concatenate_counts([side.least for side in sides]), _concatenate_counts([side.most for side in sides])
+            )
+            for sides in ([part.nulls for part in bounds], [part.nans for part in bounds])
+        )
+        empty = pa.nulls(0, pa.null() if column.cls is None else column.cls.arrow)
+        minimum, maximum = (
+            pa.concat_arrays([empty, *sides])
+            for sides in ([part.minimum for part in bounds], [part.maximum for part in bounds])
+        )
+        joined[column.field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
+    return BoundedRows(row_counts, joined)
+
+
+def _concatenate_counts(parts: Sequence[RowCounts]) -> RowCounts:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def sorted_keys(parts: Sequence[pa.Array]) -> pa.Array:
@@ -478,6 +681,7 @@ def map_parallel(function: Callable[[Item], Result], items: Sequence[Item], *, i
 
 
 def _physical_column(table: pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
+    """Return a flat column of a section's table. `path` is `null_count`, or `minimum.int64` for example."""
     side, _, cls = path.partition(".")
     return select_class(one_chunk(table[side]), class_named(cls)) if cls else table[path]
 
@@ -499,7 +703,7 @@ def _column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
 
 
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    """Return the least and greatest possible value of each count. An unknown (null) count is between 0 and `most`."""
+    """Return a count in each row as bounds. An unknown count is between 0 and `most`."""
     if not counts.null_count:
         exact = counts.to_numpy()
         return RowBounds(exact, exact)
@@ -509,7 +713,7 @@ def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
 
 
 def _side(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
-    """Return a column's minima or maxima; nulls if no fragment has values of the type class."""
+    """Return a column's minima or maxima in a type class; nulls if no fragment has values of the class."""
     if cls is None or bound_column(field_id, side, cls) not in table.column_names:
         return pa.nulls(len(table), pa.null() if cls is None else cls.arrow)
     return one_chunk(table[bound_column(field_id, side, cls)])

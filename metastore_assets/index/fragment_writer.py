@@ -1,43 +1,51 @@
-"""A writer of the fragment index. A commit adds one segment, or merges its rows with older segments into a new one.
+"""A writer of the fragment index. A commit adds one segment, and does a bounded part of the due merges.
 
 A segment has rows of fragments, sorted by key, and tombstones: keys of fragments that it removes from older segments. A
-large segment also has zones: runs of fragments with common bounds. `index.fragments` describes the files.
+large segment has several files, which also have zones: runs of fragments with common bounds. `index.fragments`
+describes the files.
 """
 
 from __future__ import annotations
 
 import uuid
-from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from itertools import chain, groupby, islice, pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from metastore_assets.index.flat_columns import (
     complete_columns,
+    field_ids_of,
     flat_encodings,
     flatten_rows,
     merge_flat_schemas,
 )
-from metastore_assets.index.fragment_segments import (
-    NO_KEYS,
+from metastore_assets.index.fragment_directories import (
+    RANGE_SECTION,
+    RANGES,
     ZONES,
-    FragmentSegment,
-    Segments,
-    SmallSegment,
-    sorted_keys,
+    DirectoryPart,
+    SegmentDirectory,
+    WrittenDirectory,
+    open_directories,
 )
+from metastore_assets.index.fragment_segments import NO_KEYS, SmallSegment, join_sorted, open_segment
 from metastore_assets.index.fragments import FOLDER, FRAGMENTS, KEY, IndexRows, cast_bounds, join_keys, null_rows
 from metastore_assets.index.row_ranges import Numbers
 from metastore_assets.index.zones import ZONE_COLUMNS, group_sizes, run_lengths, summarize_zones, zone_sizes
 from metastore_assets.statistics.union import merge_unions
+from metastore_assets.store.joined_parquet import OFFSET_BITS
+from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.manifest import split_fragment_key
 from metastore_assets.store.objects import MinimalParquet, ObjectStore
-from metastore_assets.store.parquet import ParquetTableWriter
+from metastore_assets.store.parquet_footers import split_footer
 from metastore_assets.store.sections import SectionOptions, SectionWriter
+from metastore_assets.store.segment_levels import SegmentMerge, SegmentUpdate
+from metastore_assets.store.segment_merge import MergeSource, with_bounds
 from metastore_assets.store.segments import (
     EMPTY,
     ROWS,
@@ -46,26 +54,29 @@ from metastore_assets.store.segments import (
     SegmentFile,
     SegmentFiles,
     SegmentKind,
-    retained_files,
 )
 from metastore_assets.values.physical import one_chunk
 
 _KIND = SegmentKind("index", FOLDER, FRAGMENTS)
 _SMALL_ROWS = 8_192
-"""Maximum number of rows of a segment of one file: reading all of its rows takes less time than one more request."""
-_FILE_ROWS = 500_000
-"""A file of a large segment ends as soon as it has this many fragments. Its footer then has about 150 kB."""
+"""Maximum number of rows of a file without zones: reading all of its rows takes less time than one more request."""
+_FILE_ROWS = 16_384
+"""A file with zones ends when it has this many fragments, because a commit may rewrite one file: about a megabyte."""
+_MIN_FILE_ROWS = 4_096
+_FILE_CELLS = 1 << 17
+"""Files of tables with many columns end earlier: with this many bounds of columns (fragments times columns)."""
 _GROUP_ROWS = 1_024
-"""Maximum number of fragments in a row group of the file of fragments. A row group has one or more complete zones."""
-_COLUMN_GROUP_ROWS = 16_384
-"""Number of fragments in a row group of the file of columns, which has a column chunk for each flat column."""
-_WINDOW_ROWS = 1 << 14
-"""Number of rows that are written at once. All merged sources together have about as many rows in memory."""
+"""Maximum number of fragments in a row group of fragments. A row group has one or more complete zones."""
+_WINDOW_ROWS = 1 << 16
+"""Number of rows that are read at once. All merged sources together have about as many rows in memory."""
 _MIN_SOURCE_ROWS = 1 << 11
-"""Minimum number of rows that are read at once from each merged segment, because each read decodes complete row groups.
-"""
+"""Minimum number of rows in the window of a source. A row group is decoded once for each window that has rows of it."""
 _COLUMN_FILE = ["row_count", "bytes"]
 """Columns of FRAGMENTS that are also in the file of columns, because predicates on all fragments need them."""
+_NUMBERS = 1 << 28
+"""Ranges have random numbers below this one. Those of a directory should differ, so that its files are read as one."""
+_DIRECTORY_FILES = 64
+"""Maximum number of range files that a directory describes. A commit writes a directory again with each range file."""
 
 
 def update_index(
@@ -77,7 +88,8 @@ def update_index(
 ) -> SegmentFiles:
     """Write the fragment index of the next version; return its files. No existing file is changed.
 
-    When large segments are merged, only a window of rows is in memory at a time.
+    A commit writes its changes, and does a bounded part of the due merges (see `store.segment_levels`). When large
+    segments are merged, only a window of rows and one new file are in memory at a time.
 
     Args:
         store: The table's folder.
@@ -95,71 +107,250 @@ def update_index(
     base = base or EMPTY
     if not changes.added and not changes.removed:
         return base
-    # The oldest segments stay. All newer ones are merged with the batches into one segment.
-    retained = retained_files(_KIND, base, changes.row_count, len(changes.added) + len(changes.removed))
-    merged = Segments(store, base.files[len(retained) :])
-    removed = NO_KEYS
     if base.files:
+        # A reader finds rows that are not live by tombstones alone, so replaced keys have tombstones, too.
         replaced = changes.added if replaced is None else replaced
-        removed = pa.array(sorted({*changes.removed, *replaced}), pa.large_string())
-    temporary: list[SegmentFile] = []
-    last: IndexRows | None = None
-    for batch in batches:
-        if last is not None:
-            temporary += _write_segment(store, [], _sort_rows(last), None)
-        last = batch
-    sources = [(segment, _union(merged.removed[number], removed)) for number, segment in enumerate(merged.all)] + [
-        (segment, NO_KEYS) for segment in Segments(store, temporary).all
-    ]
-    tombstones = None
-    if retained:
-        tombstones = sorted_keys([removed, *merged.map(lambda number, segment: segment.tombstones)])
-    files = _write_segment(store, sources, None if last is None else _sort_rows(last), tombstones)
-    if temporary:
-        store.delete([file.path for file in temporary])
-    return SegmentFiles(changes.row_count, (*retained, *files))
+        changes = KeyChanges(changes.added, {*changes.removed, *replaced}, changes.row_count)
+    parts = iter(batches)
+    first = next(parts, None)
+    columns = len(first.columns) if first is not None else 0
+    if not columns and base.files:
+        segment = open_segment(store, base.files[:1], open_directories(store, base).get(base.files[0].path))
+        columns = len(field_ids_of(segment.flat_schema.names))
+    file_rows = min(_FILE_ROWS, max(_MIN_FILE_ROWS, _FILE_CELLS // max(1, columns)))
+    update = SegmentUpdate(store, replace(_KIND, file_rows=file_rows), base, changes)
+    written: dict[str, SegmentDirectory] = {}
+    files = update.write(
+        parts if first is None else chain([first], parts),
+        lambda merge: _IndexMerge(store, merge, base, written).write(),
+    )
+    return replace(files, directories=_write_directories(store, base, files, written))
 
 
-_Source = tuple[FragmentSegment, pa.Array]
-"""A stored segment, and the sorted keys of its rows that are not merged."""
+class _IndexMerge:
+    """A merge of stored index rows and a newer batch, by key."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        merge: SegmentMerge[IndexRows],
+        base: SegmentFiles,
+        written: MutableMapping[str, SegmentDirectory],
+    ) -> None:
+        """Prepare a merge; `write` executes it.
+
+        Args:
+            store: The table's folder.
+            merge: The parts and the batch. Its removed keys are removed from the parts of `base`, not from newer ones.
+            base: The files of the index before.
+            written: The directories of range files that are not in a stored one yet, by path. New files are added.
+        """
+        self._store = store
+        self._merge = merge
+        self._written = written
+        files = [file for part in merge.parts for file in part.files]
+        directories = {**open_directories(store, base), **written}
+        self._segments = [open_segment(store, [file], directories.get(file.path)) for file in files]
+        self._batch = None if merge.batch is None or not len(merge.batch.fragments) else _sort_rows(merge.batch)
+        self._removed = pa.array(sorted(merge.removed), pa.large_string())
+        count = sum(file.rows for file in files) + len(self._removed)
+        self._key_count = count + (0 if self._batch is None else len(self._batch.fragments))
+        stored_paths = {*base.paths()}
+        self._stored = sum(part.files[0].path in stored_paths for part in merge.parts)
+        """The number of parts that are stored; the others are batches of the same commit."""
+
+    def write(self) -> list[SegmentFile]:
+        """Write all rows in the order of their keys; return the files."""
+        small = [segment for segment in self._segments if isinstance(segment, SmallSegment)]
+        if self._key_count <= min(_SMALL_ROWS, self._merge.file_rows) and len(small) == len(self._segments):
+            return self._write_small(small)
+        flat = None if self._batch is None else flatten_rows(self._batch)
+        schemas = [segment.flat_schema for segment in self._segments]
+        schema = merge_flat_schemas(schemas if flat is None else [*schemas, flat.schema])
+        window_rows = max(_MIN_SOURCE_ROWS, _WINDOW_ROWS // max(1, len(self._merge.parts)))
+        sources = [self._stored_source(*part, schema, window_rows) for part in self._merge.numbered_parts()]
+        sources.insert(self._stored, MergeSource((), iter([pa.table({_KEY.name: self._removed})])))
+        if flat is not None:
+            sources.append(MergeSource(_slices(flat, schema, window_rows), ()))
+        return self._merge.write_files(sources, pa.schema([_KEY, *schema]), self._write_range, keeps_replaced=True)
+
+    def _write_small(self, segments: Sequence[SmallSegment]) -> list[SegmentFile]:
+        """Write one file without zones; none if there are no keys."""
+        parts = [] if self._batch is None else [self._batch]
+        removed = NO_KEYS
+        for number, (numbers, keys) in reversed(list(enumerate(self._merge.numbered_parts()))):
+            if number == self._stored - 1:
+                removed = join_sorted([removed, self._removed])
+            parts += [segments[at].index_rows(removed, keys) for at in numbers]
+            tombstones = [_within(segments[at].tombstones, keys) for at in numbers]
+            removed = join_sorted([removed, *tombstones])
+        if not self._stored:
+            removed = join_sorted([removed, self._removed])
+        return _write_small(self._store, parts, removed if self._merge.with_tombstones else NO_KEYS)
+
+    def _stored_source(
+        self, numbers: Sequence[int], keys: SegmentKeyRange | None, schema: pa.Schema, window_rows: int
+    ) -> MergeSource:
+        """Return a part of stored segments as a source.
+
+        Args:
+            numbers: The numbers of its files.
+            keys: The range of keys; None for all.
+            schema: The columns of FRAGMENTS, and flat columns.
+            window_rows: Number of rows that are read at once.
+        """
+
+        def rows() -> Iterator[pa.Table]:
+            for number in numbers:
+                segment = self._segments[number]
+                for window in segment.rows_between(keys).windows(window_rows):
+                    table = complete_columns(segment.read(schema.names, window), schema)
+                    yield table.add_column(0, _KEY, join_keys(table))
+
+        def tombstones() -> Iterator[pa.Table]:
+            for number in numbers:
+                yield pa.table({_KEY.name: _within(self._segments[number].tombstones, keys)})
+
+        return MergeSource(rows(), tombstones())
+
+    def _write_range(self, rows: pa.Table, tombstones: pa.Array) -> SegmentFile:
+        """Write the rows and tombstones of a range of keys as a file of fragments and a file of columns."""
+        table = rows.drop_columns([_KEY.name])
+        flat = [field for field in table.schema if field.name not in FRAGMENTS.names]
+        sizes = zone_sizes(run_lengths(one_chunk(table["partition_key"])))
+        zone_counts = np.array(group_sizes(sizes.tolist(), _GROUP_ROWS), np.int64)
+        firsts = np.cumsum(zone_counts) - zone_counts
+        starts = (np.cumsum(sizes) - sizes)[firsts]
+        described = table.select(FRAGMENTS.names)
+        groups = [described.slice(start, end - start) for start, end in pairwise([*starts.tolist(), len(table)])]
+        bounds = table.select([*_COLUMN_FILE, *(field.name for field in flat)])
+        name = f"{FOLDER}/{uuid.uuid4().hex}"
+        paths = [f"{name}.{kind}.{_KIND.name}.parquet" for kind in ("fragments", "columns")]
+        number = uuid.uuid4().int % _NUMBERS
+        fragments = self._write_parquet(paths[0], [*groups, _pad(_key_table(tombstones), FRAGMENTS)])
+        columns = self._write_parquet(paths[1], [bounds])
+        footers = [split_footer(metadata, number << OFFSET_BITS) for metadata in (fragments, columns)]
+        zones = _add_keys(summarize_zones(table, sizes) if len(table) else table.slice(0, 0), table, firsts, starts)
+        counts = [len(table), len(tombstones), len(zones)]
+        row = [paths[0], *counts, number, *(value for footer in footers for value in vars(footer).values())]
+        self._written[paths[0]] = WrittenDirectory(pa.table([[value] for value in row], schema=RANGES), zones)
+        file = SegmentFile(paths[0], len(rows) + len(tombstones), companion=paths[1])
+        return with_bounds(file, rows, tombstones)
+
+    def _write_parquet(self, path: str, row_groups: Sequence[pa.Table]) -> pq.FileMetaData:
+        """Write a file with the given row groups. Return its footer."""
+        schema = row_groups[0].schema
+        texts = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+        minimal = MinimalParquet(flat_encodings(schema.names), True, zstd_columns=texts)
+        with self._store.parquet_writer(path, schema, minimal=minimal) as writer:
+            for row_group in row_groups:
+                writer.write_table(row_group)
+        return writer.metadata
 
 
-def _write_segment(
-    store: ObjectStore, sources: Sequence[_Source], batch: IndexRows | None, tombstones: pa.Array | None
+_KEY = pa.field("key", pa.large_string())
+"""Key of a fragment (see `store.manifest.fragment_key`), in the rows of a merge."""
+
+
+def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers) -> pa.Table:
+    """Return zones with keys: only the first zone of each row group has the key of its first fragment.
+
+    Args:
+        zones: The zones.
+        table: Their fragments.
+        firsts: The position of the first zone of each row group.
+        starts: The position of the first fragment of each row group.
+    """
+    at, mask = np.zeros(len(zones), np.int64), np.ones(len(zones), np.bool_)
+    at[firsts], mask[firsts] = starts, False
+    keys = table.select(list(KEY)).take(pa.array(at, mask=mask))
+    flat = [name for name in table.column_names if name not in FRAGMENTS.names]
+    columns = {name: keys[name] for name in KEY} | {
+        name: zones[name] if name in zones.column_names else pa.array([], pa.int64()) for name in (*ZONE_COLUMNS, *flat)
+    }
+    return pa.table(columns)
+
+
+def _write_directories(
+    store: ObjectStore, base: SegmentFiles, files: SegmentFiles, written: Mapping[str, SegmentDirectory]
 ) -> tuple[SegmentFile, ...]:
-    """Write one segment with the rows of stored segments and of a batch; return its files.
+    """Write the directories of new range files. Return the directories of all range files.
+
+    A directory is written again if a file is added to its files. Removed files stay in it until then.
 
     Args:
         store: The table's folder.
-        sources: The stored segments, each with the keys of its rows that are not merged. Each remaining key occurs only
-            once in all segments and the batch.
-        batch: More rows, sorted by key; None without any.
-        tombstones: The sorted keys of the rows of older segments that the new segment removes; None if there are no
-            older segments.
+        base: The files of the index before.
+        files: The files of the new index.
+        written: The directory of each new file, by path.
     """
-    removed = NO_KEYS if tombstones is None else tombstones
-    row_count = sum(segment.row_count for segment, _ in sources) + (0 if batch is None else len(batch.fragments))
-    small = [segment for segment, _ in sources if isinstance(segment, SmallSegment)]
-    if row_count <= _SMALL_ROWS and len(small) == len(sources):
-        parts = [segment.index_rows(keys) for segment, (_, keys) in zip(small, sources, strict=True)]
-        return _write_small(store, [*parts, *([] if batch is None else [batch])], removed)
-    flat = None if batch is None else flatten_rows(batch)
-    schema = merge_flat_schemas(
-        [*(segment.flat_schema for segment, _ in sources), *([] if flat is None else [flat.schema])]
-    )
-    window_rows = max(_MIN_SOURCE_ROWS, _WINDOW_ROWS // max(1, len(sources)))
-    windows = [_windows(segment, keys, schema, window_rows) for segment, keys in sources]
-    if flat is not None:
-        windows.append(_slices(flat, schema, window_rows))
-    merged = _regroup(merge_by_key(windows))
-    first = next(merged, None)
-    if first is None:
-        return _write_small(store, [], removed)
-    return _LargeSegmentWriter(store, schema).write(chain([first], merged), removed)
+    before: dict[str, SegmentFile] = {}
+    paths = iter([file.path for file in base.files if file.companion is not None])
+    for directory in base.directories:
+        before |= dict.fromkeys(islice(paths, directory.rows), directory)
+    opened = {**open_directories(store, base), **written}
+    directories = []
+    for segment in files.segments:
+        for members in _divide([file.path for file in segment if file.companion is not None], before):
+            if all(path in before for path in members) and len({before[path].path for path in members}) == 1:
+                directories.append(replace(before[members[0]], rows=len(members)))
+            else:
+                directories.append(_write_directory(store, members, opened))
+    return tuple(directories)
 
 
-def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.Array) -> tuple[SegmentFile, ...]:
+def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator[list[str]]:
+    """Divide the range files of a segment among directories. A new file belongs to the directory of its neighbours.
+
+    Args:
+        paths: The files, by ascending key.
+        before: The directory of each file that is not new.
+    """
+    groups: list[list[str]] = []
+    current: str | None = None
+    for path in paths:
+        directory = before[path].path if path in before else None
+        if not groups or (directory != current and directory is not None and current is not None):
+            groups.append([])
+            current = None
+        groups[-1].append(path)
+        current = directory or current
+    for number, group in enumerate(groups):
+        following = groups[number + 1 : number + 2]
+        is_changed = any(path not in before for path in group)
+        if following and is_changed and len(group) + len(following[0]) <= _DIRECTORY_FILES // 2:
+            following[0][:0] = group
+            continue
+        count = -(-len(group) // _DIRECTORY_FILES)
+        size = -(-len(group) // count)
+        yield from (group[start : start + size] for start in range(0, len(group), size))
+
+
+def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[str, SegmentDirectory]) -> SegmentFile:
+    """Write the directory of some range files, which have the order of their keys."""
+    runs = [list(run) for _, run in groupby(paths, key=lambda path: opened[path])]
+    parts = [DirectoryPart(opened[run[0]], run) for run in runs]
+    zones = [part.read_zones(part.zone_schema.names) for part in parts]
+    flat = list(merge_flat_schemas(table.schema for table in zones))[len(FRAGMENTS) :]
+    columns = [FRAGMENTS.field(name) for name in KEY] + [pa.field(name, pa.int64()) for name in ZONE_COLUMNS] + flat
+    zone_schema = pa.schema(columns)
+    schema = pa.schema([*columns, *(field for field in RANGES if field.name not in zone_schema.names)])
+    path = f"{FOLDER}/{uuid.uuid4().hex}.directory.{_KIND.name}.parquet"
+    texts = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+    options = SectionOptions(flat_encodings(schema.names), (), zstd_columns=texts)
+    with SectionWriter(store, path, schema, options) as writer:
+        table = pa.concat_tables([complete_columns(table, zone_schema) for table in zones])
+        writer.write_row_groups(ZONES, [_pad(table, schema)])
+        ranges = pa.concat_tables([part.read_ranges(RANGES.names) for part in parts])
+        writer.write_row_groups(RANGE_SECTION, [_pad(ranges, schema)])
+    return SegmentFile(path, len(paths), footer_bytes=writer.tail_bytes)
+
+
+def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.Array) -> list[SegmentFile]:
+    """Write rows and tombstones as one file without zones; return it, or nothing if there are no keys."""
     parts = [part for part in parts if len(part.fragments)]
+    if not parts and not len(tombstones):
+        return []
     union = merge_unions(part.union for part in parts)
     rows = IndexRows(
         pa.concat_tables([FRAGMENTS.empty_table(), *(part.fragments for part in parts)]),
@@ -185,211 +376,27 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
         writer.write_section(ROWS, _pad(rows.fragments, schema))
         for field_id, table in rows.columns.items():
             writer.write_section(f"column {field_id}", _pad(table, schema))
-    return (SegmentFile(path, len(rows.fragments) + len(tombstones)),)
-
-
-class _LargeSegmentWriter:
-    """A writer of a large segment: a file of zones; for each range of keys, a file of fragments and one of columns."""
-
-    def __init__(self, store: ObjectStore, schema: pa.Schema) -> None:
-        """Prepare the files; `write` writes them.
-
-        Args:
-            store: The table's folder.
-            schema: The columns of FRAGMENTS, then flat columns.
-        """
-        self._store = store
-        self._unique = uuid.uuid4().hex
-        flat = list(schema)[len(FRAGMENTS) :]
-        self._columns = pa.schema([*(FRAGMENTS.field(name) for name in _COLUMN_FILE), *flat])
-        zones = [pa.field(name, pa.int64()) for name in ZONE_COLUMNS]
-        self._zones = pa.schema([*(FRAGMENTS.field(name) for name in KEY), *zones, *flat])
-
-    def write(self, windows: Iterable[pa.Table], tombstones: pa.Array) -> tuple[SegmentFile, ...]:
-        """Write rows and tombstones; return the files, the file of zones first.
-
-        Args:
-            windows: The rows, sorted by key.
-            tombstones: The sorted keys of the rows of older segments that the segment removes.
-        """
-        path = f"{FOLDER}/{self._unique}.{_KIND.name}.parquet"
-        parts = _cut_zones(windows)
-        files: list[SegmentFile] = []
-        options = SectionOptions(flat_encodings(self._zones.names), ())
-        with SectionWriter(self._store, path, self._zones, options) as writer:
-            writer.write_section(TOMBSTONES, _pad(_key_table(tombstones), self._zones))
-            part = next(parts, None)
-            while part is not None:
-                part = self._write_range(files, part, parts, writer)
-            writer.write_section(ZONES, self._zones.empty_table())
-        return (
-            SegmentFile(path, len(tombstones), footer_bytes=writer.footer_bytes),
-            *files,
-        )
-
-    def _write_range(
-        self,
-        files: list[SegmentFile],
-        part: tuple[pa.Table, Numbers],
-        following: Iterator[tuple[pa.Table, Numbers]],
-        zones: SectionWriter,
-    ) -> tuple[pa.Table, Numbers] | None:
-        """Write the two files of one range of keys.
-
-        Args:
-            files: The list to which the two files are added.
-            part: (rows, sizes of their zones) at the start of the range.
-            following: The next pairs. They are taken until the files have `_FILE_ROWS` rows.
-            zones: The file of zones.
-
-        Returns:
-            The first pair after the range, for the next call; None at the end.
-        """
-        name = f"{FOLDER}/{self._unique}-{len(files) // 2}"
-        paths = [f"{name}.{kind}.{_KIND.name}.parquet" for kind in ("fragments", "columns")]
-        rows = 0
-        remaining: tuple[pa.Table, Numbers] | None = part
-        with ExitStack() as stack:
-            fragments, columns = (
-                stack.enter_context(self._store.parquet_writer(path, schema, minimal=_minimal(schema)))
-                for path, schema in zip(paths, (FRAGMENTS, self._columns), strict=True)
-            )
-            while remaining is not None and rows < _FILE_ROWS:
-                table, sizes = remaining
-                self._write_part(table, sizes, fragments, zones)
-                columns.write_table(table.select(self._columns.names), _COLUMN_GROUP_ROWS)
-                rows += len(table)
-                remaining = next(following, None)
-        files += [
-            SegmentFile(paths[0], rows, continues=True, footer_bytes=fragments.footer_bytes),
-            SegmentFile(paths[1], 0, continues=True, footer_bytes=columns.footer_bytes),
-        ]
-        return remaining
-
-    def _write_part(self, table: pa.Table, sizes: Numbers, fragments: ParquetTableWriter, zones: SectionWriter) -> None:
-        """Write rows to the file of fragments, and their zones to the file of zones.
-
-        Args:
-            table: The rows.
-            sizes: The number of rows of each zone.
-            fragments: The file of fragments.
-            zones: The file of zones.
-        """
-        starts = np.cumsum(sizes) - sizes
-        counts = group_sizes(sizes.tolist(), _GROUP_ROWS)
-        firsts = np.cumsum(counts) - counts
-        groups = starts[firsts]
-        described = table.select(FRAGMENTS.names)
-        for start, end in zip(groups.tolist(), [*groups[1:].tolist(), len(table)], strict=True):
-            fragments.write_table(described.slice(start, end - start))
-        # Only the first zone of a row group has a key.
-        at = np.zeros(len(sizes), np.int64)
-        at[firsts] = groups
-        mask = np.ones(len(sizes), np.bool_)
-        mask[firsts] = False
-        keys = table.select(list(KEY)).take(pa.array(at, mask=mask))
-        summary = summarize_zones(table, sizes)
-        for name in KEY:
-            summary = summary.append_column(name, keys[name])
-        zones.write_section(ZONES, summary.select(self._zones.names))
-
-
-def merge_by_key(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
-    """Merge sources of rows that are each sorted by key; yield all rows sorted by key, as consecutive tables.
-
-    Each table of a source has a column `key`, which the results omit. No key occurs twice.
-    """
-    buffers: list[pa.Table | None] = [next(source, None) for source in sources]
-    while True:
-        for number, source in enumerate(sources):
-            buffer = buffers[number]
-            while buffer is not None and not len(buffer):
-                buffer = buffers[number] = next(source, None)
-        filled = [(number, buffer) for number, buffer in enumerate(buffers) if buffer is not None]
-        if not filled:
-            return
-        # Rows up to the least last key are complete: unread rows of every source have greater keys.
-        upper = min(buffer["key"][-1].as_py().encode() for _, buffer in filled)
-        taken = []
-        for number, buffer in filled:
-            count = _count_up_to(buffer["key"], upper)
-            taken.append(buffer.slice(0, count))
-            buffers[number] = buffer.slice(count)
-        taken = [table for table in taken if len(table)]
-        table = taken[0] if len(taken) == 1 else pa.concat_tables(taken)
-        if len(taken) > 1:
-            table = table.take(pc.sort_indices(table["key"]))
-        yield table.drop_columns(["key"])
-
-
-def _count_up_to(keys: pa.ChunkedArray, upper: bytes) -> int:
-    """Return the number of sorted keys that are less than or equal to a key."""
-    return bisect_right(range(len(keys)), upper, key=lambda at: keys[at].as_py().encode())
-
-
-def _regroup(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of consecutive tables, regrouped into tables of `_WINDOW_ROWS` rows; the last may have fewer."""
-    collected: list[pa.Table] = []
-    count = 0
-    for table in tables:
-        while len(table):
-            part = table.slice(0, _WINDOW_ROWS - count)
-            table = table.slice(len(part))
-            collected.append(part)
-            count += len(part)
-            if count == _WINDOW_ROWS:
-                yield pa.concat_tables(collected)
-                collected, count = [], 0
-    if collected:
-        yield pa.concat_tables(collected)
-
-
-def _windows(segment: FragmentSegment, removed: pa.Array, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield the rows of a stored segment whose keys are not removed, with a column `key` for `merge_by_key`.
-
-    Args:
-        segment: The segment.
-        removed: The removed keys, sorted.
-        schema: The columns of the result.
-        rows: Number of rows that are read at once.
-    """
-    for window in segment.all_rows.windows(rows):
-        table = segment.read(schema.names, window)
-        keys = join_keys(table)
-        low, high = (
-            int(pc.search_sorted(removed, keys[at], side=side).as_py()) if len(removed) else 0
-            for at, side in ((0, "left"), (len(keys) - 1, "right"))
-        )
-        if low < high:
-            mask = pc.invert(pc.is_in(keys, value_set=removed.slice(low, high - low)))
-            table, keys = table.filter(mask), keys.filter(mask)
-        yield complete_columns(table, schema).add_column(0, "key", keys)
+    file = SegmentFile(path, len(rows.fragments) + len(tombstones), footer_bytes=writer.footer_bytes)
+    return [with_bounds(file, pa.table({_KEY.name: join_keys(rows.fragments)}), tombstones)]
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
+    """Yield slices of `rows` rows of a table that is sorted by key, with their keys as the first column."""
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)
-        yield complete_columns(part, schema).add_column(0, "key", join_keys(part))
+        yield complete_columns(part, schema).add_column(0, _KEY, join_keys(part))
 
 
-def _cut_zones(windows: Iterable[pa.Table]) -> Iterator[tuple[pa.Table, Numbers]]:
-    """Yield (rows, sizes of their zones) for rows sorted by key. No zone is split between two results."""
-    incomplete: pa.Table | None = None
-    for window in windows:
-        table = window if incomplete is None else pa.concat_tables([incomplete, window])
-        sizes = zone_sizes(run_lengths(one_chunk(table["partition_key"])))
-        # The last partition may go on in the next window.
-        complete = sizes[:-1]
-        end = int(complete.sum())
-        if end:
-            yield table.slice(0, end).combine_chunks(), complete
-        incomplete = table.slice(end)
-    if incomplete is not None and len(incomplete):
-        incomplete = incomplete.combine_chunks()
-        yield incomplete, zone_sizes(run_lengths(one_chunk(incomplete["partition_key"])))
+def _within(keys: pa.Array, range_: SegmentKeyRange | None) -> pa.Array:
+    """Return the sorted keys that are in a range; all for None."""
+    if range_ is None:
+        return keys
+    start, end = range_.positions(keys)
+    return keys.slice(start, end - start)
 
 
 def _sort_rows(rows: IndexRows) -> IndexRows:
+    """Return index rows sorted by key."""
     if len(rows.fragments) < 2:
         return rows
     order = pc.sort_indices(rows.fragments, sort_keys=[(name, "ascending") for name in KEY])
@@ -400,13 +407,8 @@ def _sort_rows(rows: IndexRows) -> IndexRows:
     )
 
 
-def _union(first: pa.Array, second: pa.Array) -> pa.Array:
-    if not len(first) or not len(second):
-        return first if len(first) else second
-    return sorted_keys([first, second])
-
-
 def _key_table(keys: pa.Array) -> pa.Table:
+    """Return keys as a table with the columns KEY."""
     pairs = [split_fragment_key(key) for key in keys.to_pylist()]
     columns = zip(*pairs, strict=True) if pairs else ((), ())
     return pa.table(
@@ -415,15 +417,11 @@ def _key_table(keys: pa.Array) -> pa.Table:
 
 
 def _pad(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with all columns of a schema; missing columns are null."""
     arrays = [
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _minimal(schema: pa.Schema) -> MinimalParquet:
-    texts = [field.name for field in schema if not pa.types.is_primitive(field.type)]
-    return MinimalParquet(flat_encodings(schema.names), True, zstd_columns=texts)
 
 
 def _union_encodings(union: pa.StructType) -> dict[str, str]:

@@ -1,20 +1,21 @@
 """The fragment index: bounds and null counts of each column in each fragment.
 
-    index/<unique>.index.parquet              the first file of each segment (see `store.segments`)
-    index/<unique>.fragments.index.parquet    the fragments of a range of keys, in small row groups
+    index/<unique>.index.parquet              a small segment (see `store.segments`)
+    index/<unique>.fragments.index.parquet    the fragments of a range of keys of a large segment, and tombstones
     index/<unique>.columns.index.parquet      row counts, sizes, and bounds of all columns, of the same fragments
+    index/<unique>.directory.index.parquet    zones and footers of up to 64 ranges
 
 The fragments of a segment are sorted by key: partition key, then path. A small segment is one file, with the sections
-`tombstones`, `rows` (the fragments) and `column <field id>` (bounds and counts of a column). A large segment has more
-files. Its first file has the sections `tombstones` and `zones`; for each range of keys, a file of fragments and a file
-of columns follow.
+`tombstones`, `rows` (the fragments) and `column <field id>` (bounds and counts of a column). A large segment has two
+files for each range of about 16,384 keys. So a commit may merge one range with newer rows, and leave the others as they
+are.
 
 A zone is a run of rows: one partition, several small partitions, or a part of a large one. A lookup first evaluates its
-predicate on the zones. It then reads only the row groups of zones that may match. So a predicate on partitions reads
-the zones, and only the fragments of these partitions.
+predicate on the zones, which are in the directory. It then reads only the row groups of zones that may match. The
+directory also has the footers of the files, so that they are read as one file, without requests for their footers.
 
 A tombstone is the key of a fragment that a version removes or replaces. A row is *live* if no newer segment has a
-tombstone with its key.
+tombstone with its key, and if no older segment has absorbed it (see `store.segment_levels`).
 """
 
 from __future__ import annotations

@@ -111,7 +111,6 @@ class _PartitionMerge:
         self._merge = merge
         self._batch = stack_partitions([], []) if merge.batch is None else merge.batch
         files = tuple(file for part in merge.parts for file in part.files)
-        self._described = files
         self._files = SegmentReader(store, KIND, SegmentFiles(0, files)).segments
         self._read_rows = lru_cache(_OPEN_FILES)(self._read_source)
         self._sources = [self._stored_source(numbers, keys) for numbers, keys in merge.numbered_parts()]
@@ -127,8 +126,6 @@ class _PartitionMerge:
         def rows() -> Iterator[pa.Table]:
             for number in numbers:
                 table = _numbered(self._files[number].read_section(ROWS, PARTITIONS.names), number)
-                if self._described[number].first is None:  # Earlier releases did not sort the partitions.
-                    table = table.sort_by(PARTITIONS.names[0])
                 yield table if keys is None else keys.filter(table)
 
         def tombstones() -> Iterator[pa.Table]:

@@ -208,8 +208,6 @@ class _FilterFile:
         """
         table = self._sections.read_section(ROWS, columns=["key"]).combine_chunks()
         table = table.append_column("row", pa.array(np.arange(len(table))))
-        if self._file.first is None:  # Earlier releases did not sort the fragments.
-            table = table.sort_by("key")
         return table if keys is None else keys.filter(table)
 
     def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:

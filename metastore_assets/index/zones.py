@@ -19,7 +19,7 @@ from metastore_assets.values.physical import one_chunk
 ZONE_COLUMNS = ("fragments", "row_count", "bytes")
 """The columns of a zone besides flat columns: its number of fragments, and the sums of their rows and bytes."""
 _MIN_ROWS, _MAX_ROWS = 64, 1024
-"""Minimum and maximum number of fragments in a zone. Only the last zone may have fewer."""
+"""Minimum and maximum number of fragments in a zone. Only the first and the last zone of a file may have fewer."""
 
 
 def run_lengths(partition_keys: pa.Array) -> Numbers:
@@ -36,16 +36,17 @@ def zone_sizes(runs: Numbers) -> Numbers:
     """Return the number of fragments in each zone.
 
     Consecutive small partitions share a zone of at least 64 fragments. More than 1,024 fragments are divided into zones
-    of equal size.
+    of equal size. The first partition has its own zones, because its other fragments may be in the file before. A
+    condition on partitions then matches each zone completely or not at all, if partitions have at least 64 fragments.
 
     Args:
-        runs: The number of fragments in each partition.
+        runs: The number of fragments in each partition of a file.
     """
     sizes: list[int] = []
     size = 0
     for run in runs.tolist():
         size += run
-        if size >= _MIN_ROWS:
+        if size >= _MIN_ROWS or not sizes:
             count = -(-size // _MAX_ROWS)
             sizes += [size // count + (number < size % count) for number in range(count)]
             size = 0

@@ -57,6 +57,12 @@ class Backend(Protocol):
     def read(self, path: str) -> bytes:
         """Return all bytes of the object. Raises ObjectNotFoundError."""
 
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Return the bytes of the object from `start` (inclusive) to `end` (exclusive), or to the end of the object.
+
+        Raises ObjectNotFoundError.
+        """
+
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
         """Write an object, completely or not at all.
 

@@ -65,13 +65,17 @@ class SegmentKeyRange:
         return (self.start is None or high >= self.start) and (self.end is None or low < self.end)
 
     def filter(self, rows: pa.Table) -> pa.Table:
-        """Return the rows with a selected key."""
-        keys = rows.column(0)
+        """Return the rows with a selected key, by binary search."""
+        start, end = self.positions(rows.column(0))
+        return rows.slice(start, end - start)
+
+    def positions(self, keys: pa.Array | pa.ChunkedArray) -> tuple[int, int]:
+        """Return the positions of the selected keys among sorted keys: (first, after the last)."""
         start, end = (
             default if limit is None else bisect_left(range(len(keys)), limit, key=lambda at: keys[at].as_py())
             for limit, default in ((self.start, 0), (self.end, len(keys)))
         )
-        return rows.slice(start, max(0, end - start))
+        return start, max(start, end)
 
 
 class KeyPrefixes:

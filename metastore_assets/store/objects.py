@@ -82,6 +82,13 @@ class ObjectStore:
         """Return all bytes of the object. Raises ObjectNotFoundError."""
         return self._backend.read(_validate_path(path))
 
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Return the bytes of the object from `start` (inclusive) to `end` (exclusive), or to the end of the object.
+
+        Raises ObjectNotFoundError.
+        """
+        return self._backend.read_range(_validate_path(path), start, end)
+
     def write(self, path: str, data: bytes, *, create: bool = False, private: bool = False) -> None:
         """Write one object, completely or not at all.
 

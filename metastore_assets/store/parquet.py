@@ -42,11 +42,22 @@ class MinimalParquet:
 class ParquetTableWriter:
     """A Parquet file that is being written. All tables must have the schema of the file."""
 
-    def __init__(self, writer: pq.ParquetWriter) -> None:
+    def __init__(self, writer: pq.ParquetWriter, sink: Output) -> None:
         self._writer = writer
+        self._sink = sink
         self.row_count = 0
         self.footer_bytes = 0
         """Number of bytes after the row groups, known when the file is closed."""
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """The footer, known when the file is closed."""
+        return self._writer.writer.metadata
+
+    @property
+    def row_group_bytes(self) -> int:
+        """Number of bytes of the row groups so far. It cannot be read after the file is closed."""
+        return self._sink.tell()
 
     def write_table(self, table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> None:
         """Append a table as row groups of at most `row_group_rows` rows. An empty table adds no row group."""
@@ -104,7 +115,7 @@ def parquet_writer(
     if minimal is not None and not minimal.stores_arrow_types and schema.metadata:
         writer.add_key_value_metadata(schema.metadata)  # the writer drops it together with Arrow's types
     try:
-        table_writer = ParquetTableWriter(writer)
+        table_writer = ParquetTableWriter(writer, sink)
         yield table_writer
     except BaseException:
         # The sink is discarded, so close the writer now. Otherwise the garbage collector would close it later.

@@ -25,8 +25,15 @@ Range = tuple[int, int]
 class FetchedRanges:
     """Prefetched byte ranges of one object, which the next fetch replaces."""
 
-    def __init__(self, fetch: Callable[[int, int], bytes]) -> None:
+    def __init__(self, fetch: Callable[[int, int], bytes], *, is_parallel: bool = True) -> None:
+        """Fetch nothing yet.
+
+        Args:
+            fetch: Returns the bytes from a start (inclusive) to an end (exclusive).
+            is_parallel: Whether several ranges are fetched in threads.
+        """
         self._fetch = fetch
+        self._is_parallel = is_parallel
         self._starts: list[int] = []
         self._data: list[bytes] = []
 
@@ -34,7 +41,7 @@ class FetchedRanges:
         """Fetch ranges in few parallel requests. They replace the ranges fetched before."""
         merged = merge_neighbors(ranges)
         self._starts, self._data = [], []
-        if len(merged) > 1:
+        if len(merged) > 1 and self._is_parallel:
             with ThreadPoolExecutor(min(_THREADS, len(merged))) as threads:
                 data = list(threads.map(lambda range_: self._fetch(*range_), merged))
         else:

@@ -152,9 +152,10 @@ class RemoteObjects:
                 self._tails.popitem(last=False)
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        """Return the bytes from `start` (inclusive) to `end` (exclusive)."""
         with self._store_errors("read", path):
-            return bytes(obstore.get_range(self._store, path, start=start, end=end))
+            data = bytes(obstore.get_range(self._store, path, start=start, end=end))
+        record_read(self.uri(path), len(data))
+        return data
 
     def _delete_each(self, paths: Sequence[str]) -> None:
         """Delete objects one by one. Missing objects are ignored."""
@@ -201,7 +202,6 @@ class _RangedInput(RangedFile):
         tail_start = self.size - len(self._tail)
         if start >= tail_start:
             return self._tail[start - tail_start : end - tail_start]
-        self._record(end - start)
         return self._objects.read_range(self._path, start, end)
 
 

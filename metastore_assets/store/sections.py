@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -68,6 +68,8 @@ class SectionOptions:
     """Minimum number of rows of a section that shares no row group with another."""
     row_group_rows: int = ROW_GROUP_ROWS
     """Maximum number of rows in a row group."""
+    zstd_columns: Collection[str] | None = None
+    """With encodings: see `MinimalParquet`."""
 
 
 class SectionWriter:
@@ -96,7 +98,9 @@ class SectionWriter:
         self._schema = schema
         options = options or SectionOptions()
         encodings, bounded = options.encodings, options.bounded
-        self._minimal = None if encodings is None else MinimalParquet(encodings, True, bounded or ())
+        self._minimal = (
+            None if encodings is None else MinimalParquet(encodings, True, bounded or (), options.zstd_columns)
+        )
         self._bounded = bounded
         self._row_group_rows = options.row_group_rows
         self._large = options.large_section_rows
@@ -109,11 +113,21 @@ class SectionWriter:
         self._section_tables: list[pa.Table] = []
         self._section_rows = 0
         self._section_begun = False
+        self._last_start = 0
+        self._row_group_bytes = 0
 
     @property
     def footer_bytes(self) -> int:
         """Number of bytes after the row groups, known when the `with` block has ended."""
         return self._writer.footer_bytes
+
+    @property
+    def tail_bytes(self) -> int:
+        """Number of bytes of the last section that `write_row_groups` wrote, and of everything after it.
+
+        It can be read after the `with` block has ended.
+        """
+        return self._row_group_bytes - self._last_start + self._writer.footer_bytes
 
     def write_section(self, name: str, table: pa.Table) -> None:
         """Append a section, or more rows of the last section if it has the same name.
@@ -164,6 +178,21 @@ class SectionWriter:
             first += count
         self._share(table.slice(start, first - start))
 
+    def write_row_groups(self, name: str, tables: Iterable[pa.Table]) -> None:
+        """Append a section that has exactly one row group for each of the tables.
+
+        Raises ValueError if there is a section of that name.
+        """
+        if name in self._sections:
+            raise ValueError(f"section {name!r} of {self._store.uri(self._path)} is already ended")
+        self._end_section()
+        self._write_shared()
+        self._current, self._sections[name] = None, 0
+        self._last_start = self._writer.row_group_bytes
+        for table in tables:
+            self._writer.write_table(table, max(1, table.num_rows))
+            self._sections[name] += table.num_rows
+
     def __enter__(self) -> SectionWriter:
         self._writer = self._stack.enter_context(
             self._store.parquet_writer(self._path, self._schema, minimal=self._minimal, bounded=self._bounded)
@@ -179,6 +208,7 @@ class SectionWriter:
                 return
             self._end_section()
             self._write_shared()
+            self._row_group_bytes = self._writer.row_group_bytes
             counts = list(self._sections.values())
             firsts = accumulate(counts, initial=0)
             index = [[name, first, count] for name, first, count in zip(self._sections, firsts, counts, strict=False)]

@@ -82,6 +82,8 @@ class SegmentMerge(Generic[Batch]):
         sources: Sequence[MergeSource],
         schema: pa.Schema,
         write_file: Callable[[pa.Table, pa.Array], SegmentFile],
+        *,
+        keeps_replaced: bool = False,
     ) -> list[SegmentFile]:
         """Merge sources, and write the result as the files of one segment, by ascending key.
 
@@ -89,8 +91,9 @@ class SegmentMerge(Generic[Batch]):
             sources: The parts and the batch, the oldest first.
             schema: The columns of the merged rows, the key first.
             write_file: Writes the rows and the tombstones of one file.
+            keeps_replaced: See `merge_segments`.
         """
-        ranges = merge_segments(sources, schema)
+        ranges = merge_segments(sources, schema, keeps_replaced=keeps_replaced)
         if not self.with_tombstones:
             ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
         files: list[SegmentFile] = []
@@ -205,7 +208,7 @@ def _absorb(
     written = write(parts, False, not is_base, max(-(-count // files), kind.file_rows // 2))
     remaining = [file for file in newer if keys.end is not None and file.last >= keys.end]
     if remaining and remaining[0].first < keys.end:
-        remaining[0] = replace(remaining[0], first=keys.end)
+        remaining[0] = replace(remaining[0], first=keys.end, absorbed=True)
     merged = (*older[:start], *written, *older[end:])
     return [segment for segment in (merged, tuple(remaining)) if segment]
 
@@ -244,7 +247,7 @@ class SegmentUpdate:
 
         def merge_files(merged: SegmentMerge[Batch]) -> Sequence[SegmentFile]:
             files = merge(merged)
-            written.update(file.path for file in files)
+            written.update(path for file in files for path in file.paths)
             return files
 
         for batch in batches:

@@ -98,12 +98,16 @@ def stored_sources(reader: SegmentReader, columns: Sequence[str]) -> list[MergeS
     return [MergeSource.of_segments(files, columns) for files in segments]
 
 
-def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterator[tuple[pa.Table, pa.Array]]:
+def merge_segments(
+    sources: Sequence[MergeSource], schema: pa.Schema, *, keeps_replaced: bool = False
+) -> Iterator[tuple[pa.Table, pa.Array]]:
     """Merge segments, one range of keys after the other, in ascending order.
 
     Args:
         sources: The segments, the oldest first.
         schema: The columns of the rows, the key first.
+        keeps_replaced: Whether a key that has both a tombstone and a newer row also keeps its tombstone. The result
+            then shows which rows of older segments are not live without a comparison of all keys.
 
     Yields:
         (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the removed
@@ -124,12 +128,13 @@ def merge_segments(sources: Sequence[MergeSource], schema: pa.Schema) -> Iterato
             if table is not None
         ]
         live = [table for table in live if len(table)]
-        merged = pa.concat_tables([schema.empty_table(), *live])
+        merged = pa.concat_tables([_empty_table(schema), *live])
         if len(live) > 1:
             merged = merged.take(pc.sort_indices(merged.column(0)))
         tombstones = pc.unique(pa.concat_arrays(removed))
         if len(tombstones):
-            tombstones = tombstones.filter(pc.invert(pc.is_in(tombstones, value_set=one_chunk(merged.column(0)))))
+            if not keeps_replaced:
+                tombstones = tombstones.filter(pc.invert(pc.is_in(tombstones, value_set=one_chunk(merged.column(0)))))
             tombstones = tombstones.take(pc.sort_indices(tombstones))
         yield merged, tombstones
 
@@ -238,6 +243,11 @@ class _TableCursor:
         position = bisect_right(range(len(keys)), upper, key=lambda at: keys[at].as_py())
         self._buffer = table.slice(position)
         return table.slice(0, position)
+
+
+def _empty_table(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows. Unlike `Schema.empty_table`, this works for extension types."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _keys(table: pa.Table | None, type: pa.DataType) -> pa.Array:

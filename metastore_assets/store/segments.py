@@ -10,8 +10,8 @@ live rows of all segments are the rows of the set.
 
 A new version of a set retains the segments of the previous version and adds one, so its cost depends on the number of
 changes. If the deltas have more than half as many keys as the base, all segments are rewritten as one base. If there
-are too many deltas, the newest ones are merged. Large sets of entries and value filters are rewritten in small steps
-instead (see `store.segment_levels`): their segments have several files.
+are too many deltas, the newest ones are merged. Large sets are rewritten in small steps instead (see
+`store.segment_levels`): their segments have several files.
 """
 
 from __future__ import annotations
@@ -65,7 +65,16 @@ class SegmentFile:
     continues: bool = False
     """Whether the file continues the segment of the file before it, with greater keys."""
     footer_bytes: int = 0
-    """Number of bytes after the row groups; 0 if unknown."""
+    """Number of bytes at the end of the file that a reader needs first, mostly the footer; 0 if it is unknown."""
+    absorbed: bool = False
+    """Whether the file has keys before `first`, which older segments have absorbed."""
+    companion: str | None = None
+    """Path of a second file, with more columns of the same rows; None if there is none."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The path of the file, and of its companion."""
+        return (self.path,) if self.companion is None else (self.path, self.companion)
 
 
 @dataclass(frozen=True)
@@ -75,11 +84,14 @@ class SegmentFiles:
     rows: int
     """Number of live rows in all files."""
     files: tuple[SegmentFile, ...]
-    """The base, then the deltas, oldest first; empty for a set without rows."""
+    """The base, then the deltas, oldest first; empty for a set without rows. A large segment has several files."""
+    directories: tuple[SegmentFile, ...] = ()
+    """Files that describe files with companions, so that a lookup opens few of them. Each one describes the next `rows`
+    of these files, all of one segment."""
 
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of all files."""
-        return tuple(file.path for file in self.files)
+        """Return the paths of all files, including companions and directories."""
+        return tuple(path for file in (*self.files, *self.directories) for path in file.paths)
 
     @property
     def segments(self) -> list[tuple[SegmentFile, ...]]:

@@ -49,7 +49,7 @@ _COMPRESSION_LEVEL = 3
 """For lists of files, it takes half of the CPU time of zlib's default, and 5 % more bytes."""
 _ADVICE = "rebuild with `metastore refresh NAME --full`, or move it away to use the version before"
 _SEGMENT_FIELDS = tuple(field.name for field in dataclass_fields(SegmentFile))
-FORMAT_VERSION = 15
+FORMAT_VERSION = 16
 """Version of the file format of everything that a version references. It rises if older code would misread files."""
 
 
@@ -249,10 +249,13 @@ def _bucket(value: object) -> tuple[str, str, int]:
 
 
 def _segments_json(segments: SegmentFiles) -> dict[str, Any]:
+    fields: dict[str, Any] = {"rows": segments.rows}
+    if segments.directories:
+        fields["directories"] = [_segment_json(file) for file in segments.directories]
     if len(segments.files) <= _MAX_LISTED_FILES:
-        return {"rows": segments.rows, "files": [_segment_json(file) for file in segments.files]}
+        return {**fields, "files": [_segment_json(file) for file in segments.files]}
     columns = {name: [getattr(file, name) for file in segments.files] for name in _SEGMENT_FIELDS}
-    return {"rows": segments.rows, "compressed_files": _compress(json.dumps(columns, ensure_ascii=False).encode())}
+    return {**fields, "compressed_files": _compress(json.dumps(columns, ensure_ascii=False).encode())}
 
 
 def _segment_json(file: SegmentFile) -> dict[str, Any]:
@@ -265,8 +268,11 @@ def _segments(value: object, name: str) -> SegmentFiles:
         files = _decompress_files(json_fields.text(fields["compressed_files"], name), name)
     else:
         files = [json_fields.mapping(file, name) for file in json_fields.items(fields["files"], name)]
+    directories = json_fields.items(fields.get("directories") or [], f"{name}.directories")
     return SegmentFiles(
-        json_fields.count(fields["rows"], f"{name}.rows"), tuple(_segment(file, name) for file in files)
+        json_fields.count(fields["rows"], f"{name}.rows"),
+        tuple(_segment(file, name) for file in files),
+        tuple(_segment(json_fields.mapping(file, name), f"{name}.directories") for file in directories),
     )
 
 
@@ -286,7 +292,9 @@ def _segment(fields: Mapping[str, Any], name: str) -> SegmentFile:
             json_fields.text(key, name)
     path, rows = json_fields.path(fields["path"], name), json_fields.count(fields["rows"], name)
     footer_bytes = json_fields.count(fields.get("footer_bytes") or 0, name)
-    return SegmentFile(path, rows, first, last, continues=fields.get("continues") is True, footer_bytes=footer_bytes)
+    companion = json_fields.path(fields.get("companion") or "", name) or None
+    flags = {key: fields.get(key) is True for key in ("continues", "absorbed")}
+    return SegmentFile(path, rows, first, last, footer_bytes=footer_bytes, companion=companion, **flags)
 
 
 def _partition_index_json(index: PartitionIndex) -> dict[str, Any]:

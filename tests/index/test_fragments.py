@@ -32,6 +32,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.lookup.pruning import Pruning
 from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.union import pack_scalars, union_type
+from metastore_assets.store import segment_levels
 from metastore_assets.store.manifest import fragment_key
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
@@ -187,10 +188,11 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {
         "_SMALL_ROWS": 10,
         "_FILE_ROWS": 30,
+        "_MIN_FILE_ROWS": 1,
         "_GROUP_ROWS": 8,
-        "_COLUMN_GROUP_ROWS": 12,
         "_WINDOW_ROWS": 24,
         "_MIN_SOURCE_ROWS": 8,
+        "_DIRECTORY_FILES": 4,
     }
     for name, size in sizes.items():
         monkeypatch.setattr(fragment_writer, name, size)
@@ -278,7 +280,7 @@ def test_an_index_with_other_fragments_than_the_version_is_reported(tmp_path: An
 
 def damaged(data: bytes) -> Iterator[bytes]:
     """Return the file truncated, with a changed byte in its last page, and empty."""
-    yield data[: len(data) // 2]
+    yield data[: len(data) // 10]  # More than half of a small file is its footer, which the directory has, too.
     at = len(data) - 9 - int.from_bytes(data[-8:-4], "little")
     yield data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
     yield b""
@@ -294,9 +296,9 @@ def read_all(store: ObjectStore, files: SegmentFiles) -> None:
 
 def test_errors_name_damaged_files(tmp_path: Any) -> None:
     store = ObjectStore(str(tmp_path))
-    fragments = [drawn_fragment(key, random.Random(key)) for key in range(30)]
+    fragments = [drawn_fragment(key, random.Random(key)) for key in range(70)]
     rows = rows_of(fragments)
-    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 30))
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 70))
     read_all(store, files)
     assert len(files.paths()) > 2
     for path in files.paths():
@@ -310,8 +312,8 @@ def test_errors_name_damaged_files(tmp_path: Any) -> None:
 
 def test_a_missing_file_of_a_segment_is_reported(tmp_path: Any) -> None:
     store = ObjectStore(str(tmp_path))
-    rows = rows_of([drawn_fragment(key, random.Random(key)) for key in range(30)])
-    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 30))
+    rows = rows_of([drawn_fragment(key, random.Random(key)) for key in range(70)])
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 70))
     with pytest.raises(CorruptionError, match="--full"):
         read_all(store, replace(files, files=files.files[:-1]))
 
@@ -340,3 +342,51 @@ def test_merged_segments_share_the_rows_that_are_in_memory(
     assert max(read_rows) * (count - 1) <= 256
     result = IndexReader(store, files).find(keys).fragments(("path",))
     assert len(result) == len(keys)
+
+
+def test_no_commit_rewrites_a_large_index(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit writes a few files of an index of any size. Lookups are correct while segments absorb others."""
+    monkeypatch.setattr(segment_levels, "_WORK_PER_KEY", 8)  # Files are small, so commits would do several steps.
+    draw = random.Random(2)
+    store = ObjectStore(str(tmp_path))
+    now = {}
+    for key in range(300):
+        fragment = drawn_fragment(key, draw)
+        now[fragment_key(fragment.partition_key, fragment.path)] = fragment
+    files = update_index(store, None, [rows_of(list(now.values()))], KeyChanges(now.keys(), (), len(now)))
+    first = {*files.paths()}
+    absorbed = 0
+    for _ in range(24):
+        added = [drawn_fragment(draw.randrange(300, 9_000), draw) for _ in range(4)]
+        by_key = {fragment_key(fragment.partition_key, fragment.path): fragment for fragment in added}
+        replaced = now.keys() & by_key.keys()
+        removed = {draw.choice([*now])} - by_key.keys()
+        now = {key: fragment for key, fragment in {**now, **by_key}.items() if key not in removed}
+        before = {*files.paths()}
+        changes = KeyChanges(by_key.keys(), removed, len(now))
+        files = update_index(store, files, [rows_of([*by_key.values()])], changes, replaced)
+        assert sum(file.rows for file in files.files if file.path not in before) <= 250
+        assert len(files.segments) <= 10
+        if any(file.absorbed for file in files.files):
+            absorbed += 1
+            if absorbed == 3:
+                check(store, files, now, draw)
+    assert absorbed >= 3
+    assert len(first & {*files.paths()}) < len(first)
+
+
+def test_a_lookup_opens_only_files_that_may_match(tmp_path: Any) -> None:
+    draw = random.Random(3)
+    store = ObjectStore(str(tmp_path))
+    fragments = [drawn_fragment(key, draw) for key in range(400)]
+    rows = rows_of(fragments)
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), len(fragments)))
+    assert len(files.files) > 8
+    assert len(files.directories) > 1
+    schema = pa.schema([(name, cls.arrow) for name, cls in CLASSES.items()])
+    table = Table(store, replace(version(files), schema=schema), open_scanner)
+    pruning = table.prune("part = 0")
+    expected = [fragment.path for fragment in fragments if fragment.partition_key == "part=0" and fragment.rows]
+    assert pruning.paths == expected
+    # Directories, and the file with the ten fragments of the partition.
+    assert pruning.cost.files == 1 + len(files.directories)

@@ -1,0 +1,251 @@
+"""The directories of a fragment index: what lookups need to know about its range files, so that they open few files.
+
+A large segment has two files for each range of keys: one of fragments and tombstones, one of flat columns. A directory
+has the zones and the Parquet footers of up to 64 ranges. The files that it describes are read as if they were one file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.caching import lock_free_cached_property
+from metastore_assets.errors import CorruptionError
+from metastore_assets.index.flat_columns import complete_columns
+from metastore_assets.index.fragments import KEY, join_keys
+from metastore_assets.index.row_ranges import Numbers, RowRanges
+from metastore_assets.store.joined_parquet import JoinedParquet
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet_footers import Footer
+from metastore_assets.store.sections import SectionReader
+from metastore_assets.store.segments import SegmentFile, SegmentFiles
+from metastore_assets.values.physical import one_chunk
+
+ZONES = "zones"
+"""Name of the section with the zones, in a directory. Its key columns are null except in the first zone of each row
+group of fragments, which has the key of its first fragment."""
+RANGE_SECTION = "ranges"
+"""Name of the section with the rows of `RANGES`, in a directory."""
+RANGES = pa.schema(
+    [
+        ("path", pa.large_string()),
+        ("fragments", pa.int64()),
+        ("tombstones", pa.int64()),
+        ("zones", pa.int64()),
+        ("number", pa.int64()),
+        *(
+            (f"{kind}_{name}", type_)
+            for kind in ("fragments", "columns")
+            for name, type_ in (
+                ("head", pa.large_binary()),
+                ("row_groups", pa.large_binary()),
+                ("tail", pa.large_binary()),
+                ("row_count", pa.int64()),
+                ("group_count", pa.int64()),
+            )
+        ),
+    ]
+)
+"""Columns that describe a range: path of its file of fragments, how many fragments, tombstones and zones it has, the
+number of its range of offsets (see `store.joined_parquet`), and the footers of its two files (see `Footer`)."""
+SHARED = ("path", "fragments")
+"""Columns that both `RANGES` and zones have."""
+
+
+class SegmentDirectory(ABC):
+    """The zones of some range files of one segment, and what is needed to open each of them."""
+
+    @property
+    @abstractmethod
+    def zone_schema(self) -> pa.Schema:
+        """The columns of the zones."""
+
+    @abstractmethod
+    def read_ranges(self, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of `RANGES`, with a row for each described file, by ascending key."""
+
+    @abstractmethod
+    def read_zones(self, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of the zones of all described files, by ascending key."""
+
+
+class StoredDirectory(SegmentDirectory):
+    """A directory in a file, which is opened on first use."""
+
+    def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
+        self._store = store
+        self._described = file
+
+    @lock_free_cached_property
+    def _main(self) -> SectionReader:
+        return SectionReader(self._store, self._described.path, self._described.footer_bytes)
+
+    @lock_free_cached_property
+    def zone_schema(self) -> pa.Schema:
+        schema = self._main.schema
+        return pa.schema([field for field in schema if field.name not in RANGES.names or field.name in SHARED])
+
+    def read_ranges(self, columns: Sequence[str]) -> pa.Table:
+        return self._read(RANGE_SECTION, columns)
+
+    def read_zones(self, columns: Sequence[str]) -> pa.Table:
+        return self._read(ZONES, columns)
+
+    def _read(self, section: str, columns: Sequence[str]) -> pa.Table:
+        try:
+            return self._main.read_section(section, columns=list(columns)).select(list(columns))
+        except KeyError as error:
+            raise missing_section(self._store.uri(self._described.path), error) from error
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenDirectory(SegmentDirectory):
+    """A directory in memory: that of files which are just written."""
+
+    ranges: pa.Table
+    zones: pa.Table
+
+    @property
+    def zone_schema(self) -> pa.Schema:
+        return self.zones.schema
+
+    def read_ranges(self, columns: Sequence[str]) -> pa.Table:
+        return self.ranges.select(list(columns))
+
+    def read_zones(self, columns: Sequence[str]) -> pa.Table:
+        return self.zones.select(list(columns))
+
+
+class DirectoryPart:
+    """The part of a directory that describes some of its files. Files that are not in use any more are omitted."""
+
+    def __init__(self, directory: SegmentDirectory, paths: Sequence[str]) -> None:
+        """Select files by their paths, which have the order of their keys."""
+        self._directory = directory
+        self._paths = paths
+
+    @property
+    def zone_schema(self) -> pa.Schema:
+        """The columns of the zones."""
+        return self._directory.zone_schema
+
+    def read_ranges(self, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of `RANGES`, with a row for each file."""
+        table = self._directory.read_ranges(columns)
+        return table if self._all_zones is None else table.take(pa.array(self._numbers))
+
+    def read_zones(self, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of the zones of the files."""
+        table = self._directory.read_zones(columns)
+        return table if self._all_zones is None else table.take(pa.array(self._all_zones.positions()))
+
+    @lock_free_cached_property
+    def _numbers(self) -> Numbers:
+        """The number of each file in the directory."""
+        paths = one_chunk(self._directory.read_ranges(["path"])["path"])
+        numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
+        if numbers.null_count:
+            path = self._paths[numbers.is_null().index(True).as_py()]
+            raise CorruptionError(
+                f"the directory of the index lacks {path}; rebuild with `metastore refresh NAME --full`"
+            )
+        return numbers.to_numpy().astype(np.int64)
+
+    @lock_free_cached_property
+    def _all_zones(self) -> RowRanges | None:
+        """The positions of the zones of the files; None if the directory describes no other files."""
+        counts = self._directory.read_ranges(["zones"])["zones"].to_numpy()
+        if np.array_equal(self._numbers, np.arange(len(counts))):
+            return None
+        ends = np.cumsum(counts)
+        return RowRanges((ends - counts)[self._numbers], ends[self._numbers])
+
+
+class RangeFiles:
+    """Files of consecutive ranges with the same columns, read as one file. They are files of fragments, or of columns.
+
+    Positions are those of fragments. The row groups of tombstones, after the fragments of a file, are not counted.
+    """
+
+    def __init__(self, store: ObjectStore, kind: str, paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """Describe files.
+
+        Args:
+            store: The table's folder.
+            kind: Which file of each range: `fragments` or `columns`.
+            paths: The path of each file.
+            rows: The row of `RANGES` of each range. Their numbers differ.
+        """
+        names = [f"{kind}_{field.name}" for field in dataclass_fields(Footer)]
+        footers = [Footer(*(row[name] for name in names)) for row in rows]
+        self._file = JoinedParquet(store, {row["number"]: path for row, path in zip(rows, paths, strict=True)}, footers)
+        self._names = frozenset(self._file.metadata.schema.names)
+        metadata = self._file.metadata
+        sizes = np.array([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], np.int64)
+        first_groups = np.cumsum([0, *self._file.group_counts])
+        rows_before = np.cumsum([0, *sizes])[first_groups[:-1]]
+        number = np.repeat(np.arange(len(rows)), self._file.group_counts)
+        is_live = np.cumsum(sizes) - sizes - rows_before[number] < np.array([row["fragments"] for row in rows])[number]
+        self._groups = np.flatnonzero(is_live)
+        spans = pairwise(first_groups.tolist())
+        self._tombstones = [[group for group in range(*span) if not is_live[group]] for span in spans]
+        self._ends = np.cumsum(sizes[self._groups])
+        self._starts = self._ends - sizes[self._groups]
+
+    @property
+    def range_count(self) -> int:
+        """Number of ranges."""
+        return len(self._tombstones)
+
+    @property
+    def row_count(self) -> int:
+        """Number of fragments."""
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def read_tombstones(self, number: int) -> pa.Array:
+        """Return the sorted tombstones of one of the ranges."""
+        return join_keys(self._file.read_row_groups(self._tombstones[number], KEY))
+
+    def read(self, columns: pa.Schema, ranges: RowRanges) -> pa.Table:
+        """Return columns of the rows in `ranges`. Row groups without such rows are not read.
+
+        Flat columns that the files do not have are added (see `complete_columns`).
+        """
+        at = np.flatnonzero(ranges.overlaps(self._starts, self._ends))
+        names = [name for name in columns.names if name in self._names]
+        if len(names) < len(columns):
+            names = list(dict.fromkeys(["row_count", *names]))
+        table = self._file.read_row_groups(self._groups[at].tolist(), names)
+        if ranges.row_count != len(table):
+            starts, ends = self._starts[at], self._ends[at]
+            sizes = ends - starts
+            positions = ranges.positions()
+            shifts = starts - (np.cumsum(sizes) - sizes)
+            table = table.take(pa.array(positions - shifts[np.searchsorted(ends, positions, "right")]))
+        return table if table.column_names == columns.names else complete_columns(table, columns)
+
+
+def open_directories(store: ObjectStore, files: SegmentFiles) -> dict[str, SegmentDirectory]:
+    """Return the directory of each range file of an index, by path of the file."""
+    paths = iter([file.path for file in files.files if file.companion is not None])
+    described: dict[str, SegmentDirectory] = {}
+    for file in files.directories:
+        described |= dict.fromkeys(islice(paths, file.rows), StoredDirectory(store, file))
+    if next(paths, None) is not None:
+        raise CorruptionError(
+            f"{store.uri()}: a directory of the index is missing; rebuild with `metastore refresh NAME --full`"
+        )
+    return described
+
+
+def missing_section(uri: str, error: KeyError) -> CorruptionError:
+    """Return the error for a file that lacks a section. `error` is that of the section's reader."""
+    return CorruptionError(f"{uri} has no section {error}; rebuild with `metastore refresh NAME --full`")

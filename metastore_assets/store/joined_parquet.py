@@ -1,0 +1,99 @@
+"""Several Parquet files with the same columns that are read as one, in as few calls and requests as one file.
+
+Reading 60 files one by one takes twice the CPU time of reading the same row groups of one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.storage.object_store import RangedFile
+from metastore_assets.store.backend import Input
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import ParquetObject, open_parquet, parquet_errors
+from metastore_assets.store.parquet_footers import Footer, join_footers
+from metastore_assets.store.prefetch import FetchedRanges
+
+OFFSET_BITS = 32
+"""The offsets of a file with the number n begin at n << 32. Files must be smaller than that."""
+_MAX_IDLE = 2
+
+
+class JoinedParquet:
+    """Parquet files with the same columns as one file. Threads can share it."""
+
+    def __init__(self, store: ObjectStore, paths: Mapping[int, str], footers: Sequence[Footer]) -> None:
+        """Join files. Nothing is read.
+
+        Args:
+            store: The store of the files.
+            paths: The path of each file, by the number of its range of offsets, in the order of its rows.
+            footers: The footer of each file, whose offsets are in that range.
+        """
+        self._store = store
+        self._paths = paths
+        self._first_uri = store.uri(next(iter(paths.values())))
+        with parquet_errors(self._first_uri):
+            self.metadata = join_footers(footers)
+        self.group_counts = [footer.group_count for footer in footers]
+        """The number of row groups of each file."""
+        self._idle: list[tuple[ParquetObject, _JoinedInput]] = []  # a list's `pop` and `append` are atomic
+
+    def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return columns of row groups, in the given order. Row groups of all files are numbered from 0.
+
+        Raises CorruptionError, which names the damaged file.
+        """
+        with self._acquire() as file:
+            try:
+                return file.read_row_groups(groups, columns)
+            except CorruptionError:
+                self._raise_damage(file, groups, columns)
+                raise
+
+    def _raise_damage(self, file: ParquetObject, groups: Sequence[int], columns: Sequence[str]) -> None:
+        """Read row groups one by one, and raise CorruptionError with the path of the first damaged file."""
+        counts = zip(self._paths.values(), self.group_counts, strict=True)
+        paths = [path for path, count in counts for _ in range(count)]
+        for group in groups:
+            try:
+                file.read_row_groups([group], columns)
+            except CorruptionError as error:
+                with parquet_errors(self._store.uri(paths[group])):
+                    raise error.__cause__ or error from None
+
+    @contextmanager
+    def _acquire(self) -> Iterator[ParquetObject]:
+        """Yield an open file that no other thread uses during the block."""
+        try:
+            file, source = self._idle.pop()
+        except IndexError:
+            source = _JoinedInput(self._store, self._paths)
+            opened = Input(pa.PythonFile(source, mode="r"), source.fetched.fetch)
+            file = open_parquet(opened, self._first_uri, self.metadata)
+        yield file
+        source.fetched.fetch([])  # Fetched bytes are not needed any more.
+        if len(self._idle) < _MAX_IDLE:
+            self._idle.append((file, source))
+
+
+class _JoinedInput(RangedFile):
+    """The bytes of several files, each in a range of offsets."""
+
+    def __init__(self, store: ObjectStore, paths: Mapping[int, str]) -> None:
+        super().__init__((max(paths) + 1) << OFFSET_BITS)
+        self._store = store
+        self._paths = paths
+        self.fetched = FetchedRanges(self._read_range, is_parallel=store.is_remote)
+
+    def fetch(self, start: int, end: int) -> bytes:
+        fetched = self.fetched.find(start, end)
+        return self._read_range(start, end) if fetched is None else fetched
+
+    def _read_range(self, start: int, end: int) -> bytes:
+        number, offset = divmod(start, 1 << OFFSET_BITS)
+        return self._store.read_range(self._paths[number], offset, offset + end - start)
