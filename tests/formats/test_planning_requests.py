@@ -35,6 +35,8 @@ class Lake(ABC):
     bytes_per_known = 0
     """That metadata of the format have to say again of each file, whoever writes them."""
     has_differences = False
+    requests_of_large_metadata = 0
+    """Additional requests if a piece of metadata is too large to be read at once."""
     """Whether the test plans from the difference instead of from a complete snapshot."""
 
     def __init__(self, folder: Path, uri: str) -> None:
@@ -139,8 +141,11 @@ class HudiOfLayout2(Hudi):
 
 
 class Lance(Lake):
-    bytes_per_known = 300
+    """Pylance reads each of the two manifests in up to three ranges."""
+
+    bytes_per_known = 320
     has_differences = True
+    requests_of_large_metadata = 4
 
     def __init__(self, folder: Path, uri: str) -> None:
         self.folder, self.uri, self.count = folder, uri, 0
@@ -199,7 +204,7 @@ def test_requests_for_a_new_file_do_not_depend_on_the_number_of_cached_files(
     pages = 8 * (
         sizes[1] // 1000
     )  # A listing has a request per 1,000 names, and formats with metadata have several names per file.
-    assert many <= few
+    assert many <= few + lake.requests_of_large_metadata
     assert few <= 12
     assert many_look <= few_look
     assert many_listed <= few_listed + pages
