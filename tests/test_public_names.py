@@ -126,6 +126,7 @@ def test_all_errors_of_users_are_public() -> None:
     assert public - {"MissingFileError"} == defined - internal
 
 
+@pytest.mark.long
 def test_a_script_of_a_user_is_type_checked(tmp_path: Path) -> None:
     def check(text: str) -> str:
         (tmp_path / "script.py").write_text(text, encoding="utf-8")

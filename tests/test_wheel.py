@@ -100,6 +100,7 @@ def test_an_incomplete_wheel_is_reported(wheel: Path, tmp_path: Path) -> None:
     assert problem.startswith("the extras are")
 
 
+@pytest.mark.long
 def test_a_project_with_packages_of_the_same_names_loads_the_definitions(wheel: Path, tmp_path: Path) -> None:
     """The project's `resources` and `sensors` are not replaced, and the definitions load beside them."""
     installed, project = tmp_path / "installed", tmp_path / "project"

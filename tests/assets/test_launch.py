@@ -107,6 +107,7 @@ def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
     assert ends == [("success", "1 of 2"), ("success", "2 of 2")]
 
 
+@pytest.mark.long
 def test_a_failed_blocking_check_does_not_stop_the_backfill(backfill_lab: Lab) -> None:
     """The run publishes, and then fails because of the check: the chunk is done, and the check is reported."""
     (backfill_lab.folder / "metastore.yaml").write_text(
@@ -121,6 +122,7 @@ def test_a_failed_blocking_check_does_not_stop_the_backfill(backfill_lab: Lab) -
     assert "row_count" in again.failed_checks[0]
 
 
+@pytest.mark.long
 def test_a_repeated_backfill_waits_for_the_run_that_continued(backfill_lab: Lab) -> None:
     """Ctrl-C ends the command and not the run: the same command again launches no second run for its partitions."""
     publish(backfill_lab)

@@ -45,9 +45,14 @@ _NEAR_UNIQUE = 30
 """Values from which on a column may hardly repeat: in every second lot, of tables that have some more."""
 
 
-def _lots(kind: type[Policies], count: int, length: int, first: int = 0) -> list[Any]:
+def _lots(kind: type[Policies], count: int, length: int, first: int = 0, quick: int = 0) -> list[Any]:
+    """Return lots of `count` histories. All but the `quick` first ones are for the long run."""
     return [
-        pytest.param(kind, range(at, at + _LOTS), length, id=f"{kind.__name__}-{at}")
+        pytest.param(
+            *(kind, range(at, at + _LOTS), length),
+            id=f"{kind.__name__}-{at}",
+            marks=[] if at < first + quick else pytest.mark.long,
+        )
         for at in range(first, first + count, _LOTS)
     ]
 
@@ -59,7 +64,7 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
         monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", _NEAR_UNIQUE)
 
 
-@pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2))
+@pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2, quick=20))
 def test_fifty_histories_equal_duckdb_and_scratch(
     tmp_path: Path, kind: type[Policies], seeds: range, length: int
 ) -> None:
