@@ -126,6 +126,8 @@ class Segments:
         Args:
             ranges: The rows of each segment whose keys are needed. Only tombstones that may have such a key are read.
         """
+        if len(set(self._ages)) < 2:  # No segment is newer than another.
+            return [NO_KEYS] * len(self.all)
         spans: dict[int, list[KeySpan]] = {}
         for age, segment, part in zip(self._ages, self.all, ranges, strict=True):
             spans.setdefault(age, []).extend(segment.key_spans(part))
@@ -150,6 +152,8 @@ class Segments:
     def live_ranges(self, ranges: Sequence[RowRanges]) -> list[RowRanges]:
         """Return the live rows of each segment among those in `ranges`, which has an item per segment."""
         removed = self.removed_keys(ranges)
+        if not any(map(len, removed)):
+            return list(ranges)
 
         def without_removed(number: int, segment: FragmentSegment) -> RowRanges:
             keys, part = removed[number], ranges[number]
