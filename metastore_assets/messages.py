@@ -21,10 +21,11 @@ _STOPS = re.compile(r"(?<=[^\s/.])(?:[.;](?:\s*[.;])+|[.,:;]{2,})(?=\s|$)")
 _QUESTION = re.compile(r"([?!])\s*[.;](?:\s+([a-z])|(?=\s|$))")
 _CLOSED = re.compile(r"(?<=[^\s/.(])[.,:;]+(?=\))")
 _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
-_AUTHORITY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30})://([^\s/?#]*)@")
-# The length is limited, and query strings are searched word by word: the time is linear for any quoted text.
+# Only the end of a scheme is read, and query strings are searched word by word: the time is linear for any quoted text.
+# Other characters may precede a URI without a break, as in the text `\thttps://…` of a quoted tab.
+_AUTHORITY = re.compile(r"([A-Za-z0-9+.-]{1,5})://([^\s/?#]*)@")
 _WORD = re.compile(r"""[^\s'"<>]+""")
-_SCHEME = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://")
+_SCHEME = re.compile(r"[A-Za-z0-9+.-]://")
 _QUERY_MARK = re.compile(r"\?|%3[Ff]")
 _MIN_SECRET_LENGTH = 6
 """The minimum length of a secret that is redacted. Shorter ones occur by chance in other texts."""
@@ -125,7 +126,7 @@ def _without_query(match: re.Match[str]) -> str:
 
 def _without_user(match: re.Match[str]) -> str:
     scheme, user = match[1], match[2]
-    return match[0] if ":" not in user and scheme.lower() not in ("http", "https") else f"{scheme}://***@"
+    return f"{scheme}://***@" if ":" in user or scheme.lower().endswith(("http", "https")) else match[0]
 
 
 def remember_password(uri: str) -> None:

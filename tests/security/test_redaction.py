@@ -41,6 +41,10 @@ URIS = [
         ("postgresql://u:p@h:5432/db", "postgresql://***@h:5432/db"),
         ("postgresql+psycopg2://u:p%40@h/db and http://c:d@e", "postgresql+psycopg2://***@h/db and http://***@e"),
         ("/a/b?c=d and mail@host", "/a/b?c=d and mail@host"),
+        # Other characters precede the URI without a break.
+        (r"a\thttps://token@h/p", r"a\thttps://***@h/p"),
+        ("source_1https://a:b@h/p?sig=1", "source_1https://***@h/p?***"),
+        ("0123456789abcdef" * 4 + "https://a:b@h/p?sig=1", "0123456789abcdef" * 4 + "https://***@h/p?***"),
     ],
 )
 def test_redacted_uri(text: str, expected: str) -> None:
