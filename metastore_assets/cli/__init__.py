@@ -33,8 +33,8 @@ def _open_standard_streams() -> None:
     """Replace standard streams that are closed, as after `>&-`, by /dev/null. Python has None in their place."""
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            # The first free descriptor is that of the closed stream. Otherwise, a pipe would get it.
-            os.open(os.devnull, os.O_RDWR)
+            # The first free descriptor is that of the closed stream. Otherwise, a pipe would get it, also in a child.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: SIM115 (open until the process ends)
 
 

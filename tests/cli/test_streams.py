@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -27,6 +28,24 @@ def test_a_closed_stdout_is_as_dev_null(published: Path, arguments: list[str]) -
 def test_a_closed_stderr_does_not_change_the_status(published: Path) -> None:
     assert _ended(published, "show", "nope", redirections="2>&-").returncode == 3
     assert _ended(published, "nope", redirections="<&- >&- 2>&-").returncode == 2
+
+
+_PROGRAM_WITH_CHILD = """
+import subprocess, sys
+from metastore_assets.cli import run
+sys.argv = ["metastore", "--version"]
+try:
+    run()
+finally:
+    subprocess.run([sys.executable, "-c", "import sys; print(sys.stdout is None, sys.stdin is None, file=sys.stderr)"])
+"""
+
+
+def test_closed_streams_are_dev_null_for_children() -> None:
+    """A file that a child opens would get the number of a closed stream, and then the child's output."""
+    command = ["sh", "-c", 'exec "$@" <&- >&-', "sh", sys.executable, "-c", _PROGRAM_WITH_CHILD]
+    ended = subprocess.run(command, text=True, stderr=subprocess.PIPE, check=False, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "False False\n")
 
 
 def test_a_closed_stdin_cannot_confirm(published: Path) -> None:
