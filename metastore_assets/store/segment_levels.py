@@ -251,8 +251,8 @@ class SegmentUpdate:
             return files
 
         for batch in batches:
-            if last is not None:
-                temporary.append(SegmentPart(tuple(merge_files(SegmentMerge([], last, (), False, kind.file_rows)))))
+            if last is not None and (files := merge_files(SegmentMerge([], last, (), False, kind.file_rows))):
+                temporary.append(SegmentPart(tuple(files)))
             last = batch
 
         def write(
@@ -264,7 +264,7 @@ class SegmentUpdate:
             return merge_files(SegmentMerge(parts, None, (), with_tombstones, file_rows))
 
         size = changes.row_count, len(changes.added) + len(changes.removed)
-        files = SegmentFiles(changes.row_count, update_levels(kind, base, size, write, allow_step=True))
-        if superseded := written - {*files.paths()}:
+        segments = SegmentFiles(changes.row_count, update_levels(kind, base, size, write, allow_step=True))
+        if superseded := written - {*segments.paths()}:
             self.objects.delete(sorted(superseded))
-        return files
+        return segments

@@ -278,6 +278,15 @@ def test_an_index_with_other_fragments_than_the_version_is_reported(tmp_path: An
         IndexReader(store, replace(files, rows=13)).all  # noqa: B018
 
 
+def test_batches_without_fragments_are_ignored(tmp_path: Any) -> None:
+    fragments = [drawn_fragment(key, random.Random(key)) for key in range(12)]
+    rows, empty = rows_of(fragments), rows_of([])
+    store = ObjectStore(str(tmp_path))
+    files = update_index(store, None, [empty, rows, empty, empty], KeyChanges(rows.keys(), (), 12))
+    paths = IndexReader(store, files).all.fragments(("path",))["path"].to_pylist()
+    assert sorted(paths) == sorted(fragment.path for fragment in fragments)
+
+
 def damaged(data: bytes) -> Iterator[bytes]:
     """Return the file truncated, with a changed byte in its last page, and empty."""
     yield data[: len(data) // 10]  # More than half of a small file is its footer, which the directory has, too.
