@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.parquet as pq
+
+from metastore_assets.storage.io_counters import IoCountingThreadPool
 
 _MAX_GAP_BYTES = 16 << 10
 """Maximum number of bytes between two ranges that one request fetches."""
@@ -42,7 +43,7 @@ class FetchedRanges:
         merged = merge_neighbors(ranges)
         self._starts, self._data = [], []
         if len(merged) > 1 and self._is_parallel:
-            with ThreadPoolExecutor(min(_THREADS, len(merged))) as threads:
+            with IoCountingThreadPool(min(_THREADS, len(merged))) as threads:
                 data = list(threads.map(lambda range_: self._fetch(*range_), merged))
         else:
             data = [self._fetch(*range_) for range_ in merged]

@@ -18,7 +18,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
-from metastore_assets.storage.io_counters import read_recorder, record_read, record_write
+from metastore_assets.storage.io_counters import record_read, record_write
 from metastore_assets.storage.object_store import RangedFile, obstore_arguments
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.store.prefetch import FetchedRanges
@@ -136,7 +136,8 @@ class RemoteObjects:
                 if not _refuses_suffix(error):
                     raise
             size = obstore.head(self._store, path)["size"]
-            return size, self.read_range(path, max(0, size - length), size) if size else b""
+            start = max(0, size - length)
+            return size, bytes(obstore.get_range(self._store, path, start=start, end=size)) if size else b""
 
     def cached_tail(self, path: str) -> tuple[int, bytes] | None:
         """Return (size, last bytes) of an immutable object; None if they are not cached."""
@@ -153,7 +154,12 @@ class RemoteObjects:
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         with self._store_errors("read", path):
-            data = bytes(obstore.get_range(self._store, path, start=start, end=end))
+            try:
+                data = bytes(obstore.get_range(self._store, path, start=start, end=end))
+            except exceptions.BaseError as error:
+                if "416 Range Not Satisfiable" not in str(error):
+                    raise
+                data = b""  # The object ends before `start`.
         record_read(self.uri(path), len(data))
         return data
 
@@ -186,9 +192,8 @@ class _RangedInput(RangedFile):
     ) -> None:
         size, self._tail = objects.read_tail(path, tail_bytes) if cached_tail is None else cached_tail
         super().__init__(size)
-        self._record = read_recorder(objects.uri(path))
         if cached_tail is None:
-            self._record(len(self._tail))
+            record_read(objects.uri(path), len(self._tail))
             objects.cache_tail(path, size, self._tail)
         self._objects = objects
         self._path = path

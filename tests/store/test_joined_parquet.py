@@ -47,8 +47,7 @@ def test_joined_files_have_the_row_groups_of_each_file(tmp_path: Path, sizes: li
             assert joined.read_row_groups(selected, columns).equals(expected)
 
 
-def test_the_damaged_one_of_joined_files_is_named(tmp_path: Path) -> None:
-    store = ObjectStore(str(tmp_path))
+def test_the_damaged_one_of_joined_files_is_named(store: ObjectStore) -> None:
     paths = {number: f"{number}.parquet" for number in range(3)}
     joined = JoinedParquet(store, paths, [written(store, paths[number], rows(0, 50), number) for number in range(3)])
     data = store.read("1.parquet")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.storage.io_counters import _CountingInput, count_io
+from metastore_assets.storage.io_counters import _CountingInput, count_io, record_read
 from metastore_assets.storage.object_store import RangedFile
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.prefetch import FetchedRanges, merge_neighbors
@@ -53,6 +53,17 @@ def test_large_ranges_are_not_merged() -> None:
         (size, 3 * size),
         (3 * size, 3 * size + 1),
     ]
+
+
+def test_parallel_fetches_count_for_the_caller() -> None:
+    def fetch(start: int, end: int) -> bytes:
+        record_read("s3://bucket/file.parquet", end - start)
+        return _BYTES[start:end]
+
+    with count_io() as counter:
+        FetchedRanges(fetch).fetch([(0, 1_000), (50_000, 51_000), (90_000, 90_500)])
+    read = counter.counts().read
+    assert (len(read.files), read.bytes) == (1, 2_500)
 
 
 @pytest.fixture
