@@ -313,8 +313,11 @@ def action_key(action: Mapping[str, Any]) -> FileKey:
 
 
 def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
-    # By default, all invalid bytes become one character, and different files become one.
-    path = as_text(unquote(recorded, errors="strict"), "path")
+    try:
+        # By default, all invalid bytes become one character, and different files become one.
+        path = as_text(unquote(recorded, errors="strict"), "path")
+    except UnicodeDecodeError:
+        raise ValueError(f"the path {recorded!r} is not UTF-8; rewrite the file under another name") from None
     # Writers name the same file by its path or by its URI.
     return path_without_origin(path) if path.startswith("file:") else path, vector.id if vector else None
 
