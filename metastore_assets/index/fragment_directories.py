@@ -63,6 +63,9 @@ SHARED = ("path", "fragments")
 class SegmentDirectory(ABC):
     """The zones of some range files of one segment, and what is needed to open each of them."""
 
+    uri = "the directory of new files"
+    """URI of the directory's file, for messages."""
+
     @property
     @abstractmethod
     def zone_schema(self) -> pa.Schema:
@@ -83,6 +86,7 @@ class StoredDirectory(SegmentDirectory):
     def __init__(self, store: ObjectStore, file: SegmentFile) -> None:
         self._store = store
         self._described = file
+        self.uri = store.uri(file.path)
 
     @lock_free_cached_property
     def _main(self) -> SectionReader:
@@ -103,7 +107,7 @@ class StoredDirectory(SegmentDirectory):
         try:
             return self._main.read_section(section, columns=list(columns)).select(list(columns))
         except KeyError as error:
-            raise missing_section(self._store.uri(self._described.path), error) from error
+            raise missing_section(self.uri, error) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,9 +158,7 @@ class DirectoryPart:
         numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
         if numbers.null_count:
             path = self._paths[numbers.is_null().index(True).as_py()]
-            raise CorruptionError(
-                f"the directory of the index lacks {path}; rebuild with `metastore refresh NAME --full`"
-            )
+            raise CorruptionError(f"{self._directory.uri} lacks {path}; rebuild with `metastore refresh NAME --full`")
         return numbers.to_numpy().astype(np.int64)
 
     @lock_free_cached_property

@@ -628,12 +628,6 @@ def _overlaps(spans: Sequence[KeySpan], first: str | None, last: str | None) -> 
     return at >= 0 and (spans[at][1] or "") >= first
 
 
-def _bound_names(columns: Sequence[BoundColumn], schema: pa.Schema) -> list[str]:
-    """Return the names of the flat columns of table columns that a schema has, and of the row count."""
-    names = [name for column in columns for name in flat_columns(column.field_id, column.cls)]
-    return ["row_count", *(name for name in dict.fromkeys(names) if schema.get_field_index(name) >= 0)]
-
-
 def join_sorted(parts: Sequence[pa.Array]) -> pa.Array:
     """Return the distinct keys of several arrays of sorted, distinct keys, sorted."""
     filled = [part for part in parts if len(part)]

@@ -327,6 +327,18 @@ def test_a_missing_file_of_a_segment_is_reported(tmp_path: Any) -> None:
         read_all(store, replace(files, files=files.files[:-1]))
 
 
+def test_a_directory_of_other_files_is_named(tmp_path: Any) -> None:
+    store = ObjectStore(str(tmp_path))
+    rows = rows_of([drawn_fragment(key, random.Random(key)) for key in range(300)])
+    files = update_index(store, None, [rows], KeyChanges(rows.keys(), (), 300))
+    first, second, *others = files.directories
+    store.write(first.path, store.read(second.path))
+    with pytest.raises(CorruptionError, match=rf"{first.path} lacks {files.files[0].path}"):
+        read_all(store, files)
+    with pytest.raises(CorruptionError, match="a directory of the index is missing"):
+        read_all(store, replace(files, directories=(first, *others)))
+
+
 @pytest.mark.parametrize("count", [8, 32])
 def test_merged_segments_share_the_rows_that_are_in_memory(
     count: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
