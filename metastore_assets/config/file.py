@@ -97,15 +97,23 @@ def _without_nulls(keys: dict[Any, Any]) -> dict[Any, Any]:
 class _UniqueKeyLoader(yaml.SafeLoader):
     """A YAML loader that rejects mappings with duplicate keys, of which PyYAML would silently use the last.
 
-    A value that looks like a date but is none, such as 2024-02-30, is an error with its line.
+    A value that looks like a date but is none, such as 2024-02-30, is an error with its line, and so is a list or
+    mapping that contains itself.
     """
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except ValueError as error:
-            problem = f"{node.value!r} is invalid: {error}; write a text in quotes"
+        except (ValueError, LookupError, AttributeError) as error:  # The last two for `!!bool x` and `!!timestamp x`.
+            reason = error if isinstance(error, ValueError) else f"it is no {node.tag.rpartition(':')[2]}"
+            problem = f"{node.value!r} is invalid: {reason}; write a text in quotes"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        node: Any = super().compose_node(parent, index)
+        if node.end_mark is None:  # Its composition has not ended.
+            raise yaml.MarkedYAMLError(problem="an alias is inside of what it stands for", problem_mark=node.start_mark)
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
