@@ -26,8 +26,10 @@ def write_atomically(path: Path, content: str, *, replace: bool = True, advice: 
     """
     try:
         if replace and path.exists():
-            if not (path.is_file() or path.is_dir()):
-                path.write_text(content, encoding="utf-8")
+            is_stream = str(path.absolute().parent) in ("/dev", "/dev/fd", "/proc/self/fd")
+            if is_stream or not (path.is_file() or path.is_dir()):
+                with path.open("a", encoding="utf-8") as file:  # /dev/stdout may be a file with other lines.
+                    file.write(content)
                 return
             path = Path(os.path.realpath(path))
         handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-", suffix=".tmp")

@@ -73,6 +73,15 @@ def test_the_target_of_a_link_is_replaced(published: Path) -> None:
     assert (folder / "pages" / "page.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="not on Windows")
+def test_dev_stdout_is_appended_to_a_file(published: Path) -> None:
+    file = published.parent / "all.html"
+    file.write_text("before\n")
+    ended = _ended(published, "report", "orders", "-o", "/dev/stdout", redirections=">>all.html")
+    assert ended.returncode == 0
+    assert file.read_text().startswith("before\n<!doctype html>")
+
+
 def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
