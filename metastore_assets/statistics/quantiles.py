@@ -158,7 +158,12 @@ def estimate_values(
         inside = (ranks > below) & (ranks <= below + finite)
         estimates[inside] = _interpolate_ranks(digest, ranks[inside] - below)
     least, greatest = map(physical_value, bounds)
-    values = (estimate if cls.kind == "float" else round(estimate) for estimate in estimates.tolist())
+    values = []
+    for rank, estimate in zip(ranks.tolist(), estimates.tolist(), strict=True):
+        # A double may be unable to represent a bound, such as 2**53 + 1. The same double may stand for both bounds.
+        ends = (least, greatest) if 2 * rank <= below + finite + above else (greatest, least)
+        rounded = estimate if cls.kind == "float" else round(estimate)
+        values.append(next((end for end in ends if float(end) == estimate), rounded))
     return [scalar(max(least, min(value, greatest)), cls) for value in values]
 
 

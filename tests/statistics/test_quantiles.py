@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import datasketches
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,7 @@ from metastore_assets.statistics.quantiles import (
     estimate_values,
     merge_quantile_sketches,
 )
-from metastore_assets.values.types import class_named
+from metastore_assets.values.types import class_named, type_class
 from tests.statistics.random_columns import FINITE, merge_statistics, profile_one
 
 SHAPES = {
@@ -129,3 +131,20 @@ def test_frequent_values_have_exact_first_ranks(counts: list[int], others: int, 
     value = float(np.argmax(counts) * 7.5)
     begins = np.searchsorted(exact, value, "left")
     assert abs(estimate_rank(digest, (0, 0), value) - begins) <= 0.025 * len(values) + 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([2**63 - 1, 2**63], pa.uint64()),
+        pa.array([-(2**53) - 1, 0, 2**53 + 1], pa.int64()),
+        pa.array([Decimal("-" + "9" * 38), Decimal("9" * 38)], pa.decimal128(38, 0)),
+    ],
+)
+def test_the_first_and_the_last_percentile_are_bounds_that_no_double_represents(values: pa.Array) -> None:
+    sketch = profile_one(values).statistics.quantile_sketch
+    cls = type_class(values.type)
+    bounds = (pa.scalar(values[0].as_py(), cls.arrow), pa.scalar(values[-1].as_py(), cls.arrow))
+    ranks = np.array([1, len(values)])
+    found = estimate_values(decode_digest(sketch), cls, (0, 0), bounds, ranks)
+    assert [value.as_py() for value in found] == [values[0].as_py(), values[-1].as_py()]
