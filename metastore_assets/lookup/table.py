@@ -533,6 +533,9 @@ class Table(Relation):
         the files, by the names of columns. Therefore only tables of Parquet files are supported, without deleted rows
         and without columns that a file has under another name. `read` and `lazy` support all tables.
 
+        Do not compare with NaN in a filter (`x <= nan`): Arrow simplifies such a comparison by bounds, also by those in
+        Parquet footers, as if NaN exceeded all numbers. `pyarrow.compute.is_nan` has correct results.
+
         Args:
             where: A predicate, as SQL text or a pyarrow expression. Files without matching rows are excluded. The rows
                 of other files are not filtered, so use the predicate in the query, too.
