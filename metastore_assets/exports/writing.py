@@ -38,7 +38,8 @@ def write_exports(
 ) -> tuple[ExportResult, ...]:
     """Write a version to the export targets of a table. Targets that have it already are skipped.
 
-    If another process exports the table at the same time, both wait for random times and try again.
+    If another process changes a target during the write, the write is repeated after a random time, up to 4 attempts in
+    all.
 
     Args:
         table: The resolved configuration of the table.

@@ -140,7 +140,10 @@ class Dataflow:
             self._clean_up(env)
 
     def loader(self, stage: str) -> Loader:
-        """Return a picklable writer of runs, which `load` accepts as content."""
+        """Return a writer of runs for a stage. `load` accepts the runs as content.
+
+        The writer can be pickled, so that tasks can write in other processes.
+        """
         return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
 
     def rebuild_state(self, state: FlowState, *names: str) -> FlowState:

@@ -156,7 +156,12 @@ def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFr
 
 
 def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return [(current rows, 1), (previous rows, -1)], given update rows of a sum."""
+    """Return [(current rows, 1), (previous rows, -1)] of a feeder that is a sum stage.
+
+    Args:
+        feeder: The feeder.
+        changed_rows: Rows of its update, which have the totals before and after.
+    """
     current = changed_rows.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
     previous = changed_rows.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names

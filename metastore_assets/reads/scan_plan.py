@@ -265,7 +265,10 @@ def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass
 
 
 def _open_format(lookup: Table, table: TableConfig, choice: SnapshotChoice, runner: TaskRunner | None) -> TableFormat:
-    """Open the table at the chosen snapshot. Raises MetastoreError if plain files have changed since the version."""
+    """Open the table at the chosen snapshot.
+
+    Raises MetastoreError if this is the version's snapshot, and plain files have changed since.
+    """
     version = lookup.version
     table_format = open_table_format(table, MetadataCache(lambda: version.metadata_cache), runner)
     if choice == "now" or table_format.current() == SnapshotReference(version.snapshot, version.committed_at):

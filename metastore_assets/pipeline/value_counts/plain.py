@@ -89,7 +89,7 @@ def plain_file_differences(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (column, stored row, expected row) for the first difference of each column of two plain files.
 
-    If only one file has the column, texts say so.
+    If only one file has the column, the rows are the texts "a section" and "none".
 
     Args:
         store: The folder of the table.
