@@ -58,7 +58,6 @@ class Requests:
             (remote, "obstore", self._obstore()),
             (remote, "_open", self._open),
             # The counter of reads is for the table alone.
-            (remote, "read_recorder", lambda location: lambda size: None),
             (remote, "record_read", lambda location, size: None),
             (remote, "record_write", lambda location, size: None),
             *((Location, name, self._counted(getattr(Location, name))) for name in _FILE_REQUESTS),
