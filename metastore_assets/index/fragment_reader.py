@@ -117,11 +117,11 @@ class IndexReader:
         def count(number: int, segment: FragmentSegment) -> int | None:
             if len(removed[number]) or segment.first_row:
                 return None
-            if segment.has_zones:
-                zones = segment.zones(columns)
-                rows = _take(zones.rows, _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends)))
-            else:
+            zones = segment.zones(columns)
+            if zones is None:
                 rows = segment.bounds(columns, segment.all_rows)
+            else:
+                rows = _take(zones.rows, _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends)))
             matching = condition(rows)
             is_certain = (matching.least == matching.most) & ((matching.most == 0) | (matching.most == rows.row_counts))
             return int(matching.most.sum()) if bool(is_certain.all()) else None
@@ -146,9 +146,9 @@ class _MatchingZones:
 
 def _match_zones(segment: FragmentSegment, columns: Sequence[BoundColumn], condition: Condition) -> _MatchingZones:
     """Return the rows of a segment in zones that may match a condition; all rows if the segment has no zones."""
-    if not segment.has_zones:
-        return _MatchingZones(segment.all_rows)
     zones = segment.zones(columns)
+    if zones is None:
+        return _MatchingZones(segment.all_rows)
     numbers = _zones_of_groups(condition(zones.groups).most > 0, len(zones.ends))
     matching = condition(_take(zones.rows, numbers))
     may_match = matching.most > 0

@@ -214,14 +214,9 @@ class FragmentSegment(ABC):
     def read(self, names: Sequence[str], ranges: RowRanges) -> pa.Table:
         """Return columns of the rows in `ranges`. Columns that the segment does not have are omitted."""
 
-    @property
-    def has_zones(self) -> bool:
-        """Whether `zones` returns zones, so that the bounds of single rows are not always needed."""
-        return False
-
-    def zones(self, columns: Sequence[BoundColumn]) -> Zones:
-        """Return the zones, with bounds of columns."""
-        raise NotImplementedError
+    @abstractmethod
+    def zones(self, columns: Sequence[BoundColumn]) -> Zones | None:
+        """Return the zones, with bounds of columns; None if the segment has none."""
 
     @abstractmethod
     def position(self, key: str) -> int:
@@ -300,6 +295,9 @@ class SmallSegment(FragmentSegment):
 
     def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
         return self.tombstones
+
+    def zones(self, columns: Sequence[BoundColumn]) -> None:
+        return None
 
     def position(self, key: str) -> int:
         return _search(join_keys(self.read(KEY, RowRanges.first(self.row_count))), key, "left")
@@ -421,10 +419,6 @@ class LargeSegment(FragmentSegment):
     @property
     def row_count(self) -> int:
         return int(self._ends[-1])
-
-    @property
-    def has_zones(self) -> bool:
-        return True
 
     @lock_free_cached_property
     def _fragments(self) -> list[RangeFiles]:
