@@ -88,9 +88,10 @@ def open_table_format(
 
 
 def _open_located(table: TableConfig, context: OpenContext) -> TableFormat:
-    """Open a table at its configured location.
+    """Open a table at its configured location, in its configured or detected format.
 
-    Raises ConfigError if the configuration declares a schema and the format does not allow it.
+    If the configuration hides values, the table is a `RedactedFormat`. Raises ConfigError if the configuration declares
+    a schema, but the format has schemas itself; also the other errors of `open_table_format`.
     """
     registration = load_format(table.format or _detected_format(table))
     if table.declared and registration.has_schema:

@@ -34,9 +34,10 @@ Without the key the default is null. `schema_casting.set_default` encodes the va
 
 
 UNMAPPED_COLUMNS = "(unmapped)"
-"""Identity in `FragmentReader.stored_columns` for columns that may turn out to be columns which the table gets later.
+"""Item of `FragmentReader.stored_columns` that stands for columns of the file without an identity yet.
 
-Files without field ids have such columns: a name mapping may assign a new column of the table to a name in the file.
+Files without field ids have such columns: a later name mapping may assign a name in the file to a new column of the
+table.
 """
 
 
@@ -54,7 +55,7 @@ class FragmentReader(Protocol):
     def stored_columns(self) -> frozenset[str]:
         """Identities (see `FIELD_ID`) of the fragment's top-level columns, including partition and dropped columns.
 
-        UNMAPPED_COLUMNS is among them if the file has columns whose identities depend on later metadata of the table.
+        UNMAPPED_COLUMNS is an item if the file has columns without an identity, which later metadata may give them.
         """
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
@@ -168,10 +169,11 @@ def history_change_by_number(
 ) -> HistoryChange:
     """Return "recreated", "rolled back" or None, judged by version numbers and commit times.
 
-    None means that the number increased, or that the snapshots may be the same.
+    The result is None if the number increased, or if the snapshots may be the same. Otherwise, it is "recreated" if the
+    commit time increased, and else "rolled back".
 
     Args:
-        numbers: the version numbers of both snapshots.
+        numbers: the version numbers of both snapshots, the previous one first.
         previous: a snapshot that was current before.
         current: a later current snapshot.
     """
@@ -460,8 +462,8 @@ class TableFormat(Protocol):
 def retry_while_files_are_removed(read: Callable[[], T]) -> T:
     """Return the result of a function that lists files of metadata and then reads them.
 
-    It is called up to three times, as long as it raises FileNotFoundError: a writer has removed a listed file, such as
-    an old checkpoint.
+    If a writer removes a listed file meanwhile, such as an old checkpoint, the function raises FileNotFoundError. It is
+    then called again, three times in all; the last error is raised.
     """
     for _ in range(_ATTEMPTS - 1):
         with suppress(FileNotFoundError):

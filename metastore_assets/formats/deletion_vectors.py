@@ -45,7 +45,7 @@ class DeletionVector:
 
     @property
     def id(self) -> str:
-        """Id of the vector as Delta's protocol defines it, unique within the table."""
+        """Id of the vector, unique within the table: its storage type, its path or inline data, and its offset."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
     def file(self, location_policy: LocationPolicy) -> tuple[Location, str] | None:

@@ -2,7 +2,7 @@
 
 A variant has two binary fields: `value`, and `metadata` with the names of all object fields in the value. A file may
 also store values of one type, or single fields of objects, as a third field `typed_value`: the variant is shredded. To
-assemble it is to encode these parts in `value` again. Both encodings are those of Parquet's specification
+assemble a variant, these parts are encoded in `value` again. Both encodings are those of Parquet's specification
 (https://github.com/apache/parquet-format, VariantEncoding.md and VariantShredding.md).
 """
 

@@ -25,7 +25,10 @@ _LSOF_SECONDS = 10
 
 
 class LocalChannel(DefaultChannelBuilder):
-    """A builder of channels to a local server. It uses the IP address, because `localhost` may mean another one."""
+    """A builder of channels to a local server.
+
+    It uses the server's IP address, because `localhost` may resolve to another address.
+    """
 
     def __init__(self, server: RunningServer, session_id: str) -> None:
         super().__init__(f"sc://{HOST}:{server.port}/;session_id={session_id}")
@@ -55,7 +58,7 @@ def foreign_socket_message(pid: int, port: int) -> str:
 
 
 def is_listening(pid: int, port: int) -> bool:
-    """Return whether it is certain that a process of this user listens on a port of the loopback address.
+    """Return whether it is certain that a process of this user, and no other, listens on a loopback port.
 
     Args:
         pid: The id of the process.

@@ -233,7 +233,10 @@ def _escape_property(text: str, *, is_key: bool = False) -> str:
 
 
 def _reason(error: Exception, log: SparkLog | None) -> str:
-    """Return one line about why Spark did not start: the Java exception, or else the last line that the JVM wrote."""
+    """Return one line about why Spark did not start.
+
+    It is the Java exception. Without one, it is the error, and the last line that the JVM wrote.
+    """
     raised = getattr(error, "java_exception", None)
     if raised is not None:
         return str(raised.toString()).splitlines()[0]

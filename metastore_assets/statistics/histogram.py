@@ -95,7 +95,9 @@ class Histogram:
         return integers_array(values, self.type_class)
 
     def rebin(self, n: int) -> Histogram:
-        """Return the histogram with wider bins: at most n, and at least n / 2 if it has so many.
+        """Return the histogram with at most n bins, which are wider if necessary.
+
+        The result has at least n / 2 bins if this histogram has that many.
 
         Raises:
             ValueError: n < 2. No bin contains both negative and positive values, so one bin may not suffice.

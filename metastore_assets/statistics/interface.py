@@ -110,7 +110,9 @@ class BuiltinStatistic(ABC, Generic[State]):
         ]
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return the fields of `ColumnStatistics` that a table of states stores: by name, a list with a value per row.
+        """Return the fields of `ColumnStatistics` that this statistic stores in a table of states, by name.
+
+        Each field is a list with a value per row of the table.
 
         Args:
             table: A table of states with one chunk per column.

@@ -75,7 +75,7 @@ def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
 
 
 def normalize_statistics_table(table: pa.Table) -> pa.Table:
-    """Return a table `statistics` without type classes and user-defined statistics that no row has.
+    """Return a table `statistics` without what no row uses: type classes in unions, and user-defined statistics.
 
     The schema of the result is that of `build_statistics_table` for the same rows.
     """

@@ -246,7 +246,10 @@ class Location:
         return _open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
-        """Raise OverwrittenError if a file has changed since it was listed."""
+        """Raise OverwrittenError if a file has changed since it was listed.
+
+        A file with an ETag is not checked here, because each of its reads requires the ETag.
+        """
         if not self.is_local and is_e_tag(stored.version):
             return  # Every read requires the ETag.
         if self.stat(stored.path) != stored:

@@ -103,7 +103,8 @@ def catalog_properties(options: Mapping[str, str]) -> dict[str, str]:
 def storage_options(properties: Mapping[str, Any]) -> dict[str, str]:
     """Return the storage options of tables for the properties of their catalog, such as `aws_region` for `s3.region`.
 
-    Properties that apply only to files (`s3.region`) take precedence.
+    Properties that apply only to files (`s3.region`) take precedence over those that also apply to the catalog
+    (`client.region`). An endpoint with `http://` adds the option `aws_allow_http`.
     """
     options = {
         option: str(properties[name])

@@ -73,7 +73,7 @@ def table_identifier(table: TableConfig) -> tuple[str, str]:
 
 @contextmanager
 def open_catalog(config: CatalogConfig, action: str) -> Iterator[Catalog]:
-    """Yield the client of a catalog, for requests that the interface `Catalog` lacks.
+    """Yield the client of a catalog, for requests beyond the interface `Catalog`, such as updates.
 
     Args:
         config: the configuration of the catalog.
@@ -177,7 +177,11 @@ def _client(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Ca
 
 @contextmanager
 def _catalog_errors(config: CatalogConfig, action: str) -> Iterator[None]:
-    """Convert errors of a catalog's client library to TableFormatError, with the name of the catalog."""
+    """Put the name of the catalog into errors of the `with` block.
+
+    Errors of the catalog's client library become TableFormatError, without the secrets of the configuration. `action`
+    is what the catalog cannot do, for the message. ConfigError and MissingPackageError are not changed.
+    """
     where = catalog_label(config)
     _remember_secrets(config)
     try:

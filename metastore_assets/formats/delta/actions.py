@@ -291,9 +291,10 @@ def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iter
 
 
 def _compact_statistics(rows: pa.StructArray) -> pa.StructArray:
-    """Replace statistics texts that begin with the row count by this count, in `stats_parsed.numRecords`.
+    """Move the row count out of statistics texts that begin with it, and replace these texts by null.
 
-    The child process that reads checkpoints then sends less data to its parent.
+    The counts are put into `stats_parsed.numRecords`, the only statistic that remains parsed. The child process that
+    reads checkpoints then sends less data to its parent.
     """
     columns = {field.name: pc.struct_field(rows, field.name) for field in rows.type}
     if "stats" not in columns or not pa.types.is_string(columns["stats"].type):

@@ -98,7 +98,10 @@ class DeltaFormat(TableFormat):
             return SnapshotReference(str(version), self._times.recorded_time(version, identity))
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated" or "rolled back" if the version number did not increase, else None."""
+        """Return "recreated", "rolled back" or None, judged by version numbers and commit times.
+
+        None means ordinary commits, or that the previous id is no version of a Delta table.
+        """
         if not previous.id.isdecimal():
             return None
         return history_change_by_number((int(previous.id), int(current.id)), previous, current)
@@ -141,7 +144,7 @@ class DeltaFormat(TableFormat):
     def _replay(self) -> tuple[int, Sequence[str] | None, TableState, _Table]:
         """Replay the log up to the newest or requested version.
 
-        Return the version, the identity of its commit file, its state, and its protocol and metadata.
+        Return the version, the identity of its commit file, its state, and its checked protocol and metadata.
         """
         log, version = self._version()
         # The identity is read first. If the table is recreated meanwhile, the cached head will not match its log.

@@ -1,4 +1,4 @@
-"""The cached head of a version: everything except its files. Differences from the version are computed from it."""
+"""The cached head of a version: everything except its files. The changes since the version are computed with it."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def _merge_bounds(
 ) -> _FileBounds:
     """Return the least minimum and the greatest maximum of the parts of a file, cast to the table's type.
 
-    The result is unknown if a part has no bounds, or if the bounds cannot be cast.
+    The bounds are unknown if a part has none, or if they cannot be cast.
 
     Args:
         nulls: the null count of the file with its guarantee. It becomes part of the result unchanged.

@@ -37,7 +37,7 @@ def check_declared_columns(
 ) -> None:
     """Raise ConfigError if a type is declared for a partition column, or for a column that the table lacks.
 
-    A table without any columns is accepted.
+    If the table has only partition columns, any other column is accepted.
 
     Args:
         table: name of the table, for messages.

@@ -20,7 +20,7 @@ _DATA = pa.schema([*_LISTED, ("kind", pa.string()), ("suffix", pa.string()), ("i
 class ListedFiles:
     """The files of a listing. Iteration yields them ordered by path.
 
-    Many files are in a temporary file. The paths of their folders are in memory.
+    If there are many files, they are in a temporary file. The paths of their folders are in memory.
     """
 
     def __init__(self) -> None:

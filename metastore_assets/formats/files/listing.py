@@ -221,7 +221,13 @@ class TableFolder:
     def _partition(self, path: str, folders: Sequence[str], *, is_file: bool = False) -> Items:
         """Return the partition values in the folders of a path.
 
-        Raises TableFormatError if the folders do not fit the partitioning.
+        Args:
+            path: the path of a folder or a file, for messages.
+            folders: the names of the folders on the path.
+            is_file: whether the path is that of a file, whose folders must give a value for every partition column.
+
+        Raises:
+            TableFormatError: the folders do not fit the partitioning.
         """
         try:
             items = self.partitioning.items(folders)

@@ -49,14 +49,20 @@ class OverlappingTables:
         """Folders above the targets of symbolic links. The values are unused."""
 
     def add_folder(self, path: str) -> None:
-        """Record a folder below the location. Call this also for folders whose files are not listed."""
+        """Record a folder below the location if its name is that of a format's metadata folder, such as `_delta_log`.
+
+        Call this also for folders whose files are not listed.
+        """
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
             if name == detector.metadata_folder and detector.is_metadata_file is None:
                 self._suspects[above, kind] = None
 
     def add_file(self, path: str) -> None:
-        """Record a file below the location. Call this also for files that are no data."""
+        """Record a file below the location if its name shows that a folder above it may belong to another table.
+
+        Call this also for files that are no data.
+        """
         above, _, name = path.rpartition("/")
         for kind, detector in self._formats.items():
             if detector.is_metadata_file is not None:

@@ -68,7 +68,10 @@ class Partitioning(Protocol):
         """Return whether files directly in the last folder of this path belong to the table."""
 
     def is_registered(self, folders: Sequence[str]) -> bool:
-        """Return whether a catalog registers a partition in this path or below it: its name does not hide it then."""
+        """Return whether a catalog registers a partition in this path or below it.
+
+        Such a folder is listed even if its name would hide it, as `_tmp` does.
+        """
 
 
 @dataclass(frozen=True)

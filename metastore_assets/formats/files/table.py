@@ -266,7 +266,8 @@ class FilesFormat(TableFormat):
     def _listing_filter(self) -> BoundPartitionFilter | None:
         """Return the filter that decides which folders are listed; None to list all folders.
 
-        The partition columns may be unknown until the folders are listed.
+        All are listed if no partition is excluded, or if the filter names a column that is no partition column, which
+        `_bind` reports.
         """
         if not self._filter.excludes_partitions:
             return None

@@ -97,14 +97,14 @@ def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
 
 
 def kind_of_file(name: str) -> tuple[str, str] | None:
-    """Recognise by its suffix a file that cannot be read as a plain file.
+    """Return what a file is if its suffix shows that it cannot be read as a plain file, with advice for the user.
 
     Args:
         name: name or path of the file.
 
     Returns:
-        The kind of the file with a predicate, such as "an Excel file, which is not supported", and what the user can
-        do; None for other suffixes.
+        A description, such as "an Excel file, which is not supported", and what the user can do; None for other
+            suffixes.
     """
     suffix = name.rpartition(".")[2].lower()
     if suffix == "lance":

@@ -1,7 +1,7 @@
 """Checks that hudi-rs merges records by their ordering values as Hudi does.
 
-hudi-rs compares values of some types only. Of other values, and of values of different types, it takes the newest
-record, without an error. It takes a null for zero.
+hudi-rs compares values of some types only. If values have other types, or different types, it takes the newest record
+without an error. It compares a null as zero.
 """
 
 from __future__ import annotations

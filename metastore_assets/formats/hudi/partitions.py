@@ -59,7 +59,8 @@ class PartitionPaths:
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
         """Return the layout with the columns that partition folders name, if the table records no columns.
 
-        For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one.
+        For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one. The layout is unchanged if
+        the table records its columns, and has no columns if the folders do not all name the same ones.
         """
         if self.columns or self.hive_style is False:
             return self

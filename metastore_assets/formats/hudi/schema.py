@@ -100,7 +100,8 @@ def table_schema(
 def schema_commit(commits: Iterable[Commit]) -> Commit | None:
     """Return the commit that defines the schema of a state; None if no commit records a schema.
 
-    It is the newest commit with a schema that added or changed rows; without one, the newest with a schema.
+    It is the newest commit that records a schema and added or changed rows. If there is none, it is the newest commit
+    that records a schema.
     """
     with_schema = [commit for commit in commits if commit.schema]
     return max(with_schema, key=lambda commit: (not commit.is_rewrite, commit.instant.requested), default=None)

@@ -182,7 +182,10 @@ class SlicePlanner:
         return state_commits, [commit for commit in commits if commit.instant.requested not in self._state.requested]
 
     def _add_files(self, files: Iterable[GroupFile], state_commits: Sequence[Commit]) -> None:
-        """Add the files that belong to the state."""
+        """Add the files that belong to the state.
+
+        File groups whose files are all later than the state are added to `_later_groups`.
+        """
         written = {commit.instant.requested: commit.file_names for commit in state_commits}
         first_instants: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
         for group, parsed, stored in files:

@@ -109,7 +109,10 @@ class TableSlices:
             yield [slices[group] for group in sorted(slices)]
 
     def _group_files(self, folder: str, files: Sequence[StoredFile]) -> list[GroupFile]:
-        """Return the data files in a folder with their file groups; none if the folder is no selected partition."""
+        """Return the data files in a folder with their file groups; none if the folder is no partition.
+
+        Raises TableFormatError if it is uncertain whether a data file belongs to the table.
+        """
         location = self._timeline.location
         is_partition, is_selected = folder in self._partitions, self._is_selected(folder)
         group_files: list[GroupFile] = []

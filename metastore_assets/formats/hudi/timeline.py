@@ -157,7 +157,8 @@ class HudiState:
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
 
-        Archived instants belong to every state since. A savepoint retains its instant, while later ones are archived.
+        An archived instant belongs to every state that is not older than it. If a savepoint retains its own instant,
+        later instants may be archived.
         """
         is_archived = instant < self.start
         return instant in self.requested or (is_archived and (instant <= self.until or not self.instants))

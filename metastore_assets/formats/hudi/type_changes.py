@@ -39,8 +39,8 @@ def avro_columns(avro_schema: str) -> pa.Schema:
 def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
     """Raise UnsupportedError if hudi-rs might change values when it casts stored columns to the table's types.
 
-    It replaces some values that do not fit by nulls, rounds others, and takes microseconds for milliseconds. It ignores
-    the case of names, even if another column of the table has exactly that name.
+    For some types, hudi-rs replaces values that do not fit by nulls, rounds values, or takes microseconds for
+    milliseconds. It also reads a stored column whose name differs only in case.
     """
     by_folded = {name.lower(): name for name in stored.names}
     for field in table:

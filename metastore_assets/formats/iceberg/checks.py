@@ -36,7 +36,7 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError if a schema repeats field ids or names, or exceeds the limits."""
+    """Raise ValueError if a schema is invalid, repeats field ids or names, or exceeds the limits."""
     ids: list[int] = []
     _check_fields(schema.get("fields"), ids, 1)
     check_distinct(ids, "the field id")

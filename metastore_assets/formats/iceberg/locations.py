@@ -69,8 +69,8 @@ def table_files(
 ) -> TableFiles:
     """Detect whether a table was moved, and return a resolver of its recorded paths.
 
-    The table counts as moved if its metadata record another folder, but the snapshot's manifest list is in the current
-    one. Then nothing is read from the recorded folder.
+    The table counts as moved if its metadata record another folder, but the snapshot's manifest list exists in the
+    current folder. Then nothing is read from the recorded folder.
 
     Args:
         location_policy: decides which files the table may refer to.

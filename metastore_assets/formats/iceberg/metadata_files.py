@@ -63,8 +63,9 @@ def has_iceberg_metadata(location: Location) -> bool:
 def newest_metadata(folder: Location) -> StoredFile:
     """Return the current metadata file in a table's folder.
 
-    It is the file with the highest version. If there are several candidates, the version hint decides; without a hint,
-    the latest update time. Files of unfinished commits are ignored if there are others.
+    It is the file with the highest version. If several files have this version, or some names have none, the version
+    hint decides among them; without a hint, the latest update time. Files of unfinished commits are ignored if there
+    are others.
 
     Raises TableNotFoundError if there is no metadata file.
     """

@@ -43,9 +43,10 @@ class _Naming:
     spec: tuple[PartitionField, ...]
 
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the new name of each field, which is the name requested for its field id.
+        """Return the new name of each field.
 
-        Other fields get names that mark them for removal.
+        It is the name requested for its field id; for a field without an id, its own name if this is requested. The
+        names of other fields mark them for removal, except `key` and `value` of maps.
         """
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []

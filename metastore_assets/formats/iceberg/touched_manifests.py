@@ -79,11 +79,11 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return True if, by their sequence numbers, a delete file may apply to a data file.
+    """Return True if the sequence numbers allow a delete file to apply to a data file, one of them in a manifest.
 
     Args:
-        manifest: Lists either the data files or the delete files.
-        range_: The sequence numbers of the files of the other kind; None if there are no such files.
+        manifest: lists either data files or delete files.
+        range_: the sequence numbers of files of the other kind; None if there are no such files.
     """
     if range_ is None:
         return False

@@ -78,9 +78,9 @@ class LanceFormat(TableFormat):
         return SnapshotReference(version.id, committed_at)
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return "recreated", "rolled back" or None, by comparing version numbers.
+        """Return "recreated", "rolled back" or None, judged by version numbers and commit times.
 
-        Versions of different branches are compared by their commit times.
+        For versions of different branches, only the commit times are compared.
         """
         (branch, number), (current_branch, current_number) = map(_branch_and_number, (previous.id, current.id))
         if number is None or current_number is None or branch != current_branch:

@@ -177,7 +177,10 @@ def _decode_long_dictionaries(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _concatenate_small(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
-    """Concatenate adjacent chunks up to the limits of a chunk."""
+    """Yield the arrays, with adjacent small ones concatenated up to the limits of a chunk, and without empty ones.
+
+    Dictionary arrays are concatenated only if they have equal dictionaries.
+    """
     pending: list[pa.Array] = []
     rows = size = 0
     for piece in pieces:

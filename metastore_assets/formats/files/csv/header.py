@@ -84,7 +84,9 @@ class HeaderDetector:
     def is_header(self) -> bool | None:
         """Return True if the first row has names, False if it has values, None if that is ambiguous.
 
-        It has names if the values below are of another kind, such as numbers, dates or e-mail addresses.
+        Each cell is compared with the values below it. Cells unlike numbers, dates or e-mail addresses below them are
+        names, and cells like the values below them are values. If all columns contain other texts, only the names that
+        pandas and databases generate, and frequent values, are recognised.
         """
         classes = [self._classify_cell(column) for column in range(len(self._cells))]
         evidence = set(classes) - {_NO_EVIDENCE}
@@ -142,9 +144,10 @@ class HeaderDetector:
         return cell != "" and bool(pc.any(pc.equal(self._other_values[column], cell)).as_py())
 
     def _may_have_numeric_names(self) -> bool:
-        """Return whether the first row may be a header although it contains numbers, or follows an index of pandas.
+        """Return whether the first row may be a header although its cells look like values.
 
-        Such numbers are 0, 1, 2, as pandas writes them; years; or numbers with equal steps after a text.
+        The first cell may be empty above the numbers 0, 1, 2, … of a pandas index. Or the cells are numbers that may be
+        names: 0, 1, 2, as pandas writes them; years; or numbers with equal steps after a text.
         """
         cells = self._cells
         if len(cells) < 2:
@@ -212,7 +215,7 @@ class HeaderDetector:
         return numbers[0] in (0, 1) and all(b - a == 1 for a, b in pairwise(numbers))
 
     def _has_frequent_values(self) -> bool:
-        """Return whether each cell of the first row is a frequent value of its column, and no other row equals it."""
+        """Return whether each cell of the first row is a frequent value of its column, and the row occurs only once."""
         columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
         if len(columns) < 2 or not len(self._other_values[0]):
             return False
@@ -245,7 +248,8 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
         For each file, whether it has a header; None for a file whose first row is None.
 
     Raises:
-        TableFormatError: a file is still ambiguous, or only some files have a header.
+        TableFormatError: a file is still ambiguous, only some files have a header, or a header above text columns
+            shares no name with other headers.
     """
     certain_headers = {first.cells for _, has_header, first in files if first and has_header}
     names = {name for cells in certain_headers for name in cells}
@@ -311,9 +315,9 @@ def _text_kind(values: pa.StringArray) -> str | None:
 
 
 def _common_shape(values: pa.StringArray) -> str | None:
-    """Return the common shape of at least two values; None without one.
+    """Return the common shape of at least two values, such as `user-#`; None without one.
 
-    A shape is a text with `#` in place of each number.
+    A shape is a text with `#` in place of each number. Values without numbers have no shape.
     """
     if len(values) < 2:
         return None

@@ -184,7 +184,7 @@ class _QuoteScanner:
         return self._data[offset] if offset < len(self._data) else -1
 
     def _scan_inside(self, offset: int) -> int:
-        """Record the meaning of the quote or escape at an offset inside of quotes, and return where it ends."""
+        """Record the quote or escape at an offset inside of quotes, and return the offset of its last byte."""
         following = self._at(offset + 1)
         if self._at(offset) == self._escape:
             if following in (self._quote, self._escape, *self._ends):
@@ -202,7 +202,11 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte after a closing quote and ignored blanks, and record the offset of these blanks."""
+        """Return the byte after a closing quote and the ignored blanks behind it, and record where these blanks begin.
+
+        Blanks are ignored if `skip_initial_space` is true and the value or the text ends after them. Otherwise, return
+        the byte that follows the quote directly.
+        """
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
             end += 1
@@ -213,7 +217,7 @@ class _QuoteScanner:
         return following
 
     def _scan_outside(self, offset: int) -> int:
-        """Record the meaning of the quote or escape at an offset outside of quotes, and return where it ends."""
+        """Record the quote or escape at an offset outside of quotes, and return the offset of its last byte."""
         if self._at(offset) == self._escape:
             return self._scan_escape(offset)
         start = offset
@@ -240,7 +244,7 @@ class _QuoteScanner:
         return offset
 
     def _scan_escape(self, offset: int) -> int:
-        """Record the meaning of the escape at an offset outside of quotes, and return where it ends."""
+        """Record the escape at an offset outside of quotes, and return the offset of its last byte."""
         following = self._at(offset + 1)
         letter = chr(following) if 32 < following < 127 else ""
         if self._options.escape_unquoted is None and self._options.quote is not None:

@@ -88,7 +88,8 @@ class CsvReader:
         The result records whether the row is detected as a header.
 
         Args:
-            summary: the summary of all rows except the first one, without blank lines.
+            summary: the summary of all rows except the first one, without blank lines. Only its row count includes the
+                first one.
             block: the first block of the file.
             batch: the rows of this block.
         """

@@ -248,7 +248,10 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
 
 
 def _hint(text: str, error: ValueError | None = None) -> str:
-    """Return what to add to the message about a line: what is read instead of it."""
+    """Return a hint for the message about an invalid line; empty without a likely cause.
+
+    It says which JSON is read, if the line has several objects, or a part of an array or of a longer object.
+    """
     if text[0] == "{" and isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
         expected = "; what is read is one object per line, without text between or after the objects"
         # Amazon Data Firehose writes no line breaks by default.
