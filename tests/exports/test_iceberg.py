@@ -306,17 +306,62 @@ def test_a_refused_registration_leaves_no_files(lake: IcebergLake, monkeypatch: 
     lake.create(pa.table({"id": [1, 2]}))
     commit, attempts = iceberg_target._commit, []
 
-    def refuse_first(*arguments: Any) -> None:
+    def refuse_first(*arguments: Any) -> Any:
         attempts.append(arguments)
         if len(attempts) == 1:
             raise CommitFailedException("the table has changed")
-        commit(*arguments)
+        return commit(*arguments)
 
     monkeypatch.setattr(iceberg_target, "_commit", refuse_first)
     assert lake.refresh().exports[0].state == "written"
     files = [path.as_posix() for path in (lake.folder / "lake").rglob("*.stats")]
     assert files == [file.statistics_path.removeprefix("file://") for file in lake.table.metadata.statistics]
     assert len(attempts) == 2
+
+
+def stored_files(lake: IcebergLake) -> list[str]:
+    """The paths of the statistics files in the table's folder."""
+    metadata = lake.folder / "lake" / "sales" / "orders" / "metadata"
+    return sorted(str(path) for pattern in ("*.stats", "*.parquet") for path in metadata.glob(pattern))
+
+
+def registered_files(lake: IcebergLake) -> list[str]:
+    metadata = lake.table.metadata
+    files = (*metadata.statistics, *metadata.partition_statistics)
+    return sorted(file.statistics_path.removeprefix("file://") for file in files)
+
+
+def test_two_exports_at_once_leave_the_files_of_the_last(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each replaces the registration of the other, of which it did not know when it loaded the table."""
+    lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
+    create_partitioned(lake).append(pa.table({"day": ["b", "a"], "id": [1, 2]}))
+    commit, commits = iceberg_target._commit, []
+
+    def export_meanwhile(*arguments: Any) -> Any:
+        commits.append(arguments)
+        if len(commits) == 1:
+            assert lake.refresh().exports[0].state == "written"
+        return commit(*arguments)
+
+    monkeypatch.setattr(iceberg_target, "_commit", export_meanwhile)
+    lake.refresh()
+    assert len(commits) == 2
+    assert len(registered_files(lake)) == 2
+    assert stored_files(lake) == registered_files(lake)
+
+
+def test_removing_deletes_files_of_snapshots_that_expired(lake: IcebergLake) -> None:
+    """Pyiceberg removes only their registration."""
+    lake.create(pa.table({"id": [1]}))
+    lake.refresh()
+    lake.table.append(pa.table({"id": [2]}))
+    lake.refresh()
+    earlier, _ = lake.table.snapshots()
+    lake.table.maintenance.expire_snapshots().by_id(earlier.snapshot_id).commit()
+    assert (len(stored_files(lake)), len(registered_files(lake))) == (2, 1)
+    assert lake.target.remove()
+    assert stored_files(lake) == []
+    assert not lake.target.remove()
 
 
 def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> None:

@@ -32,6 +32,7 @@ from metastore_assets.statistics.theta import estimate_sketch
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 
 THETA = "apache-datasketches-theta-v1"
@@ -108,12 +109,16 @@ class IcebergTarget(ExportTarget):
         return max(export_marks, key=lambda mark: mark.version, default=None)
 
     def remove(self) -> bool:
-        """Remove our statistics files of all snapshots, from the catalog and from the storage."""
+        """Remove our statistics files of all snapshots, from the catalog and from the storage.
+
+        Files that only earlier metadata registers are deleted too: pyiceberg does not delete those of snapshots that it
+        expires.
+        """
         from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveStatisticsUpdate
 
         with self._open() as table:
-            ours = [file for file in table.metadata.statistics if _mark(file) is not None]
-            partition_files = [file for file in table.metadata.partition_statistics if _is_ours(file)]
+            ours, partition_files = _our_files(table.metadata)
+            former = _former_files(table)
             updates = [
                 *(RemoveStatisticsUpdate.model_validate({"snapshot-id": file.snapshot_id}) for file in ours),
                 *(
@@ -121,11 +126,10 @@ class IcebergTarget(ExportTarget):
                     for file in partition_files
                 ),
             ]
-            if not updates:
-                return False
-            _commit(table, updates)
-            _delete(table, [*ours, *partition_files])
-        return True
+            if updates:
+                _commit(table, updates)
+            _delete(table, [*ours, *partition_files, *former])
+        return bool(updates or former)
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
         """Return `ndv` and `sketch` (bytes) of each column, by name, from the file of the newest exported version."""
@@ -221,7 +225,6 @@ class IcebergTarget(ExportTarget):
         size, updates = len(puffin.content), list[Any]()
         updates.append(SetStatisticsUpdate.model_validate({"statistics": described}))
         written: list[Any] = [described]
-        replaced: list[Any] = [file for file in stored if _mark(file) is not None]
         if self.options.partition_statistics:
             content = encode_partition_statistics(table, snapshot.snapshot_id)
             if isinstance(content, str):
@@ -231,13 +234,14 @@ class IcebergTarget(ExportTarget):
                 size += len(content)
                 updates.append(update)
                 written.append(update.partition_statistics)
-                replaced += filter(_is_ours, partition_files)
         try:
-            _commit(table, updates)
+            before = _commit(table, updates)
         except CommitFailedException:
             _delete(table, written)
             raise
-        _delete(table, replaced)
+        ours, partition_files = _our_files(before)
+        replaced = [*ours, *(partition_files if len(updates) > 1 else ())]
+        _delete(table, [file for file in replaced if file.snapshot_id == snapshot.snapshot_id])
         return size
 
 
@@ -317,10 +321,47 @@ def _change_properties(table: Table) -> dict[str, str]:
     return {CHANGED_FILE_PROPERTY: table.metadata_location, CHANGED_AT_PROPERTY: str(last_changed_ms(metadata))}
 
 
-def _commit(table: Table, updates: Sequence[Any]) -> None:
+def _our_files(metadata: TableMetadata) -> tuple[list[StatisticsFile], list[PartitionStatisticsFile]]:
+    """Return the statistics files and the partition statistics files that this package has registered."""
+    ours = [file for file in metadata.statistics if _mark(file) is not None]
+    return ours, [file for file in metadata.partition_statistics if _is_ours(file)]
+
+
+def _former_files(table: Table) -> list[StatisticsFile | PartitionStatisticsFile]:
+    """Return our files that only earlier metadata registers and that still exist.
+
+    Earlier metadata is known as far back as the table's log of metadata files.
+    """
+    current = table.metadata
+    registered = {file.statistics_path for file in (*current.statistics, *current.partition_statistics)}
+    former: dict[str, StatisticsFile | PartitionStatisticsFile] = {}
+    for entry in current.metadata_log:
+        with suppress(FileNotFoundError):  # engines may delete old metadata
+            for files in _our_files(_read_metadata(table, entry.metadata_file)):
+                former |= {file.statistics_path: file for file in files}
+    return [file for path, file in former.items() if path not in registered and table.io.new_input(path).exists()]
+
+
+def _read_metadata(table: Table, location: str) -> TableMetadata:
+    from pyiceberg.serializers import FromInputFile
+
+    return FromInputFile.table_metadata(table.io.new_input(location))
+
+
+def _commit(table: Table, updates: Sequence[Any]) -> TableMetadata:
+    """Change a table's metadata. Return the metadata before the change, with commits made since the table was loaded.
+
+    Catalogs do not refuse statistics because another process has registered some meanwhile.
+    """
     from pyiceberg.table.update import AssertTableUUID
 
-    table.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), tuple(updates))
+    requirements = (AssertTableUUID(uuid=table.metadata.table_uuid),)
+    response = table.catalog.commit_table(table, requirements, tuple(updates))
+    log = response.metadata.metadata_log
+    if log and log[-1].metadata_file != table.metadata_location:
+        with suppress(FileNotFoundError):
+            return _read_metadata(table, log[-1].metadata_file)
+    return table.metadata
 
 
 def _write(table: Table, path: str, content: bytes) -> None:
