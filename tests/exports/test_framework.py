@@ -193,7 +193,13 @@ def test_the_command_exports_shows_and_removes(exporting: Exporting) -> None:
     assert [(target["target"], target["state"], target["columns"]) for target in written["targets"]] == [
         ("two", "written", 4)
     ]
-    assert "current" in run("export", "t", "--to", "two", config=exporting.file).stdout
+    shown = run("export", "t", "--status", config=exporting.file).stdout.splitlines()
+    snapshot = written["snapshot"]
+    assert [line.split() for line in shown[1:]] == [
+        ["state", "target", "version", "snapshot"],
+        ["absent", "one"],
+        ["current", "two", "1", snapshot],
+    ]
     unknown = run("export", "t", "--to", "tow", config=exporting.file)
     assert "no export 'tow' of table 't'" in unknown.stderr
     assert "two" in unknown.stderr

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metastore_assets.cli.completion import complete_tables
+from metastore_assets.cli.drawing import draw_hidden_columns
 from metastore_assets.cli.failures import ERROR, SUCCESS, Invocation, print_error
 from metastore_assets.cli.opening import find_table_config, load_config, open_version
 from metastore_assets.cli.options import output_options
@@ -35,7 +36,7 @@ def _choose_action(context: click.Context, option: click.Parameter, is_set: bool
     is_flag=True,
     expose_value=False,
     callback=_choose_action,
-    help="Only show which version each target has.",
+    help="Only show which version and snapshot each target has.",
 )
 @click.option(
     "--dry-run",
@@ -106,15 +107,19 @@ def _next_refresh(config: MetastoreConfig, table: TableConfig) -> dict[str, Any]
 
 def _draw(page: Page, document: Answer) -> None:
     page.line(Styled(text.make_printable(document["table"]), "bold"), f" version {document['version']}")
-    columns = [GridColumn(""), GridColumn("target", style="bold"), GridColumn("version"), GridColumn("written")]
+    columns = [GridColumn("state"), GridColumn("target", style="bold"), GridColumn("version"), GridColumn("snapshot")]
+    if any(target["bytes"] is not None for target in document["targets"]):
+        columns.append(GridColumn("written"))
     rows = []
     for target in document["targets"]:
         written = ""
         if target["bytes"] is not None:
             written = f"{text.format_count(target['columns'], 'column')}, {text.format_size(target['bytes'])}"
         number = "" if target["version"] is None else str(target["version"])
-        rows.append((Styled(target["state"], _STYLES.get(target["state"], "")), target["target"], number, written))
-    page.fitting_grid(columns, rows)
+        snapshot = text.make_printable(target["snapshot"] or "")
+        state = Styled(target["state"], _STYLES.get(target["state"], ""))
+        rows.append((state, target["target"], number, snapshot, written)[: len(columns)])
+    draw_hidden_columns(page, page.fitting_grid(columns, rows, ["snapshot"]))
     for target in document["targets"]:
         for note in target["notes"]:
             page.line(Styled(f"  {target['target']}: {text.make_printable(note)}", "yellow"))
