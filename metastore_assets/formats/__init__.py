@@ -74,8 +74,8 @@ def open_table_format(
     Raises:
         ConfigError: the format does not exist, or does not have an option of the configuration.
         MissingPackageError: a package that the format needs is not installed.
-        TableNotFoundError: there is no table at the location.
-        TableFormatError: the location cannot be read.
+        TableNotFoundError: the format has to be detected, and there is nothing at the location.
+        TableFormatError: the format has to be detected, and the location cannot be read.
     """
     context = OpenContext(MetadataCache() if cache is None else cache, runner)
     if table.catalog is None:

@@ -65,7 +65,7 @@ class ValueCounter:
         self.nan_count = 0
 
     def add(self, array: pa.Array) -> None:
-        """Add the values of one chunk, without nulls.
+        """Add the values of one chunk. Nulls are ignored.
 
         Raises UnsupportedTypeError if a value is out of range of its class.
         """

@@ -106,7 +106,7 @@ class CatalogTable(TableFormat):
 
 
 def located_table(table: TableConfig, entry: CatalogEntry) -> TableConfig:
-    """Return the configuration of the table with the location, format and options of its catalog entry.
+    """Return the configuration of the table with the location, format, options and types of its catalog entry.
 
     Settings of the configuration take precedence over settings of the catalog.
 

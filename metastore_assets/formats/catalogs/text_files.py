@@ -148,7 +148,8 @@ def _hive_options(settings: Mapping[str, str], columns: Columns) -> dict[str, An
 def _column_options(columns: Columns) -> dict[str, Any]:
     """Return the option that names the columns.
 
-    Raises ValueError if there are no columns, or if one has a nested type.
+    Raises ValueError if there are no columns, or if one has a type that CSV cannot store: nested, binary or an
+    interval.
     """
     if not columns:
         raise ValueError("no columns are declared, and the files have no column names")

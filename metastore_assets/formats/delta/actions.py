@@ -143,7 +143,10 @@ class Replay:
                         yield _added_file(action, self._with_statistics)
 
     def _add(self, name: str, actions: Iterator[Action]) -> None:
-        """Apply the actions of one file of the log, except where newer files override them."""
+        """Apply the actions of one file of the log, except where newer files override them.
+
+        Raises TableFormatError if an action is invalid, or if the file adds a data file twice.
+        """
         file_keys = self._file_keys
         added_paths: set[str] = set()
         with metadata_errors(self._location.full_path(f"{LOG}/{name}")):
@@ -204,9 +207,9 @@ def _prefetch(location: Location, names: Sequence[str]) -> Iterator[tuple[str, C
 
 
 def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
-    """Yield the actions in a JSON file of the log. Raises ValueError that names the invalid line.
+    """Yield the actions in a JSON file of the log. `read` returns the content of the file.
 
-    `read` returns the content of the file.
+    Raises ValueError if a line is not a JSON object, with the number of the line, or if an action is not an object.
     """
     for number, line in enumerate(read().splitlines(), 1):
         if not line.strip():
@@ -222,6 +225,8 @@ def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
 
 def _checkpoint_actions(location: Location, name: str, columns: Sequence[str]) -> Iterator[Action]:
     """Yield the actions in one file of a checkpoint, except removals, then the `add` actions in its sidecars.
+
+    The actions that name the sidecars are not yielded.
 
     Args:
         location: the table's folder.

@@ -147,7 +147,8 @@ def commit_path(version: int) -> str:
 def read_log(location: Location, complete: bool = False) -> Log:
     """List the log, beginning at the checkpoint that the file `_last_checkpoint` names.
 
-    The whole log is listed if `complete` is true, or if this checkpoint is not in the log.
+    The whole log is listed if `complete` is true, if there is no valid file `_last_checkpoint`, or if no checkpoint is
+    found from this one on.
     """
     hint = "" if complete else _checkpoint_hint(location)
     log = _list_log(location, hint or NUMBERED[0])

@@ -118,7 +118,8 @@ def _nested_value(values: Any, path: tuple[str, ...]) -> Any:
 def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
     """Return the null count of the live rows of a file, with its guarantee.
 
-    The recorded count may include deleted rows. It is then used only if no row or every row is null.
+    If the recorded count may include deleted rows, it determines the result only if no row or every row is null.
+    Otherwise, the result is absent.
     """
     if not isinstance(count, int) or add.row_count is None or not 0 <= count <= add.row_count:
         return _UNKNOWN

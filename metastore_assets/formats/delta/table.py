@@ -349,7 +349,8 @@ class _Table:
     ) -> None:
         """Check the protocol and the metadata.
 
-        Raises TableFormatError for an unsupported feature, or a filter that names no partition column.
+        Raises TableFormatError for an unsupported feature, an invalid schema, or a filter that names no partition
+        column.
         """
         location = location_policy.table_root
         check_readable(location.uri, protocol, metadata)

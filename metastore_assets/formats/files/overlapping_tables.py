@@ -73,7 +73,7 @@ class OverlappingTables:
                 self._partitions.append((above, kind))
 
     def add_data_file(self, path: str) -> None:
-        """Record a data file below the location, in addition to `add_file`.
+        """Record a data file below the location, which must also be passed to `add_file`.
 
         An empty path means that the location is the file.
         """

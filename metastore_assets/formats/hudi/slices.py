@@ -184,7 +184,7 @@ class SlicePlanner:
     def _add_files(self, files: Iterable[GroupFile], state_commits: Sequence[Commit]) -> None:
         """Add the files that belong to the state.
 
-        File groups whose files are all later than the state are added to `_later_groups`.
+        A file group whose first file is a log file later than the state is added to `_later_groups`.
         """
         written = {commit.instant.requested: commit.file_names for commit in state_commits}
         first_instants: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}

@@ -112,7 +112,7 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary of the rows without the first row if it is a header; otherwise the same object."""
+        """Return the summary of the file without its first row, if this row is a header; otherwise this summary."""
         if self.first_row is None or not has_header:
             return self
         return CsvSummary(self.row_count - 1 - self.blank_lines, self.headed)
