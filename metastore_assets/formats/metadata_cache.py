@@ -82,7 +82,8 @@ class MetadataCache:
     def put(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
         """Cache a value under a key. Values over 16 MiB are ignored.
 
-        With `shared`, the caches of other tables in this process can use the value too.
+        With `shared`, the caches of other tables in this process can use the value too, except caches with
+        `ignore_process`.
         """
         if len(value) > _MAX_VALUE_BYTES:
             return

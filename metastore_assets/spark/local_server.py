@@ -191,7 +191,7 @@ def _restoring_token() -> Iterator[None]:
 
 
 def _wait_until_reusable(server: LocalConnectServer) -> bool:
-    """Wait up to 15 seconds until the server can be used. Return whether it can be used."""
+    """Wait up to 15 seconds until the server can be used or has ended. Return whether it can be used."""
     deadline = time.monotonic() + _EXIT_SECONDS
     while not server.is_reusable():
         # A server that is being stopped may take some seconds to end.

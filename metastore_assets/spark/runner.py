@@ -93,7 +93,10 @@ class SparkRunner(TaskRunner):
         return self._run_jobs(function, function, batch)
 
     def _run_jobs(self, in_worker: Callable[[T], Any], in_child: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Run a batch, and return its outcomes. After a crash, run it again in child processes of the workers.
+        """Run a batch, and return its outcomes.
+
+        After a worker crashed, this batch runs again in child processes of the workers, and later batches run there at
+        once. This applies only to tasks with paths.
 
         Args:
             in_worker: The function to call for each task in a Python worker.

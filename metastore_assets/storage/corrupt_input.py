@@ -138,7 +138,7 @@ def with_redacted_message(error: E, what: str, cause: BaseException) -> E:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return why a file cannot be read, in at most 500 characters."""
+    """Return why a file cannot be read. The text is cut after 500 characters."""
     text = _DIGITS.sub(lambda match: f"it has a number of more than {match[1]} digits", " ".join(str(error).split()))
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"

@@ -95,8 +95,8 @@ def cast_losslessly(array: pa.Array, target: pa.DataType) -> pa.Array:
     Texts are parsed. A timestamp without a zone is taken as UTC.
 
     Raises:
-        ArrowInvalid: the types have no values in common, or a value would change. The message has the first such
-            value.
+        ArrowInvalid: the types have no values in common, or a value would change. In the second case, the message has
+            the first such value.
     """
     stored, target_kind = "text" if is_text(array.type) else type_kind(array.type), type_kind(target)
     convert: Callable[[pa.Array, pa.DataType], pa.Array]

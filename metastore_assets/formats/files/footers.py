@@ -84,7 +84,7 @@ class FooterReader:
             yield block
 
     def _read_blocks(self, blocks: list[_Block]) -> Iterator[tuple[ListedFile, Footer | FragmentError]]:
-        """Read the footers that are not cached, and cache them. Yield all files of the blocks."""
+        """Yield all files of the blocks with their footers or errors. Read and cache footers that were not cached."""
         unread = [file for block in blocks for file, id_ in block.files if id_ not in block.cached]
         outcomes = iter(
             self._runner().outcomes(

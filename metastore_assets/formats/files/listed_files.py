@@ -35,7 +35,7 @@ class ListedFiles:
         """The least path that is no valid Unicode. Files with such paths are left out."""
 
     def add(self, file: StoredFile) -> None:
-        """Add a file."""
+        """Add a file. If its path is no valid Unicode, only `invalid_path` is updated."""
         path = file.path
         if not path.isascii() and not _is_unicode(path):
             self.invalid_path = min(path, self.invalid_path or path)

@@ -162,14 +162,16 @@ class TableFolder:
     ) -> Iterator[DataFile]:
         """Yield the data files in selected partitions, ordered by path.
 
-        Markers of folders in an object store, and empty files whose names show no kind, are left out.
+        These are left out: markers of folders in an object store, empty files whose names show no kind, and manifests
+        of Redshift.
 
         Args:
             files: the files of `list_files`.
             bind: returns the partition filter for the names of the partition columns.
 
         Raises:
-            TableFormatError: a file is of an unsupported kind, or its folders do not fit the partitioning.
+            TableFormatError: a file is of an unsupported kind, its name is not UTF-8, or its folders do not fit the
+                partitioning.
         """
         location = self.location
         if files.invalid_path is not None:
@@ -219,12 +221,12 @@ class TableFolder:
         return stem, compression, next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
 
     def _partition(self, path: str, folders: Sequence[str], *, is_file: bool = False) -> Items:
-        """Return the partition values in the folders of a path.
+        """Return the partition values in the folders on a path.
 
         Args:
             path: the path of a folder or a file, for messages.
             folders: the names of the folders on the path.
-            is_file: whether the path is that of a file, whose folders must give a value for every partition column.
+            is_file: whether the path is that of a file. Its folders must be as deep as a template, if there is one.
 
         Raises:
             TableFormatError: the folders do not fit the partitioning.

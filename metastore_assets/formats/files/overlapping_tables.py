@@ -196,7 +196,10 @@ def _parents(location: Location) -> Iterator[Location]:
 def _nearest_table(
     folders: list[Location], formats: tuple[tuple[str, FormatDetector], ...]
 ) -> tuple[str, Location] | None:
-    """Return format and folder of the first table among folders; None without one."""
+    """Return format and folder of the first table among folders; None without one.
+
+    Folders that are missing or cannot be read are skipped.
+    """
     candidates = [(kind, detector, folder) for folder in folders for kind, detector in formats]
     if all(folder.is_local for folder in folders):
         return next(

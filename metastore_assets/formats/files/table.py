@@ -266,8 +266,8 @@ class FilesFormat(TableFormat):
     def _listing_filter(self) -> BoundPartitionFilter | None:
         """Return the filter that decides which folders are listed; None to list all folders.
 
-        All are listed if no partition is excluded, or if the filter names a column that is no partition column, which
-        `_bind` reports.
+        All are listed if no partition is excluded. All are also listed if a template or catalog lacks a column of the
+        filter, which `_bind` reports.
         """
         if not self._filter.excludes_partitions:
             return None

@@ -59,8 +59,9 @@ class PartitionPaths:
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
         """Return the layout with the columns that partition folders name, if the table records no columns.
 
-        For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one. The layout is unchanged if
-        the table records its columns, and has no columns if the folders do not all name the same ones.
+        For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one. The layout has no columns if
+        the folders do not all name the same ones. It is unchanged if the table records its columns, or records that
+        folder names have none.
         """
         if self.columns or self.hive_style is False:
             return self
@@ -99,7 +100,7 @@ class PartitionPaths:
         return match.groups() if match else None
 
     def _plain_values(self, path: str) -> tuple[str, ...] | None:
-        """Return each column's value in a path without column names; None if the path has a wrong number of folders."""
+        """Return each column's value in a path without column names; None if the path does not determine the values."""
         folders = path.split("/")
         fixed_depth = sum(depth for depth in self.depths if depth is not None)
         if (
@@ -125,7 +126,8 @@ class PartitionPaths:
 def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.DataType:
     """Return the type that the schema gives to a partition column's values.
 
-    The type is text if the folder names are formatted dates, or if the column is nested or not in the schema.
+    The type is text if the folder names are formatted dates, or if the column has a nested type or is not in the
+    schema.
     """
     fields = {} if column in paths.dated else {field.name.lower(): field for field in schema}
     field: pa.Field | None = fields.get(column.lower())

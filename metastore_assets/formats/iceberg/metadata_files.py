@@ -130,7 +130,10 @@ def _update_order(folder: Location, name: str) -> tuple[int, int, str]:
 
 
 def _is_metadata(location: Location, path: str) -> bool:
-    """Return True if the content of a file is that of a metadata file."""
+    """Return True if the content of a file is that of a metadata file.
+
+    A corrupt file counts as one if its name has a version. A missing file does not.
+    """
     try:
         raw = _read_json(location, path)
     except TableFormatError:

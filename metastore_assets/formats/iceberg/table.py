@@ -96,7 +96,7 @@ class IcebergFormat(TableFormat):
         return history_change_since(loaded.metadata, loaded.state, previous) if loaded.state.id == current.id else None
 
     def snapshot(self) -> Snapshot:
-        """Return the requested snapshot. All its manifests are read."""
+        """Return the requested snapshot, and cache the record of it that `changes` needs."""
         with self._iceberg_errors():
             planner = self._planner(self._load())
             fragments = [planned.fragment for planned in planner.fragments()]

@@ -273,7 +273,10 @@ def _stream(data: bytes) -> io.BufferedReader:
 
 
 def _read_exactly(stream: io.BufferedReader, size: int) -> bytes:
-    """Return the next `size` bytes. Raises EOFError if there are fewer."""
+    """Return the next `size` bytes.
+
+    Raises EOFError if there are fewer, ArrowInvalid for a negative size, and LimitError for a size that is too large.
+    """
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
     check_limit(METADATA_BYTES, size, "bytes in one part of the Avro file")
@@ -313,7 +316,10 @@ _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zsta
 
 @contextmanager
 def _decoder_errors() -> Iterator[None]:
-    """Convert errors of the decoder about corrupt bytes to ArrowInvalid."""
+    """Convert errors of the decoder about corrupt bytes to ArrowInvalid.
+
+    OSError, ValueError and Arrow's own exceptions are not changed.
+    """
     try:
         yield
     except EOFError as error:

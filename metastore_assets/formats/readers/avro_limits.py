@@ -65,7 +65,7 @@ class AvroLimits:
         self._empty_rows = 0
 
     def check(self, data: bytes, rows: int) -> None:
-        """Check one block of the file.
+        """Check the numbers of empty rows and of items in one block of the file. Raises LimitError.
 
         Args:
             data: decompressed content of the block.

@@ -180,7 +180,7 @@ class _Resolver:
         """Return the type of a union.
 
         With one branch besides null, it is the type of this branch. For two number types, it is the wider one.
-        Otherwise, it is a struct with a field for each branch.
+        Otherwise, it is a struct with a field for each branch besides null.
         """
         types = [self.resolve(branch, namespace) for branch in branches]
         written = [type_.written for type_ in types]

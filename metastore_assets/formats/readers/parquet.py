@@ -216,7 +216,10 @@ class ParquetColumns:
 
 
 def _explain_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Raises UnsupportedError for lists as DuckDB writes nulls among arrays of fixed size."""
+    """Yield the batches. Raises UnsupportedError for nulls that take several values.
+
+    DuckDB writes such nulls among arrays of fixed size.
+    """
     try:
         yield from batches
     except pa.ArrowInvalid as error:

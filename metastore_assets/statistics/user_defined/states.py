@@ -220,7 +220,7 @@ def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequen
 
 
 def _merge_states(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
-    """Return the merged state of one statistic, or the reason of a part that has no state."""
+    """Return the merged state of one statistic. It has a reason instead if a part has no state, or if a merge fails."""
     reasons = [state.reason for state in states if state.reason is not None]
     if reasons:
         return StoredUserState(None, min(reasons))

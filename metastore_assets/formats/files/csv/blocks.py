@@ -210,7 +210,10 @@ def _no_rows(line: int) -> RowBlock:
 
 
 def _refuse_incomplete_row(window: _Window) -> None:
-    """Raise ArrowInvalid, because a window has no complete row: a quote is not closed, or the row is too long."""
+    """Raise ArrowInvalid for a window without a complete row.
+
+    The message has the cause: a quote is not closed, the file ends with an escape, or the row is too long.
+    """
     data, line, quoting, is_last = window.data, window.first_line, window.quoting, window.is_last
     if len(quoting.quotes) % 2:
         line += count_breaks(data[: int(quoting.quotes[-1])])
@@ -254,7 +257,7 @@ class _Utf8Reader:
         return data[:size]
 
     def _next(self, size: int) -> bytes:
-        """Read the next piece of the stream and return it in UTF-8."""
+        """Read the next piece of the stream, and return it in UTF-8 without a byte order mark."""
         data: bytes = self._stream.read(max(size, _MIN_READ))
         self._at_end = not data
         if self._is_start:

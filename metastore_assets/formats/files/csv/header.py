@@ -215,7 +215,10 @@ class HeaderDetector:
         return numbers[0] in (0, 1) and all(b - a == 1 for a, b in pairwise(numbers))
 
     def _has_frequent_values(self) -> bool:
-        """Return whether each cell of the first row is a frequent value of its column, and the row occurs only once."""
+        """Return whether the cells of the first row are frequent values of their columns, and the row occurs only once.
+
+        Cells that mean null are ignored. There must be at least two other cells.
+        """
         columns = [column for column, cell in enumerate(self._cells) if cell.lower() not in _NULLS]
         if len(columns) < 2 or not len(self._other_values[0]):
             return False

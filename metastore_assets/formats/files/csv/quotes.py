@@ -184,7 +184,10 @@ class _QuoteScanner:
         return self._data[offset] if offset < len(self._data) else -1
 
     def _scan_inside(self, offset: int) -> int:
-        """Record the quote or escape at an offset inside of quotes, and return the offset of its last byte."""
+        """Interpret the quote or escape at an offset inside of quotes, and return the offset of its last byte.
+
+        Raises MalformedError if the value continues after its closing quote.
+        """
         following = self._at(offset + 1)
         if self._at(offset) == self._escape:
             if following in (self._quote, self._escape, *self._ends):
@@ -217,7 +220,11 @@ class _QuoteScanner:
         return following
 
     def _scan_outside(self, offset: int) -> int:
-        """Record the quote or escape at an offset outside of quotes, and return the offset of its last byte."""
+        """Interpret the quote or escape at an offset outside of quotes, and return the offset of its last byte.
+
+        A quote inside of a value is part of the value, and is not recorded. Raises MalformedError for an ambiguous
+        quote or escape.
+        """
         if self._at(offset) == self._escape:
             return self._scan_escape(offset)
         start = offset
@@ -244,7 +251,10 @@ class _QuoteScanner:
         return offset
 
     def _scan_escape(self, offset: int) -> int:
-        """Record the escape at an offset outside of quotes, and return the offset of its last byte."""
+        """Interpret the escape at an offset outside of quotes, and return the offset of its last byte.
+
+        Raises MalformedError if the meaning of the escape is ambiguous.
+        """
         following = self._at(offset + 1)
         letter = chr(following) if 32 < following < 127 else ""
         if self._options.escape_unquoted is None and self._options.quote is not None:

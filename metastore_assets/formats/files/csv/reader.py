@@ -138,7 +138,8 @@ class CsvReader:
         """Decide how each file is read, and which columns the table has; see `TextReader.plan`.
 
         Raises:
-            TableFormatError: it is ambiguous which files have a header, or what backslashes mean.
+            TableFormatError: it is ambiguous which files have a header, what backslashes mean, or whether blank
+                lines are rows.
         """
         _check_backslashes(table, files)
         configured = [reader.options.header for _, reader, _ in files]
@@ -214,7 +215,7 @@ class CsvReader:
 
 
 def _merge_columns(summaries: Sequence[tuple[str, CsvSummary]]) -> tuple[dict[str, Types], list[TypeReason]]:
-    """Return the types that all values of each column fit, by column name, and a reason for each other type.
+    """Return the types that all values of each column fit, by column name, and a reason for each type ruled out.
 
     `summaries` has the path and the summary of each file. Columns are in the order of first occurrence.
     """
@@ -286,7 +287,10 @@ def _can_parse(texts: pa.StringArray, type_: pa.DataType) -> bool:
 
 
 def _column_names(batch: pa.RecordBatch, options: CsvOptions) -> list[str]:
-    """Return the names of the columns: from the options, from the header, or `f0`, `f1`, …."""
+    """Return the names of the columns: from the options, from the header, or `f0`, `f1`, ….
+
+    Raises ArrowInvalid if the options have more or fewer names than the file has columns.
+    """
     if options.columns is None:
         return _first_row_texts(batch) if options.header else batch.schema.names
     if len(options.columns) != batch.num_columns:

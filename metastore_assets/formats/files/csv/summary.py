@@ -92,7 +92,8 @@ class CsvSummary:
     def without_values(self, is_hidden: Callable[[str], bool]) -> CsvSummary:
         """Return the summary without values of hidden columns; the same object if it has none.
 
-        A column is hidden if its name in the header is hidden, or its name without a header (`f0`).
+        A column is hidden if its name in the header is hidden, or its name without a header (`f0`). If there is a
+        hidden column, a first row that is no header is left out.
         """
         named = self.headed or self.columns
         hidden = [

@@ -33,7 +33,7 @@ _BOTH_ENDINGS = frozenset(b"\r\n")
 def read_text_batches(
     open_stream: OpenStream, options: CsvOptions, size: int
 ) -> Iterator[tuple[RowBlock, pa.RecordBatch | None]]:
-    """Yield each block of a file, with its rows (including the header) as a batch of text columns.
+    """Yield each block of a file that has rows, with a batch of text columns. The header is a row of the first batch.
 
     A file of blank lines yields one block and None. An empty file yields nothing.
 

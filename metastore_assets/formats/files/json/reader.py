@@ -85,7 +85,11 @@ class JsonReader:
     def plan(
         table: str, files: Sequence[tuple[str, JsonReader, JsonSummary]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
-        """Decide which columns the table has; see `TextReader.plan`. Columns are in the order of first occurrence."""
+        """Decide which columns the table has; see `TextReader.plan`. Columns are in the order of first occurrence.
+
+        Raises:
+            TableFormatError: no type fits all values of a column, or no object has a key.
+        """
         merged = Shape()
         for path, _, summary in files:
             merge(merged, summary.shape, path)

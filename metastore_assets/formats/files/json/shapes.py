@@ -135,6 +135,8 @@ def _range_end(size: int, ends: Sequence[int]) -> int:
 def arrow_type(table: str, column: str, shape: Shape, declared: Mapping[str, pa.DataType]) -> pa.DataType:
     """Return the type of a path: the declared type, or a type that holds all values; the null type without values.
 
+    Objects without keys are text.
+
     Args:
         table: URI of the table, for messages.
         column: dotted path.
