@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from metastore_assets.errors import MetastoreError, UnsupportedTypeError
+from metastore_assets.errors import FragmentError, MetastoreError, UnsupportedTypeError
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
@@ -68,7 +68,7 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
                 rows.name, f"column {field.name!r} may have intervals, and Arrow reads those of Java's library as nulls"
             )
     files = [_arrow_file(rows.name, fragment) for fragment in fragments]
-    paths = [_validated_path(rows.name, file) for file in files]
+    paths = [_validated_path(rows, file) for file in files]
     filesystem: fs.FileSystem = fs.LocalFileSystem()
     if not all(file.location.is_local and not file.location.confined for file in files):
         filesystem = fs.PyFileSystem(TableFileSystem(dict(zip(paths, files, strict=True))))
@@ -84,20 +84,25 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
 def _arrow_file(table: str, fragment: Fragment) -> ArrowFile:
     """Return the file of a fragment. Raises MetastoreError if Arrow alone cannot read its rows."""
     source = fragment.source
-    file = source.arrow_file() if isinstance(source, ArrowReadable) else "its format matches columns by itself"
+    file = source.arrow_file() if isinstance(source, ArrowReadable) else "only the reader of its format can read it"
     if isinstance(file, str):
         raise _refused(table, f"{fragment.path}: {file}")
     return file
 
 
-def _validated_path(table: str, file: ArrowFile) -> str:
+def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
     """Return the path by which a dataset names a file. Raises MetastoreError if the table may not read it."""
+    path = file.location.full_path(file.path)
     if not file.location.is_local:
-        return file.location.full_path(file.path)
+        return path
     try:
         return file.location.validate_file(file.path)
+    except FileNotFoundError as error:
+        raise FragmentError(
+            f"table {rows.name!r}: {path} is gone: {rows.explain_missing()}", path=path, missing=True
+        ) from error
     except OSError as error:
-        raise _refused(table, str(error)) from error
+        raise _refused(rows.name, str(error)) from error
 
 
 def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:

@@ -14,7 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ColumnNotFoundError, MetastoreError, UnsupportedTypeError
+from metastore_assets.errors import (
+    ColumnNotFoundError,
+    MetastoreError,
+    SnapshotNotFoundError,
+    UnsupportedTypeError,
+)
 from metastore_assets.expressions.binding import parse_predicate
 from metastore_assets.expressions.predicates import Predicate, referenced_columns
 from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds
@@ -105,8 +110,17 @@ def load_snapshot(
     Raises:
         MetastoreError: The snapshot of the version no longer exists.
     """
-    table_format = _open_format(lookup, table, choice, runner)
-    return table_format, table_format.snapshot()
+    try:
+        table_format = _open_format(lookup, table, choice, runner)
+        return table_format, table_format.snapshot()
+    except SnapshotNotFoundError as error:
+        if choice == "now":
+            raise
+        version = lookup.version
+        raise SnapshotNotFoundError(
+            f"table {table.name!r} no longer has the snapshot {version.snapshot}, which version {version.number} "
+            "describes: read a later version, or the current rows"
+        ) from error
 
 
 def plan_snapshot_scan(

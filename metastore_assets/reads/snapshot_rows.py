@@ -143,6 +143,16 @@ class SnapshotRows:
         fragments = [task.fragment for task in plan_tasks(plan, None)]
         return build_dataset(self, plan.snapshot, fragments, self._lookup.pruner)
 
+    def explain_missing(self) -> str:
+        """Return why a data file of the snapshot may be missing, and what to do, for an error message."""
+        version = self._lookup.version
+        if self._choice == "version":
+            return (
+                f"a cleanup of the table (such as VACUUM) has removed data files of the snapshot {version.snapshot}, "
+                f"which version {version.number} describes: read a later version, or the current rows"
+            )
+        return "a commit may have replaced the file meanwhile: read again"
+
     def _read_batches(self, tasks: Sequence[ScanTask], request: _RowRequest) -> Iterator[pa.RecordBatch]:
         """Yield the rows of fragments. Raises FragmentError."""
         if not tasks:
@@ -159,17 +169,8 @@ class SnapshotRows:
             if not error.missing:
                 raise
             raise FragmentError(
-                f"table {self.name!r}: {error}: {self._explain_missing()}", path=error.path, missing=True
+                f"table {self.name!r}: {error}: {self.explain_missing()}", path=error.path, missing=True
             ) from error
-
-    def _explain_missing(self) -> str:
-        version = self._lookup.version
-        if self._choice == "version":
-            return (
-                f"a cleanup of the table (such as VACUUM) has removed data files of the snapshot {version.snapshot}, "
-                f"which version {version.number} describes: read a later version, or the current rows"
-            )
-        return "a commit may have replaced the file meanwhile: read again"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 
 from metastore_assets import open_table
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ColumnNotFoundError, ConfigError, FragmentError, MetastoreError, PredicateError
+from metastore_assets.errors import (
+    ColumnNotFoundError,
+    ConfigError,
+    FragmentError,
+    MetastoreError,
+    PredicateError,
+    SnapshotNotFoundError,
+)
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.storage.io_counters import count_io
 from tests.reads.tables import FORMATS, SCHEMA, build, no_spark, predicates, rows
@@ -90,7 +97,22 @@ def test_a_version_reads_its_snapshot(sorted_table: tuple[MetastoreConfig, str])
     DeltaTable(uri).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     with pytest.raises(FragmentError, match=r"(?s)table 't'.*VACUUM.*version 1 describes: read a later version"):
         table.read(version=1).read_all()
+    with pytest.raises(FragmentError, match=r"(?s)table 't'.*VACUUM.*version 1 describes: read a later version"):
+        table.dataset(version=1)
     assert table.read(version=2).read_all().num_rows == 25
+
+
+def test_a_snapshot_that_expired_is_named_with_its_version(sorted_table: tuple[MetastoreConfig, str]) -> None:
+    config, uri = sorted_table
+    write_deltalake(uri, pa.table({"id": pa.array([99], pa.int64()), "word": ["late"]}), mode="append")
+    refresh(config, config.tables[0], no_spark)
+    DeltaTable(uri).create_checkpoint()
+    for log in sorted(Path(uri, "_delta_log").glob("*.json"))[:-1]:
+        log.unlink()
+    table = open_table(config.root, "t", table_locations=[uri])
+    message = r"table 't' no longer has the snapshot \d+, which version 1 describes: read a later version"
+    with pytest.raises(SnapshotNotFoundError, match=message):
+        table.read(version=1)
 
 
 def test_plain_files_have_no_earlier_snapshot(tmp_path: Path) -> None:
