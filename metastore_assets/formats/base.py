@@ -107,7 +107,7 @@ class ArrowFile:
     """Whether the format matches column names without regard to case. Arrow matches them exactly."""
     constant_ids: frozenset[str] | None = None
     """For a format that matches columns by Parquet field id: the ids of the columns that are constant in the partition.
-    Arrow can read the file only if it stores them. None for a format that matches columns by name."""
+    Arrow can read the file only if the file stores these columns. None for a format that matches columns by name."""
 
 
 @runtime_checkable

@@ -53,7 +53,7 @@ class _Token(grpc.AuthMetadataPlugin):  # type: ignore[misc]
 
 
 def foreign_socket_message(pid: int, port: int) -> str:
-    """Return the error message that a process other than the server may listen on the server's port."""
+    """Return the error message for a port on which a process other than the server may listen."""
     return f"{HOST}:{port} is not a socket of process {pid}, the Spark Connect server, so it does not get the token"
 
 

@@ -32,7 +32,7 @@ class LeafColumn:
     repeated: bool = False
     """Whether the column is inside a list or a map, so that one row of the table has any number of its values."""
     aliases: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
-    """All possible paths of each enclosing struct, list and map, outermost first, and last of the column itself.
+    """All possible paths of each enclosing struct, list and map, outermost first, then those of the column itself.
 
     The first path of each is the current one. The other paths, with and without backticks, may become current when
     other columns are added or dropped."""

@@ -208,7 +208,7 @@ def _location(table: DeclaredTable, location: str) -> str:
 
 
 def _tracks_partitions(table: DeclaredTable) -> bool:
-    """Return whether a Spark table consists of its registered partitions only. True for a table without partitions."""
+    """Return whether a Spark table consists of its registered partitions only. True for an unpartitioned table."""
     count = _count(table, "spark.sql.sources.schema.numPartCols")
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
 

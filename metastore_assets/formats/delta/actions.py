@@ -89,7 +89,7 @@ class TableState:
     protocol: dict[str, Any]
     metadata: dict[str, Any]
     adds: Iterable[AddedFile]
-    """The live files, in no order. From `replay`, it is an iterator, which reads the checkpoint while it is used."""
+    """The live files, in no order. `replay` returns an iterator here, which reads the checkpoint while it is used."""
 
 
 class Replay:

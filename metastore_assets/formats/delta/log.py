@@ -19,7 +19,7 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Za-z-]+)?\.(parquet|json)")
 NUMBERED = ("0", ":")
-"""Two texts between which the names of log files sort, because these names start with digits."""
+"""Exclusive bounds of the names of log files in alphabetical order. These names start with digits."""
 
 
 @dataclass(frozen=True)

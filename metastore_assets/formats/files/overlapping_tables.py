@@ -84,7 +84,7 @@ class OverlappingTables:
                 self._table_file = path, *owner
 
     def add_link(self, path: str) -> None:
-        """Record the target of a data file, or of a folder with data, if it is a symbolic link."""
+        """Record the folders above the target of a data file, or of a folder with data, if it is a symbolic link."""
         if self._location.is_local and os.path.islink(self._location.full_path(path)):
             self._linked |= dict.fromkeys(_parents(self._location.below(path).resolved))
 

@@ -27,7 +27,7 @@ _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([
 """Matches the names of timeline files. `<instant>.inflight` names no action: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
 INSTANTS = ("0", ":")
-"""Two texts between which the names of timeline files sort, because these names start with digits."""
+"""Exclusive bounds of the names of timeline files in alphabetical order. These names start with digits."""
 PARTITION_MARKER = ".hoodie_partition_metadata"
 """Start of the name of a file that is in the folder of every partition."""
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -53,7 +53,7 @@ class RowBlock:
     """The evidence of whether backslashes are escapes; None if the block has none, or if an option decides."""
 
     def line_of(self, row: int) -> int:
-        """Return the number of the line at which a row begins. Rows are counted from 0; blank lines are no rows."""
+        """Return the number of the line at which a row begins, by its index in `rows`."""
         return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
 
 
