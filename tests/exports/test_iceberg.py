@@ -25,7 +25,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 
 from metastore_assets.errors import TableNotFoundError
@@ -382,6 +382,31 @@ def test_partition_statistics_follow_the_specification(lake: IcebergLake) -> Non
     assert read_rows == [(None, 1, 1, 1), ("a", 3, 2, 3), ("b", 1, 1, 1)]
     sizes = {path.stat().st_size for path in (lake.folder / "lake").rglob("data/day=b/*.parquet")}
     assert {rows["total_data_file_size_in_bytes"][2].as_py()} == sizes
+
+
+@pytest.mark.parametrize("change", ["renamed", "replaced"])
+def test_partition_fields_whose_values_pyiceberg_loses_have_no_partition_statistics(
+    lake: IcebergLake, change: str
+) -> None:
+    """It looks up values by the present name of a field. With another name in an earlier spec, they would be null."""
+    lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
+    table = create_partitioned(lake)
+    table.append(pa.table({"day": ["b", "a"], "id": [1, 2]}))
+    if change == "renamed":
+        with table.update_spec() as update:
+            update.rename_field("day", "date")
+    else:
+        with table.update_spec() as update:
+            update.add_field("id", BucketTransform(4), "part")
+        with table.update_spec() as update:
+            update.remove_field("part")
+        with table.update_spec() as update:
+            update.add_field("id", TruncateTransform(10), "part")
+    table.append(pa.table({"day": ["a"], "id": [5]}))
+    (export,) = lake.refresh().exports
+    assert (export.state, len(export.notes)) == ("written", 1)
+    assert "no partition statistics file: pyiceberg loses values" in export.notes[0]
+    assert not lake.table.metadata.partition_statistics
 
 
 def test_a_missing_state_is_named_until_the_next_refresh(lake: IcebergLake) -> None:

@@ -43,6 +43,10 @@ def encode_partition_statistics(table: Table, snapshot_id: int) -> bytes | str:
         return "it is not partitioned"
     if metadata.properties.get("write.format.default", "parquet").lower() != "parquet":
         return "the table's property write.format.default is not parquet"
+    partition_fields = {(field.field_id, field.name) for spec in metadata.partition_specs for field in spec.fields}
+    ids, names = zip(*partition_fields, strict=True)
+    if not len(partition_fields) == len(set(ids)) == len(set(names)):
+        return "pyiceberg loses values of partition fields that were renamed, or share a name"
     rows = table.inspect.partitions(snapshot_id=snapshot_id)
     has_deletes = pc.greater(pc.add(rows[_DELETE_FILES[0]], rows[_DELETE_FILES[1]]), 0)
     if metadata.format_version >= 3 and pc.any(pc.greater(rows["position_delete_file_count"], 0)).as_py():
