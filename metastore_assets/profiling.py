@@ -36,8 +36,8 @@ def profile(data: object, *, spark: SparkSession | None = None, **settings: Any)
     """Compute the statistics of a table, file or data frame, and return a `Table` with them.
 
     Large tables are read on Spark. A data frame is written to a temporary folder, which is deleted when the returned
-    object and its answers are garbage-collected. A pyarrow dataset does not count: use it while you keep the object.
-    All rows of a Spark data frame pass through this process.
+    object and its answers are garbage-collected. A dataset that `Table.dataset` returned does not keep the folder. All
+    rows of a Spark data frame pass through this process.
 
     Args:
         data: A path or URI of a table of any format, or an object with Arrow data: a table, reader or dataset of

@@ -125,7 +125,7 @@ def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> d
     """Convert storage options to properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
 
     Properties that the catalog already has are left out. If it has credentials for `s3.*` or `glue.*`, the result has
-    no property with this prefix.
+    no property with this prefix. Credentials for `client.*` count for both.
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):

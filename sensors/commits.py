@@ -131,7 +131,10 @@ def commit_sensor(
 
 
 def _fits_loaded_assets(version: Version, names: TableNames, repository: RepositoryDefinition | None) -> bool:
-    """Return False if only one of the table and its loaded asset for partitions is partitioned; otherwise True."""
+    """Return whether the table and its loaded asset for partitions are both partitioned, or both not.
+
+    Without a repository of loaded assets, the result is True.
+    """
     assets = repository.assets_defs_by_key.get(names.partitions) if repository else None
     has_partitions = assets is not None and assets.specs_by_key[names.partitions].partitions_def is not None
     return repository is None or has_partitions == is_partitioned(version)

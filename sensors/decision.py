@@ -82,7 +82,7 @@ class Missing:
     def is_too_early(self, configuration: str, interval: float, now: float) -> bool:
         """Return whether a probe has to be skipped: its time has not come, and the configuration has not changed.
 
-        A time that is further away than any wait, because the clock was set back, does not count.
+        If the recorded time is further away than the longest wait, because the clock was set back, the result is False.
 
         Args:
             configuration: The digest of the table's configuration.

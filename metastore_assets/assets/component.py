@@ -173,7 +173,10 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
 
     @property
     def defs_state_config(self) -> DefsStateConfig:
-        """Where Dagster stores the component's state. The key contains the prefix, or the folder's name without one."""
+        """Where Dagster stores the component's state.
+
+        The key of the state contains the prefix or, without a prefix, the name of the component's folder.
+        """
         name = "/".join(self.prefix) or self._folder.resolve().name
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{name}]")
 

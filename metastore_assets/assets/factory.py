@@ -96,7 +96,8 @@ def profile_specs(
     """Return the specs of the assets that a refresh materializes.
 
     There is one asset for each kind of file with statistics of the whole table, such as histograms. They depend on a
-    partitioned asset if the table is partitioned, or may be. With `outputs: table`, one asset replaces all of them.
+    partitioned asset, unless the table is known to have no partition columns. With `outputs: table`, one asset replaces
+    all of them.
 
     Args:
         table: The configuration of the table.

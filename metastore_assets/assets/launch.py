@@ -150,7 +150,11 @@ def run_executor(
 
 
 def _find_launched_run(instance: DagsterInstance, job: RefreshJob, backfill: str, chunk: Chunk) -> str | None:
-    """Return the id of an earlier run for the same chunk of the backfill; None without one."""
+    """Return the id of an earlier run for the same chunk of the backfill; None without one.
+
+    A run that failed counts only if the cause is a failed check. For a chunk without partitions to read again, only
+    runs that have not ended count.
+    """
     # Outdated partitions were planned from the newest version, which already contains the results of all ended runs.
     statuses = [*_UNFINISHED, *(_ENDED if chunk.read_again else ())]
     records = instance.get_run_records(RunsFilter(tags={BACKFILL_TAG: backfill}, statuses=statuses, job_name=job.name))

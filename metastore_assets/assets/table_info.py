@@ -37,7 +37,7 @@ class TableInfo:
 
     @classmethod
     def of(cls, version: Version) -> "TableInfo":
-        """Return the facts that a version contains."""
+        """Return format and partitioning of the table as of a version."""
         return cls(version.format, is_partitioned(version))
 
     @classmethod

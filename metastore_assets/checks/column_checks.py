@@ -149,7 +149,11 @@ class Unique(Check):
 
 
 def _max_distinct(row: ColumnStatistics) -> int | None:
-    """Return the greatest number of distinct values between minimum and maximum; None if these are unknown."""
+    """Return an upper bound of the number of distinct values; None if minimum or maximum is unknown.
+
+    For integers, it is the number of integers from minimum to maximum. For other types, it is the number of values,
+    where all NaN count as one. If minimum and maximum are equal, they are one value.
+    """
     if row.minimum is None or row.maximum is None or row.type_class is None:
         return None
     nan = min(row.nan_count or 0, 1)
@@ -236,7 +240,7 @@ def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:
 
 
 def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
-    """Return the exact number of values outside of the limits, from value counts or ranks; None without these."""
+    """Return the exact number of values outside of the limits; None if the version has no exact number."""
     table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
     outside = 0
     try:
@@ -381,7 +385,10 @@ def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa
 
 
 def _is_disjoint(row: ColumnStatistics, accepted: Sequence[pa.Scalar]) -> bool:
-    """Return whether all accepted values are below the column's minimum, or all above its maximum."""
+    """Return whether all accepted values are below the column's minimum, or all above its maximum.
+
+    The result is False if NaN is among the values or the accepted values.
+    """
     keys = [order_key(value) for value in accepted]
     if row.nan_count or any(key != key for key in keys):
         return False

@@ -235,7 +235,7 @@ def _pattern(subject: Subject) -> str | None:
 
 
 def _is_stable(row: ColumnStatistics, history: Sequence[Table]) -> bool:
-    """Return whether the distribution of a column hardly changed from version to version."""
+    """Return whether a column's distribution hardly changed between versions; False if a histogram is missing."""
     names = [find_column_name(version, row.field_id) for version in history]
     try:
         versions = zip(history, names, strict=True)

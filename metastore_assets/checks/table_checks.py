@@ -48,7 +48,11 @@ class Fresh(Check):
     within: Duration
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the age of the commit with `within`; the age of the version if the format records no commit time."""
+        """Compare the age of the commit with `within`.
+
+        If the format records no commit times, the age of the version is compared. The finding is then `failed`, because
+        the commit is even older, or `unknown`.
+        """
         version, now = subject.table.version, subject.context.now
         if version.committed_at is not None:
             age = now - version.committed_at

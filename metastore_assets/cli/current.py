@@ -39,7 +39,7 @@ class CurrentCheck:
         """Wait for the answer, and return whether the version describes the table's current snapshot.
 
         Returns:
-            True or False, and None. Or, if it is unknown, None and the reason as one line.
+            (True or False, None) or, if it is unknown, (None, the reason as one line).
         """
         # Wait in short intervals, because a long wait might not notice a signal; see `install_signal_handlers`.
         end = time.monotonic() + _TIMEOUT

@@ -68,7 +68,10 @@ def find_table_config(config: MetastoreConfig, name: str) -> TableConfig:
 
 
 def resolve_table_name(config: MetastoreConfig, name: str) -> str:
-    """Return the name of a configured or published table unchanged. Raises ConfigError for any other name."""
+    """Return the name of a configured table unchanged. Raises ConfigError for any other name.
+
+    If the configuration has databases, each table with a published version counts as configured.
+    """
     # Published versions can be read even if the catalog does not answer or no longer has the table.
     if config.databases and all(table.name != name for table in config.tables):
         try:

@@ -86,7 +86,7 @@ class PartitionCounts(Document):
 
 
 class ValueCountChangesDocument(Document):
-    """The numbers of values that a refresh changed."""
+    """The numbers of values that a refresh added, removed, or changed in frequency."""
 
     added: int
     removed: int

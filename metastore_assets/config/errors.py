@@ -109,7 +109,10 @@ def _explain_problems(
 
 
 def _subject_and_key(raw: Mapping[Any, Any], path: KeyPath) -> tuple[str, str]:
-    """Split a path for messages: `("table 'orders'", "columns.price")`. Outside of tables, the first text is empty."""
+    """Split a path for messages: `("table 'orders'", "columns.price")`.
+
+    Outside of tables and databases, the first text is empty.
+    """
     if path[:1] == ("databases",) and len(path) > 1 and isinstance(path[1], int):
         database = raw["databases"][path[1]]
         name = database.get("database") if isinstance(database, Mapping) else path[1]

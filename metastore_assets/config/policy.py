@@ -138,8 +138,8 @@ class ResolvedPolicy(ConfigModel):
         """Return a copy with the decision of profiling on how the values are stored.
 
         Args:
-            mode: The decision. Any mode except `enumerated` means fingerprints with `frequencies: repeated`, else
-                estimates.
+            mode: The decision. For `frequencies: repeated`, `estimated` and `fingerprinted` both mean fingerprints. For
+                other policies, both mean estimates.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}

@@ -78,11 +78,18 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text that contains no references. With `preserve_secret_references`, `${` becomes `$${`."""
+        """Return a text whose references are replaced already.
+
+        With `preserve_secret_references`, `${` becomes `$${`, because the other process replaces references again.
+        """
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:
-        """Replace the references in a text. With `preserve_secret_references`, a possible secret stays unchanged."""
+        """Replace the references in a text by values.
+
+        With `preserve_secret_references`, a text that may be a secret stays unchanged. In other texts, `${` becomes
+        `$${`.
+        """
         if not self._preserves_secrets:
             return self.substitute_text(text, path)
         return text if _SECRET_KEYS & set(path) else self.substitute_text(text, path).replace("${", "$${")

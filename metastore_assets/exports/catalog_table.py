@@ -50,7 +50,7 @@ class CatalogTable(ABC):
     def change_properties(
         self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
     ) -> None:
-        """Remove and add properties of the table with one request, which changes nothing else.
+        """Remove and add properties of the table in one change, which affects nothing else.
 
         Args:
             added: The properties to set.

@@ -184,7 +184,10 @@ class CatalogTarget(ExportTarget):
         table.change_properties(added, self._claims(stored))
 
     def _refuse_foreign(self, table: CatalogTable, declared: TableDeclaration) -> None:
-        """Raise ExportError if the table has statistics that we did not write, unless the option `replace` is set."""
+        """Raise ExportError if the table has statistics that we did not write.
+
+        Nothing is raised if the option `replace` is set, or if an export of the table is incomplete.
+        """
         properties = declared.properties
         if self.options.replace or self._names.writing in properties:
             return
@@ -216,7 +219,8 @@ class CatalogTarget(ExportTarget):
     def _registered(self, table: CatalogTable, declared: TableDeclaration) -> RegisteredPartitions:
         """Return the registered partitions; none if partitions are not exported.
 
-        Raises ExportError if another program wrote statistics of any partition.
+        Raises ExportError if another program wrote statistics of any partition, unless the option `replace` is set or
+        an export of the table is incomplete.
         """
         types = list(declared.keys.values())
         registered = RegisteredPartitions([name.lower() for name in declared.keys], types, {})
@@ -238,7 +242,10 @@ class CatalogTarget(ExportTarget):
     def _write_partitions(
         self, table: CatalogTable, version: ExportedVersion, columns: DeclaredColumns, registered: RegisteredPartitions
     ) -> tuple[int, int]:
-        """Write partitions whose statistics changed. Return the sent bytes and the number of unregistered ones."""
+        """Write partitions whose statistics changed. Return (sent bytes, number of unregistered partitions).
+
+        Our statistics are removed from registered partitions that the version does not have.
+        """
         if not registered.names:
             return 0, 0
         size = unmatched = 0

@@ -80,7 +80,10 @@ class DeclaredColumns:
         return result
 
     def notes(self) -> list[str]:
-        """Return one sentence that names the columns for which `declare` found no statistics; empty without any."""
+        """Return up to two sentences with the columns that `declare` omitted; empty without any.
+
+        One names columns without statistics, the other one names columns whose names differ only in case.
+        """
         written = {name.lower() for name in self.written}
         names = [name for name in self._left_out if name not in written]
         reason = "left out, because the metastore has no statistics of their types, or distinct values are not known: "

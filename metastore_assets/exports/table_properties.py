@@ -74,7 +74,9 @@ class WrittenColumns:
         return sorted(self.digests)
 
     def unchanged(self, counts: Mapping[str, Any]) -> list[str]:
-        """Return the columns whose statistics no other program has changed since the export.
+        """Return the columns whose statistics no other program has changed since the export, sorted.
+
+        Columns whose export is in progress are among them.
 
         Args:
             counts: The numbers that `of_statistics` gets, as the metastore returns them now.

@@ -184,7 +184,7 @@ def _parse_is_in(call: _Call, expression: pc.Expression) -> UnboundPredicate:
 def _parse_if_else(call: _Call, expression: pc.Expression) -> UnboundPredicate:
     """Return the predicate of `if_else(is_valid(x), is_in(x), null)`, DuckDB's form of SQL's `in`.
 
-    Raises PredicateError.
+    Raises PredicateError for any other `if_else`.
     """
     condition, chosen, otherwise = call.arguments
     if (

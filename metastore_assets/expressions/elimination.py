@@ -38,7 +38,8 @@ def eliminating_statistics(
         filters: For some leaves, a mask of the sets whose value filter may contain a matching value.
 
     Returns:
-        One text per set, such as `minimum, null_count`. It has no meaning for a set that may have matching rows.
+        One text per set, such as `minimum, null_count`. For the predicate `false`, it is `constant`. It has no meaning
+        for a set that may have matching rows.
     """
     names = [_leaf_statistics(leaf, columns[leaf.column.field_id], limits, filters) for leaf in predicate.leaves()]
     if not names:

@@ -162,7 +162,8 @@ def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
         texts: Keys or patterns, as `match_partitions` takes them.
 
     Raises:
-        ValueError: A text is neither a key nor a pattern, or the texts differ in more than one column.
+        ValueError: A text is neither a key nor a pattern. Or the texts name different columns, or differ in the
+            patterns of more than one column.
     """
     alternatives: list[dict[str, str]] = []
     for text in texts:

@@ -92,9 +92,9 @@ class UnboundLiteral(CompleteClass, abstract=True):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the literal to the type class of the target.
 
-        For integers, decimals, dates and times, the result is an exact fraction, so that 1.5 can be compared with
-        integers. It counts unscaled units of a decimal, days of a date, units of a time. For other classes, the result
-        is a scalar.
+        The result is a scalar or, only for integers, decimals, dates, times and timestamps, an exact fraction, so that
+        1.5 can be compared with integers. The fraction counts unscaled units of a decimal, days of a date, and units of
+        a time or timestamp.
 
         Raises:
             LiteralError: The literal is not a value of the target.
@@ -120,7 +120,7 @@ class TextLiteral(UnboundLiteral):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the text to the target's class.
 
-        If the literal has a `kind`, as `date '2024-01-31'` does, only temporal and string classes accept it.
+        If the literal has a `kind`, only temporal classes accept it. The kind `date` is accepted for strings, too.
         """
         cls = target.cls
         if self.kind is not None and cls.name == "string":
@@ -527,7 +527,8 @@ def _is_not_null(column: BoundColumn) -> Predicate:
 def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
     """Convert a number to a scalar for a class of floats, to an exact fraction for other classes.
 
-    For decimals, the fraction is unscaled: 1.5 becomes 150 if the scale is 2.
+    For decimals, the fraction is unscaled: 1.5 becomes 150 if the scale is 2. A number beyond `_MAX_EXPONENT` becomes
+    a power of ten that compares in the same way.
     """
     if cls.kind == "float":
         return pa.scalar(float(number) + 0.0, cls.arrow)

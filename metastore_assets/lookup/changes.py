@@ -78,12 +78,12 @@ class TableChanges:
 def _read_changes(
     table: Table, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:
-    """Return a table of the changed values of each column, by field id.
+    """Return {field id: table of the changed values} for columns.
 
     Args:
         table: The table as of the later version.
         before: The earlier version.
-        between: The versions between `before` and the table's version; None if one of them is missing.
+        between: The versions between `before` and the table's version; None if one of them expired.
         columns: The type class of each column, by field id.
     """
     objects = table.objects

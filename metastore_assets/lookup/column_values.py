@@ -125,10 +125,10 @@ class ColumnValues:
         return to_literal(value, self._type_class(), self._subject)
 
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
-        """Return the n most frequent values with their frequencies; fewer if the column or its policy has fewer.
+        """Return the n most frequent values with their frequencies; fewer if the column has fewer.
 
-        For example, the policy `frequencies: top(100)` gives at most 100 values. Raises NotStoredError if the version
-        stores no value counts of the column, and CorruptionError if stored ones are missing.
+        The policy may limit the values, too: `frequencies: top(100)` returns at most 100. Raises NotStoredError if the
+        version stores no value counts of the column, and CorruptionError if stored ones are missing.
         """
         row = self._row
         self._require_value_counts()
@@ -219,7 +219,8 @@ class ColumnValues:
     def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
         """Return (partition key, frequency) of each partition that has a value, sorted by key.
 
-        The result is None if the version has no value counts by partition of the column.
+        The result is None if the version has no value counts by partition of the column, or if this object has the
+        values of only some of the table's rows.
         """
         row = self._row
         if (
@@ -273,7 +274,10 @@ class ColumnValues:
         return self._profile.repeated(self._row.field_id) if has_repeated else None
 
     def _has_fingerprints(self) -> bool:
-        """Return whether values that occur once are stored only as fingerprints (short hashes)."""
+        """Return whether fingerprints (short hashes) are stored of the values that occur once, instead of the values.
+
+        Only whole tables have fingerprints.
+        """
         return self._row.frequencies == "repeated" and self._is_table
 
     def _frequency_by_fingerprint(self, value: pa.Scalar) -> Count:
@@ -325,7 +329,10 @@ class ColumnValues:
         return SketchedValues(self._type_class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)
 
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
-        """Return (name of the column's type class, reader of the table's value counts). Raises CorruptionError."""
+        """Return (name of the column's type class, reader of the table's value counts).
+
+        Raises CorruptionError if these value counts do not include the column, or the rows are not the whole table.
+        """
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:
             raise CorruptionError(

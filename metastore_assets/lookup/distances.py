@@ -123,7 +123,8 @@ def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) ->
 def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances:
     """Return the distances between value counts, value by value.
 
-    Raises NotStoredError if there are no value counts, more than `MAX_VALUES` values, or no finite values.
+    Raises NotStoredError if there are no value counts, only those of repeated values, more than `MAX_VALUES` values, or
+    no finite values.
     """
     import polars as pl
 
@@ -160,7 +161,9 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
 
 
 def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:
-    """Group values for the stability index: each of the most frequent values is a group, all others are one group.
+    """Group values for the stability index. Each of the values that were most frequent before is a group of its own.
+
+    All other values are one group. A group that is empty on both sides is omitted.
 
     Args:
         before: The frequency of each value before.

@@ -257,7 +257,7 @@ class FilteredView(Relation):
     def statistics(
         self, columns: Iterable[str] | None = None, *, partition: str | Iterable[str] | None = None
     ) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of columns over the matching rows: one row per leaf column.
+        """Return statistics over the matching rows: one row per leaf column, or per partition and leaf column.
 
         Args:
             columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.

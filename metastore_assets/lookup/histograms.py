@@ -78,7 +78,7 @@ class Histograms:
 
 
 def merge_bins(histogram: Histogram, limit: int) -> list[Bin]:
-    """Merge neighbouring bins to at most `limit` bins without gaps, by increasing minimum."""
+    """Merge neighbouring bins, and return at most `limit` bins without gaps, by increasing minimum."""
     starts, frequencies = _merge_neighbours(histogram, limit)
     edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
     return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]

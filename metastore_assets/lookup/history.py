@@ -49,7 +49,7 @@ class History:
         return self._open_version(version if isinstance(version, Version) else resolve_version(self._versions, version))
 
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
-        """Return a row of statistics for each version, of one column or of each column for None."""
+        """Return one row of statistics per version of a column; for None, per version and column."""
         from metastore_assets.history.rows import parse_history
 
         table = self._read(column)

@@ -107,7 +107,7 @@ def count_json(count: Count) -> Json:
 
 
 def top_json(top: Iterable[ValueFrequency]) -> list[Json]:
-    """Return the document of `top`: by decreasing frequency, then value."""
+    """Return the document of `top`, with one item per value in the given order."""
     return [{"value": scalar_json(value), "frequency": integer_json(frequency)} for value, frequency in top]
 
 
@@ -120,7 +120,7 @@ def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
 
 
 def histogram_json(bins: Sequence[Bin]) -> list[Json]:
-    """Return the document of `histogram`: bins by increasing minimum. `Bin` documents which edges are inclusive."""
+    """Return the document of `histogram`, with one item per bin in the given order."""
     return [
         {
             "minimum": scalar_json(bin_.minimum),

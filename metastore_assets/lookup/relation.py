@@ -285,9 +285,10 @@ class Relation(ABC):
 
     @explain_missing_files
     def mode(self, column: str, *, partition: str | None = None) -> Mode:
-        """Return the most frequent value and its frequency. Arguments and errors are those of `top`.
+        """Return the most frequent value and its frequency; None and 0 if the column has no values.
 
-        Raises NotStoredError also if the column has values, and none is as frequent as those that its policy reports.
+        Arguments and errors are those of `top`. NotStoredError is also raised if all values are less frequent than the
+        minimum that the column's policy reports.
         """
         top = self.top(column, 1, partition=partition)
         if not top and self.value_counts.column(column, self._partition_key(partition)).has_values:

@@ -119,7 +119,7 @@ class ValueFrequency:
 
 @dataclass(frozen=True)
 class PartitionFrequency:
-    """A partition and the number of its rows that have a value. It unpacks: `partition, frequency = row`."""
+    """A partition and the number of its rows with a given value. It unpacks: `partition, frequency = row`."""
 
     partition: str
     """The key of the partition."""
@@ -277,7 +277,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
 
 def _build_table(rows: Sequence[object], schema: pa.Schema) -> pa.Table:
-    """Return rows as a table with the columns of a schema. A column of type `null` gets the type of its values."""
+    """Return rows as a table with the columns of a schema. A column of Arrow scalars gets their type."""
     from metastore_assets.statistics.union import scalars_array
 
     arrays = []

@@ -353,7 +353,7 @@ def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstim
 
 
 def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate:
-    """Return the estimate of `other`, limited to the bounds that both estimates of one number allow."""
+    """Return `other`, narrowed to the bounds that it has in common with `bounds`."""
     least, most = max(bounds.least, other.least), min(bounds.most, other.most)
     return _RowEstimate(least, most, min(max(other.estimate, least), most))
 

@@ -294,18 +294,18 @@ class Table(Relation):
 
     @property
     def frequencies_file(self) -> str | None:
-        """The path of one Parquet file with all value counts, by decreasing frequency, below the table's folder.
+        """The path, below the table's folder, of one Parquet file with all value counts by decreasing frequency.
 
-        Its columns are `column`, `value` and `frequency`. The path is None if value counts were not compacted, or have
-        changed since.
+        The file's columns are `column`, `value` and `frequency`. The path is None if value counts were not compacted,
+        or have changed since.
         """
         return (self._version.value_counts and self._version.value_counts.frequencies) or None
 
     @property
     def ranks_file(self) -> str | None:
-        """The path of a file like `frequencies_file`, by increasing value, with a column `rank`; None if there is none.
+        """The path, below the table's folder, of a Parquet file with ranks by increasing value; None if there is none.
 
-        It has only the columns with the policy `ranks: on`.
+        It has the columns `column`, `value`, `frequency` and `rank`. Columns of the table with `ranks: on` have rows.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 
@@ -338,8 +338,8 @@ class Table(Relation):
     def estimate(self, where: str | pc.Expression) -> Estimate:
         """Return bounds and an estimate of the number of rows that match a predicate. Data files are not read.
 
-        The number is exact if the predicate is one comparison, `in` or prefix, and its column has value counts. The
-        index is read, and the value counts or the histogram of each column. Errors are those of `prune`.
+        The number is exact if the predicate is one comparison, `in` or `like 'a%'`, and its column has value counts.
+        The index is read, and the value counts or the histogram of each column. Errors are those of `prune`.
         """
         return self.pruner.estimate(self.predicate(where))
 

@@ -145,7 +145,9 @@ def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
 
 
 def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_ids: Set[str]) -> str | None:
-    """Return a message if a column of the file has another name or type than the table's column with its field id.
+    """Return a message if a file's column has another name or type than the table's column with its field id.
+
+    The result is None if all columns fit.
 
     Args:
         schema: The schema of the table, with field ids.
@@ -172,7 +174,10 @@ def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_
 
 
 def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
-    """Return whether Arrow can convert all values of a column's stored type to its type in the table."""
+    """Return whether Arrow can widen a column's stored type to its type in the table without loss.
+
+    This is the case from int32 to int64, from float32 to float64, and to a decimal with more digits of the same scale.
+    """
     if pa.types.is_decimal(stored) and pa.types.is_decimal(expected):
         return stored.scale == expected.scale and stored.precision <= expected.precision
     return (stored, expected) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))

@@ -39,7 +39,7 @@ estimates."""
 
 
 class FingerprintedValues:
-    """A search for repeated values of fingerprinted columns: those that occur at least twice in matching rows.
+    """A search for the values of fingerprinted columns that occur at least twice in matching rows.
 
     Threads can share the object.
     """

@@ -54,7 +54,7 @@ class UserDefined:
         frequencies: Frequencies | None,
         table_row: ColumnStatistics,
     ) -> ColumnStatistics:
-        """Add to statistics of selected rows the user-defined statistics that the column has in the table.
+        """Return statistics of selected rows, with the user-defined statistics that the column has in the table.
 
         Statistics that cannot be computed for the selected rows are absent, with a reason.
 

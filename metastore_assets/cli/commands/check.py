@@ -104,7 +104,7 @@ def _check_line(check: Answer) -> Sequence[Part]:
 
 
 def _to_one_line(sentence: str) -> str:
-    """Convert a sentence to one printable line. Runs of blanks remain."""
+    """Convert a sentence to one printable line. Runs of blanks within a line remain."""
     return text.make_printable(" ".join(line.strip() for line in sentence.splitlines()))
 
 

@@ -74,7 +74,10 @@ def diff(
 
 
 def _draw(page: Page, table_diff: TableDiff, *, everything: bool) -> None:
-    """Draw the two versions, changes of the schema, and a grid of changed columns; of all columns with `everything`."""
+    """Draw versions, sizes, changes of the schema, and a grid of changed columns.
+
+    With `everything`, the grid has all columns.
+    """
     versions = zip(table_diff.tables, (table_diff.before, table_diff.after), strict=True)
     sides = [
         f"{name} version {version.version:,}, snapshot {text.shorten(version.snapshot, 20)}"
@@ -121,7 +124,10 @@ def _draw_schema_change(page: Page, column: ColumnDiff) -> None:
 
 
 def _column_line(column: ColumnDiff) -> tuple[Part, ...]:
-    """Return the cells of a column's line: name, three facts, three distances, and the parts that were compared."""
+    """Return the cells of a column's line: name, three facts, three distances, and what was compared.
+
+    Without distances, the last cell is the reason.
+    """
     distances = column.distances
     name = Styled(text.make_printable(column.column), f"bold {_STYLES[column.change]}".strip())
     counts = [

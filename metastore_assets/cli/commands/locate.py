@@ -37,7 +37,7 @@ _BAR_WIDTH = 30
 def locate(
     invocation: Invocation, name: str, column: str, value: str, version: VersionReference | None, as_json: bool
 ) -> None:
-    """Show the partitions that hold a value and its frequency in each.
+    """Show the partitions that hold a value, with its frequency in each.
 
     Write VALUE as `top --json` prints values. Works for columns with value counts.
     """

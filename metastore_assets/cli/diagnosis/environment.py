@@ -200,7 +200,7 @@ def _uses_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _starts_spark(config: MetastoreConfig | None) -> bool:
-    """Return whether refreshes start Spark on this machine, and not on a remote server or EMR Serverless."""
+    """Return whether PySpark is installed, and refreshes start it here, not on a remote server or EMR Serverless."""
     if not _uses_spark(config) or not is_installed("spark"):
         return False
     settings = {} if config is None else config.spark

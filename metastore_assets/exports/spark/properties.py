@@ -33,7 +33,9 @@ def table_properties(rows: int, size: int) -> dict[str, str]:
 def column_properties(
     column: SparkColumn, row: ColumnStatistics, histogram: Callable[[], EquiHeightHistogram | None]
 ) -> dict[str, str]:
-    """Return the properties with the statistics of a column; empty if Spark would misread them.
+    """Return the properties with the statistics of a column.
+
+    The result is empty if Spark would misread the statistics, or if a key is too long for a Hive metastore.
 
     Without bounds and a distinct count, Spark would take a number, date or boolean column for a column of nulls.
 

@@ -101,7 +101,10 @@ class SparkTarget(ExportTarget):
         return open_hive_table(self.table, self.title)
 
     def _refuse_foreign(self, parameters: Mapping[str, str]) -> None:
-        """Raise ExportError if another program wrote statistics of the table, unless the option `replace` is set."""
+        """Raise ExportError if another program wrote statistics of the table, unless the option `replace` is set.
+
+        The size alone, which Spark updates after a write to an exported table, is no reason.
+        """
         statistics = _statistics_of(parameters)
         if not statistics or self.options.replace or _has_our_content(parameters):
             return
