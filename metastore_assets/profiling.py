@@ -253,7 +253,7 @@ def _parquet_field(field: pa.Field) -> pa.Field:
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:
-    """Convert an array to an encoding that Parquet supports, or that Arrow can cast to `_parquet_type(array.type)`."""
+    """Decode run ends, and dictionaries with nulls, so that Arrow can cast the array to `_parquet_type(array.type)`."""
     if t.is_run_end_encoded(array.type):
         return plain_array(array)
     if t.is_dictionary(array.type) and array.dictionary.null_count:

@@ -124,8 +124,8 @@ _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "pr
 def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
     """Convert storage options to properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
 
-    Properties that the catalog already has are left out. If it has credentials for `s3.*` or `glue.*`, the result has
-    no property with this prefix. Credentials for `client.*` count for both.
+    Properties that the catalog already has are left out. So are all properties with a prefix for which the catalog has
+    credentials; its credentials `client.*` count for both prefixes.
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):

@@ -273,7 +273,7 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _is_tag_of(tag: str, table: str, job: str) -> bool:
-    """Return whether the job with a tag refreshes a table. A long tag ends in a digest, and then the job's name tells.
+    """Return whether the job with a tag refreshes a table. If a digest replaces the tag's end, the job's name decides.
 
     Args:
         tag: The value of `TABLE_TAG`, with or without a prefix.

@@ -352,7 +352,11 @@ def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
 
 
 def _pictures_of_kind(kind: Kind, summary: ProfileSummary) -> list[ColumnPicture]:
-    """Return the pictures of columns, reduced to the data in a kind of file: histograms, or frequent values."""
+    """Return the pictures of columns for a kind of file.
+
+    Pictures for statistics have all data, those for histograms no frequent values, and those for other kinds no
+    histograms. Columns without data of the kind are left out.
+    """
     if kind == "statistics":
         return list(summary.columns)
     if kind == "histograms":

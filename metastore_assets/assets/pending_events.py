@@ -88,7 +88,7 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Add an event for each partition and kind of file that the run was launched for, changed or not.
+    """Return `events`, plus an event for each partition and kind of file that the run was launched for, changed or not.
 
     Args:
         events: The events for changes.

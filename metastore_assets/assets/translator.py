@@ -113,8 +113,8 @@ class MetastoreTranslator:
     def get_upstream(self, table: TableConfig) -> AssetKey | None:
         """Return the key of the project's asset that writes the table. The table's assets depend on it.
 
-        None, the default, means that no asset writes the table. The table is then an external asset: for `sales`,
-        `prefix/sales/sales_source`.
+        None, the default, means that no asset writes the table. The table is then an external asset, whose key is
+        `prefix/sales/sales_source` for the table `sales`.
         """
         return None
 

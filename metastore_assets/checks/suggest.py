@@ -187,7 +187,7 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
 
 
 def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidates for checks of a column that has too many distinct values for `accepted_values`."""
+    """Yield candidates for checks of the values of a column for which `accepted_values` is no candidate."""
     row = subject.row
     cls = class_named(row.type_class or "null")
     if cls.is_numeric and row.minimum is not None and order_key(row.minimum) >= 0 and not row.nan_count:

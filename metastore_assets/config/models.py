@@ -361,7 +361,7 @@ class TableConfig(SharedTableConfig):
         return copy
 
     def unknown_policy_columns(self, columns: set[str]) -> list[str]:
-        """Return the names under `columns` that are no columns of the table, in ascending order.
+        """Return the names with a policy that are no columns of the table, in ascending order.
 
         The result is empty for a table of a database, whose policies need not match every table.
 

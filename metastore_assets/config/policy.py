@@ -135,7 +135,7 @@ class ResolvedPolicy(ConfigModel):
         return 2 if self.frequencies == "repeated" else 1
 
     def resolve(self, mode: CardinalityMode) -> ResolvedPolicy:
-        """Return a copy with the decision of profiling on how the values are stored.
+        """Return a copy that states how profiling decided to store the values.
 
         Args:
             mode: The decision. For `frequencies: repeated`, `estimated` and `fingerprinted` both mean fingerprints. For

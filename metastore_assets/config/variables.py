@@ -78,17 +78,18 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text whose references are replaced already.
+        """Return a text that contains no references, as the process that reads the configuration expects it.
 
-        With `preserve_secret_references`, `${` becomes `$${`, because the other process replaces references again.
+        With `preserve_secret_references`, `${` becomes `$${`, because that process replaces references. Otherwise, the
+        text is unchanged.
         """
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:
         """Replace the references in a text by values.
 
-        With `preserve_secret_references`, a text that may be a secret stays unchanged. In other texts, `${` becomes
-        `$${`.
+        With `preserve_secret_references`, a text that may be a secret stays unchanged. In other texts, a `${` that is
+        in a value becomes `$${`.
         """
         if not self._preserves_secrets:
             return self.substitute_text(text, path)

@@ -335,7 +335,7 @@ class _PropertyNames:
 
 
 def _stored_counts(table: CatalogTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
-    """Return those numbers of each column's statistics that catalogs store exactly."""
+    """Return {column: the numbers of its stored statistics that catalogs neither round nor convert}."""
     stored = table.statistics(columns.names)
     return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored.items()}
 

@@ -56,7 +56,7 @@ class WrittenColumns:
 
     @classmethod
     def in_progress(cls, names: Collection[str]) -> WrittenColumns:
-        """Return columns whose digests are empty, before their statistics are written or deleted."""
+        """Return the columns with empty digests, which say that their statistics are being written or deleted."""
         return cls(dict.fromkeys(names, ""))
 
     @classmethod

@@ -92,7 +92,7 @@ class ColumnValues:
             row: The statistics of the column in the profile of `source`.
             subject: The column, for messages.
             source: The source of the values.
-            reason: The recorded reason for how the version stores the column's frequencies; None without one.
+            reason: Why the version stores the column's frequencies as it does; None if it recorded no reason.
             as_of: The version that answers.
         """
         self._row = row

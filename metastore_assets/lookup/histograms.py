@@ -116,9 +116,10 @@ def select_bins(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar 
 
 
 def _bin_number(histogram: Histogram, value: pa.Scalar) -> int:
-    """Return the number of a value's bin, counted from 0. It may be before the first bin, or after the last.
+    """Return the number of a value's bin, counted from 0.
 
-    +inf and NaN are after the last bin.
+    The number of a value below the first bin is negative. The number of a value above the last bin, of +inf and of NaN
+    is at least the number of bins.
     """
     physical = physical_value(value)
     if isinstance(physical, float) and not math.isfinite(physical):

@@ -101,9 +101,9 @@ class Relation(ABC):
 
     @abstractmethod
     def resolve_partition(self, partition: str) -> str:
-        """Return the key of the only partition that a text selects: a key, or a pattern such as `day=2024-01-0?`.
+        """Return the key of the only partition that a key or a pattern, such as `day=2024-01-0?`, selects.
 
-        The module `expressions.partition_patterns` describes the texts. Each argument `partition` accepts them.
+        The module `expressions.partition_patterns` describes keys and patterns. Each argument `partition` accepts them.
 
         Raises PartitionNotFoundError if the text selects no partition or several.
         """
@@ -130,7 +130,7 @@ class Relation(ABC):
 
     @explain_missing_files
     def top(self, column: str, n: int = 10, *, partition: str | None = None) -> ResultSet[ValueFrequency]:
-        """Return the n most frequent values of a column; all of them if the column has fewer.
+        """Return the n most frequent values of a column; fewer if it has fewer, or if its policy reports fewer.
 
         Args:
             column: The dotted path of a leaf column.

@@ -248,7 +248,10 @@ class _Guarantees:
         return reduce(and_, parts) if parts else pc.scalar(True)
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
-        """Yield `column = value` for each partition column. Arrow fills columns that the file lacks from it."""
+        """Yield `column = value` for each partition column, or `column is null`.
+
+        Arrow takes the values of columns that the file lacks from these expressions.
+        """
         for name, value in constants:
             field = self._schema.field(name)
             scalar = value.cast(field.type)[0]

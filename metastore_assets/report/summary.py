@@ -115,7 +115,10 @@ def _axis_position(value: pa.Scalar) -> Any:
 
 
 def _format_ends(low: str, high: str) -> tuple[str, str]:
-    """Shorten the formatted values at both ends of a histogram. Times lose fractions of seconds, or else the day."""
+    """Shorten the formatted values at both ends of a histogram.
+
+    Times lose their zone and the fractions of seconds. If they differ only in the fractions, they lose the day instead.
+    """
     low, high = _remove_zone(low), _remove_zone(high)
     ends = _FRACTION.sub("", low), _FRACTION.sub("", high)
     # Times that differ only in the fractions lose the day instead.
@@ -125,7 +128,7 @@ def _format_ends(low: str, high: str) -> tuple[str, str]:
 
 
 def _format_labels(top: Sequence[tuple[pa.Scalar, int]]) -> list[str]:
-    """Format values as labels of bars. If timestamps of one day are too long, the day is left out."""
+    """Format values as labels of bars. If timestamps of one day are too long, `…` replaces the day."""
     texts = [scalar_text(value) for value, _ in top]
     if top and pa.types.is_timestamp(top[0][0].type):
         texts = list(map(_remove_zone, texts))

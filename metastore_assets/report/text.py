@@ -24,6 +24,8 @@ def to_one_line(text: str) -> str:
 def format_number(value: int | float | str | None) -> str:
     """Format a number with grouped thousands, and a float with six significant digits: 38,255.1; 0.049998; 1.2e+17.
 
+    Floats below 1e9 show all digits before the point: 12,345,679.
+
     Args:
         value: The number in its JSON form. Numbers that JSON cannot represent exactly are texts: decimals, integers
             beyond 2**53, infinity and NaN. None becomes `–`.
@@ -205,7 +207,10 @@ def _format_non_finite(value: float) -> str:
 
 
 def _format_float(value: float) -> str:
-    """Format a float with six significant digits. It has an exponent only outside of 1e-4 to 1e9."""
+    """Format a float with six significant digits, or with all digits before the point if these are more.
+
+    It has an exponent only outside of 1e-4 to 1e9.
+    """
     if not math.isfinite(value):
         return _format_non_finite(value)
     if not (value == 0 or 1e-4 <= abs(value) < 1e9):

@@ -136,7 +136,7 @@ class _RequestedTable:
         return find_column_positions(self.config, self.schema, columns)
 
     def spark_schema(self, positions: Sequence[int]) -> StructType:
-        """Return columns in Spark's types. Raises UnsupportedTypeError."""
+        """Return the top-level columns at some positions in Spark's types. Raises UnsupportedTypeError."""
         fields = [self.schema.field(position) for position in positions]
         arrow_fields = [pa.field(field.name, to_spark_type(self.config, field)) for field in fields]
         struct: StructType = from_arrow_schema(pa.schema(arrow_fields))

@@ -216,7 +216,11 @@ def _without_bounds(columns: Iterable[DeclaredStatistics]) -> list[str]:
 
 
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the names of columns in batches, in order. No batch has more than _NAMES_LENGTH characters."""
+    """Yield the names of columns in batches, in order.
+
+    The names of a batch, with `_NAME_EXTRA` more for each, have at most `_NAMES_LENGTH` characters. A longer name is a
+    batch by itself.
+    """
     batch: list[str] = []
     for name in names:
         if batch and sum(map(len, batch)) + len(name) + _NAME_EXTRA * (len(batch) + 1) > _NAMES_LENGTH:

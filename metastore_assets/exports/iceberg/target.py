@@ -82,7 +82,10 @@ class IcebergTarget(ExportTarget):
         return (cls.narrow_reference if is_narrow(type) else cls.sketch_reference,)
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write the files of a version's snapshot, and register them. See `ExportTarget.write`."""
+        """Write the files of a version's snapshot, and register them. See `ExportTarget.write`.
+
+        If no column has a sketch, our earlier files are removed instead.
+        """
         from pyiceberg.exceptions import CommitFailedException
 
         if not version.version.snapshot:
