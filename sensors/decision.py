@@ -151,10 +151,10 @@ class RunDecision:
 
 
 def decide_run(cursor: Cursor, state: SensorState, interval: float, now: float) -> RunDecision:
-    """Decide whether to request a run: if the table has changed, or its newest version was not reported to Dagster.
+    """Decide whether to request a run: if the table or its policies changed, or the newest version was not reported.
 
-    While a run of the table is active, none is requested. After failed runs, the waits are 1, 3, 7 … intervals, at most
-    an hour.
+    While a run of the table is active, none is requested. The first failed run is repeated at the next tick. After
+    further failed runs, the waits are 1, 3, 7 … intervals, at most an hour.
 
     Args:
         cursor: The cursor of the previous tick.

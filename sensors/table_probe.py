@@ -95,7 +95,10 @@ class TableProbe:
         return self._configuration.unresolved().table(self._name).model_dump_json()
 
     def _read_latest(self, config: MetastoreConfig) -> Version | None:
-        """Return the newest version, from the cache if it is still the newest one."""
+        """Return the newest version, from the cache if it is still the newest one.
+
+        If another version is read, the table's format and partitioning are stored for the next load of definitions.
+        """
         versions = versions_of(config, self._name)
         documents = versions.documents
         if self._version is not None and self._root is not None and _has_same_root(self._root, config):

@@ -202,7 +202,8 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
     def write_state_to_path(self, state_path: Path) -> None:
         """Write the component's state as JSON: the tables of all databases, format and partitioning of all tables.
 
-        Catalogs and tables that do not answer within 30 seconds are left out.
+        Format and partitioning are also stored below the root. Catalogs and tables that do not answer within 30 seconds
+        are left out.
         """
         configuration = self._configuration(self._folder)
         config = configuration.resolved()
@@ -218,7 +219,10 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
         state_path.write_text(json.dumps({"databases": names, "tables": tables}), encoding="utf-8")
 
     def build_defs_from_state(self, context: ComponentLoadContext, state_path: Path | None) -> Definitions:
-        """Return the definitions of the configured tables. Raises ConfigError if the configuration is invalid."""
+        """Return the definitions of the tables that the component selects. `state_path` is None without stored state.
+
+        Raises ConfigError if the configuration is invalid, or if `upstream` names an unknown table.
+        """
         configuration = self._configuration(context.path)
         if state_path is not None:
             state = json.loads(state_path.read_text(encoding="utf-8"))
@@ -252,7 +256,8 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
             path: The folder of the component, or its file `defs.yaml`.
 
         Raises:
-            ConfigError: Both `root` and `config` are given, `engine` without `root`, or a key or value is invalid.
+            ConfigError: Both `root` and `config` are given, `root` without tables, `engine` without `root`, or a key or
+                value is invalid.
         """
         folder = path if path.is_dir() else path.parent
         file = folder / (self.config or CONFIG_FILE)

@@ -26,7 +26,7 @@ def run_graphql(document: str) -> dict[str, Any]:
         The `data` of the response.
 
     Raises:
-        ConfigError: Dagster finds no code locations, or refuses the document.
+        ConfigError: Dagster finds no code locations, refuses the document, or does not answer in time.
     """
     with tempfile.TemporaryDirectory(prefix="metastore-graphql-") as folder:
         request, response = Path(folder) / "request.graphql", Path(folder) / "response.json"

@@ -125,7 +125,8 @@ def run_executor(
     def execute(chunk: Chunk, part: str) -> ChunkResult:
         """Execute a chunk. The version number in the result is None if the run published none.
 
-        Raises ConfigError if the run published no version below this root, although it had partitions to read.
+        Raises ConfigError if the root has no version, or if the run had partitions to read and published no version
+        below this root.
         """
         before = versions.newest()
         run_id = _find_launched_run(instance, job, backfill, chunk)
@@ -293,7 +294,8 @@ def find_refresh_job(answer: Mapping[str, Any], table: str) -> RefreshJob:
         table: The name of the table.
 
     Raises:
-        ConfigError: No daemon runs, the code locations do not load, or not exactly one job refreshes the table.
+        ConfigError: Runs are queued and no daemon starts them, the code locations do not load, or not exactly one job
+            refreshes the table.
     """
     daemon = answer["instance"]["daemonHealth"]["daemonStatus"]
     if daemon["required"] and not daemon["healthy"]:

@@ -54,8 +54,9 @@ def load_table_info(
 ) -> Mapping[str, TableInfo]:
     """Return format and partitioning of tables, by table name. Unknown tables are left out.
 
-    The facts come from the root. Tables without facts there are looked up now, and their facts are stored. Nothing is
-    raised: a code location must load even if a root, a table or a variable is unavailable.
+    The facts come from the root or, for tables that it does not know, from the state of the Dagster component. Tables
+    without facts in either are looked up now, and their facts are stored. Nothing is raised: a code location must load
+    even if a root, a table or a variable is unavailable.
 
     Args:
         configuration: The configuration that has the tables.

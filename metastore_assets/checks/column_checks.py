@@ -177,7 +177,7 @@ class Range(BoundedCheck):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare minimum and maximum with the limits. Any NaN fails the check.
 
-        If minimum or maximum is only a bound, the value counts decide. Without them, the finding is unknown.
+        If minimum and maximum are bounds that do not decide, the value counts do. Without them, the finding is unknown.
         """
         row = subject.row
         # Converted first: a limit that does not fit the column's type is an error, even without values.

@@ -118,7 +118,10 @@ def validate_exports(config: MetastoreConfig) -> None:
 
 @lru_cache(maxsize=32)
 def load_target(kind: str) -> type[ExportTarget]:
-    """Load the target class of a kind, such as `hive`. Raises ConfigError if no installed package registers it."""
+    """Load the target class of a kind, such as `hive`.
+
+    Raises ConfigError if no installed package registers it, or if it is no subclass of ExportTarget with this kind.
+    """
     from metastore_assets.exports.base import ExportTarget
 
     if kind not in EXPORT_TARGETS:

@@ -177,7 +177,10 @@ def _partition_row(entry: PartitionEntry) -> list[Part]:
 
 
 def _clustering_section(lookup: Table) -> list[Part]:
-    """Return a section that lists columns from best to worst clustered; empty if no clustering is known."""
+    """Return a section that lists up to 50 columns from best to worst clustered; empty if there is none.
+
+    Columns with unknown clustering, or with few values, are left out.
+    """
     if lookup.version.index is None:
         return []
     columns = [column for column in lookup.clustering() if column.verdict not in ("unknown", "few values")]
