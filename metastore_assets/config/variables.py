@@ -78,10 +78,9 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text that contains no references, as the process that reads the configuration expects it.
+        """Return a text that has no references to replace, with `$${` for `${` if `preserve_secret_references` is set.
 
-        With `preserve_secret_references`, `${` becomes `$${`, because that process replaces references. Otherwise, the
-        text is unchanged.
+        The process that reads the configuration then replaces references, and would take `${` for one.
         """
         return text.replace("${", "$${") if self._preserves_secrets else text
 
