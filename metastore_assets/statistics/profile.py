@@ -193,6 +193,10 @@ class _LeafProfiler:
             return row
 
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
+        """Return the profile of a column whose values are profiled.
+
+        Values are enumerated unless they were added unsorted, or more are distinct than the policy allows.
+        """
         runs = self._counter.blocks()
         profiler = self._unsorted
         blocks: list[Frequencies] | None = None

@@ -190,6 +190,7 @@ def quoted_name(name: str) -> str:
 
 
 def _split(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays of a field's leaf columns, depth first; see `split_leaves`."""
     if not t.is_dictionary(array.type) or t.is_nested(plain_type(array.type)):
         array = plain_array(array)
     yield array

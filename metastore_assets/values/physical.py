@@ -211,6 +211,7 @@ def _drop_nulls(series: pl.Series) -> pl.Series:
 
 
 def _bytes_series(array: pa.Array) -> pl.Series:
+    """Return the non-null strings, binary values or UUIDs of an array as a series of bytes."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if t.is_fixed_size_binary(array.type):
@@ -226,6 +227,10 @@ def _bytes_series(array: pa.Array) -> pl.Series:
 
 
 def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
+    """Return the non-null unscaled values of decimals: as 64-bit integers if all fit, else as 128-bit integers.
+
+    Raises UnsupportedTypeError for a value of more than 38 digits.
+    """
     if not t.is_decimal128(array.type):
         array = array.cast(cls.arrow)
     array = array.drop_null()

@@ -106,6 +106,7 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 
 
 def _check_working_folder(catalog: str) -> None:
+    """Raise ConfigError if pyiceberg would apply a configuration file in the working folder."""
     folders = [os.environ.get(PYICEBERG_HOME) or None, os.path.expanduser("~")]
     if any(folder and os.path.isfile(os.path.join(folder, PYICEBERG_YML)) for folder in folders):
         return  # pyiceberg reads the first file that exists.

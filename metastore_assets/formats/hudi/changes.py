@@ -198,7 +198,7 @@ class TouchedGroups:
             self.add_commits(self._load([self._active[instant] for instant in sorted(unread)]))
 
     def _unread_commit(self, group: Group, bases: Mapping[str, Collection[str]]) -> str | None:
-        """Return the instant of a commit that must be read to find a group's newest base file; None if no further one.
+        """Return the instant of a commit that must be read to find a group's newest base file; None if none is needed.
 
         Args:
             group: the file group.

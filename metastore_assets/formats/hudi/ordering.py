@@ -94,8 +94,8 @@ def check_ordering_values(base: str, logs: Iterable[str], field: str, kind: str,
 def _ordering_values(source: pa.MemoryMappedFile, block: LogBlock, field: str, kind: str) -> pa.ChunkedArray:
     """Return the ordering values of a block with rows: times as integers, and other values as stored.
 
-    A block without the field gives one null.
-    Raises UnsupportedError if their kind is not that of the table.
+    A block without the field gives one null. Raises UnsupportedError if the values are of another kind than the
+    table's.
     """
     schema = json.loads(block.headers[SCHEMA_HEADER])
     types = {part["name"]: part["type"] for part in schema["fields"]}

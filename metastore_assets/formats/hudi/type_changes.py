@@ -39,7 +39,7 @@ def avro_columns(avro_schema: str) -> pa.Schema:
 def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
     """Raise UnsupportedError if hudi-rs might change values when it casts stored columns to the table's types.
 
-    For some types, hudi-rs replaces values that do not fit by nulls, rounds values, or takes microseconds for
+    For some types, hudi-rs turns values that do not fit into nulls, rounds values, or takes microseconds for
     milliseconds. It also reads a stored column whose name differs only in case.
     """
     by_folded = {name.lower(): name for name in stored.names}

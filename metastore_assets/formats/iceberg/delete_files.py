@@ -69,6 +69,10 @@ class PositionDeletes:
         return np.concatenate(deleted) if deleted else np.empty(0, np.uint64)
 
     def _vector_positions(self, row_count: int) -> Positions:
+        """Return the positions in a deletion vector.
+
+        Raises ValueError if it is corrupt, or if the manifest describes it wrongly.
+        """
         if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
             raise ValueError(
                 f"the manifest does not say where it is: content_offset is {self.offset}, "

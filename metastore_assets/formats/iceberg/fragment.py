@@ -65,6 +65,10 @@ class IcebergFragmentSource:
     def _reader(
         self, columns: FileColumns, matcher: FieldMatcher, full_path: str, deleted: Positions | None
     ) -> FileFragmentReader:
+        """Return a reader of the file's rows.
+
+        If the file has field ids, its columns take precedence over constants.
+        """
         constants = dict(self.constants)
         if has_ids(columns.fields):
             # Columns in the file take precedence. Files migrated from Hive have neither ids nor partition values.

@@ -180,6 +180,7 @@ def _header_spec_id(data: bytes) -> int | None:
 def _live_entries(
     data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], with_statistics: bool
 ) -> Iterator[FileEntry]:
+    """Yield the entries of a manifest that are not deleted. `data` is the content of the manifest."""
     has_statistics = with_statistics or manifest.content == 1
     read_statistics = _statistics if with_statistics else _deleted_paths
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if has_statistics else {})

@@ -64,8 +64,8 @@ def newest_metadata(folder: Location) -> StoredFile:
     """Return the current metadata file in a table's folder.
 
     It is the file with the highest version. If several files have this version, or some names have none, the version
-    hint decides among them; without a hint, the latest update time. Files of unfinished commits are ignored if there
-    are others.
+    hint decides among them; without a hint for one of them, the latest update time. Files of unfinished commits are
+    ignored if there are others.
 
     Raises TableNotFoundError if there is no metadata file.
     """

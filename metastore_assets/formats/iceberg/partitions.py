@@ -197,6 +197,7 @@ class Partitions:
         return pa.int32() if field.transform in _UNITS or field.transform == "bucket" else self._type(field)
 
     def _create_partition(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
+        """Create the partition with the given stored values, one for each field of the spec."""
         pairs = [(field, value) for field, value in zip(spec, raw, strict=True) if field.transform != "void"]
         items = tuple((field.name, self.text(field, value)) for field, value in pairs)
         constants = tuple(

@@ -37,7 +37,10 @@ class PlannedState:
 
     @classmethod
     def of(cls, table: TableConfig, planner: IcebergFragmentPlanner) -> PlannedState:
-        """Return the record of a planner's state. The planner must have planned the fragments."""
+        """Return the record of a planner's state.
+
+        `crosses_partitions` and `repeats_files` are those of the fragments that the planner has planned so far.
+        """
         files, partitions, metadata = planner.files, planner.partitions, planner.metadata
         specs = [metadata.default_spec_id, *sorted(metadata.specs.items())]
         identities = {

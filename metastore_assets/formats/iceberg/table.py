@@ -137,6 +137,7 @@ class IcebergFormat(TableFormat):
                 return NoDiff(str(error))
 
     def _changes(self, since: SnapshotReference) -> SnapshotDiff:
+        """Return the changes; see `changes`. Raises NoDiffError."""
         loaded = self._load()
         planned = self._cache.get(self._planned_key, PlannedState.decode)
         if planned is None or planned.reference != since:

@@ -48,6 +48,7 @@ class TouchedManifests:
         return [manifest for manifest in manifests if self._may_contain_touched_files(manifest)]
 
     def _may_contain_touched_files(self, manifest: Manifest) -> bool:
+        """Return True unless partitions or sequence numbers show that the manifest has no touched file."""
         if self._all is None or manifest.spec_id is None:
             return self._all is not None
         if not _may_apply(manifest, self._all):

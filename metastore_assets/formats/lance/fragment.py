@@ -109,6 +109,7 @@ class LanceColumns:
         record_read(self._dataset.uri, self._dataset.io_stats_incremental().read_bytes)
 
     def _scan(self, stored: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:
+        """Yield the live rows of a column as pylance returns them, with options of its scanner."""
         with lance_errors():
             try:
                 scanner = self._fragment.scanner(columns=[stored.name], batch_readahead=_READAHEAD, **options)

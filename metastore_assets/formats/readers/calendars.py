@@ -113,6 +113,7 @@ class FileCalendar:
         return self.zone is not None and not _UTC.fullmatch(self.zone)
 
     def _rebase_leaf(self, leaf: pa.Array) -> pa.Array:
+        """Convert a leaf array in the hybrid calendar to the Gregorian calendar; see `rebase`."""
         if pa.types.is_timestamp(leaf.type) and (self.zone is None or self._is_non_utc):
             limit = "the year 1900" if self._is_non_utc else "15 October 1582"
             clock = f"the time zone {self.zone!r}" if self._is_non_utc else "a time zone that it does not name"

@@ -284,6 +284,7 @@ _MAX_CHUNK_BYTES = (1 << 23) - 1
 
 
 def _decompress_footer(compression: int, data: bytes) -> bytes:
+    """Return the decompressed footer of a stripe. Raises UnsupportedError for an unsupported compression."""
     if compression == _NONE:
         return data
     if compression not in _CODECS:

@@ -91,6 +91,7 @@ class _Element:
 
 
 def _corrected(footer: bytes) -> bytes:
+    """Return a footer with the corrections that the module describes. Raises IndexError if it is cut off."""
     elements = list(_elements(_ThriftCursor(footer)))
     data = bytearray(footer)
     for outer, entries, key in zip(elements, elements[1:], elements[2:], strict=False):

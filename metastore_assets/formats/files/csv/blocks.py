@@ -53,7 +53,7 @@ class RowBlock:
     """The evidence of whether backslashes are escapes; None if the block has none, or if an option decides."""
 
     def line_of(self, row: int) -> int:
-        """Return the number of the line at which a row begins, by its index in `rows`."""
+        """Return the number of the line at which a row begins, by its index in `rows`; else that of the first line."""
         return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
 
 
