@@ -283,13 +283,20 @@ class CatalogTarget(ExportTarget):
             name: {**self.properties_of(numbers), self._names.content: self.content_of(numbers)}
             for name, numbers in changed.items()
         }
-        table.change_partitions(list(changed), lambda name, properties: {**properties, **added[name]})
+
+        def with_claims(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
+            return self._without_accuracy(properties) | added[name]
+
+        # A Hive metastore declares statistics to be accurate when it stores them.
+        table.change_partitions(list(changed), with_claims)
         return size + sum(map(_size, added.values()))
 
     def _unclaimed(self, name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
         """Return the properties of a partition without claims, before its statistics are changed."""
-        remaining = {key: text for key, text in properties.items() if key not in self._accuracy}
-        return {**remaining, self._names.content: f"{properties.get(_ROWS, '')}{_WRITING}"}
+        return self._without_accuracy(properties) | {self._names.content: f"{properties.get(_ROWS, '')}{_WRITING}"}
+
+    def _without_accuracy(self, properties: Mapping[str, str]) -> dict[str, str]:
+        return {key: text for key, text in properties.items() if key not in self._accuracy}
 
     def _remove_from_all_partitions(self, table: CatalogTable, columns: Sequence[str]) -> None:
         ours = [partition.name for partition in table.partitions() if self._names.content in partition.properties]

@@ -137,6 +137,17 @@ def test_accurate_is_declared_on_request_of_columns_with_exact_bounds(hive: str,
     assert "COLUMN_STATS_ACCURATE" not in table.properties()
 
 
+def test_partitions_are_declared_accurate_only_on_request(hive: str, tmp_path: Path) -> None:
+    """The metastore itself declares statistics of partitions to be accurate when it stores them."""
+    table = _partitioned(hive, tmp_path)
+    for is_accurate in (False, True, False):
+        table.export(exports={"hive": {"accurate": is_accurate}})
+        for properties, _ in _partitions(table).values():
+            accurate = properties.get("COLUMN_STATS_ACCURATE", "")
+            assert ('"BASIC_STATS":"true"' in accurate, '"id":"true"' in accurate) == (is_accurate, is_accurate)
+            assert '"ratio"' not in accurate, "a column with NaN"
+
+
 def test_partitions_have_their_own_statistics_and_unchanged_ones_are_not_written(hive: str, tmp_path: Path) -> None:
     table = _partitioned(hive, tmp_path)
     table.export()
