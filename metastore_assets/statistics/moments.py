@@ -1,6 +1,6 @@
 """Moments: sum, mean, deviation, skewness and kurtosis, from a state that merges exactly.
 
-The state of n finite numbers x contains the power sums  S1 = sum x  and  S2 = sum x², each as an exact integer times a
+The state of n finite numbers x contains the power sums  S1 = sum x  and  S2 = sum x². Each is an exact integer times a
 power of two. Therefore the sum, the mean  S1/n  and the sample deviation  sqrt((n S2 - S1²) / (n (n-1)))  are correctly
 rounded in any order of rows and merges. The third and fourth central moments  Mp = sum (x - mean)^p  are doubles,
 scaled by a power of two so that they do not overflow. They merge about the common mean (Pébay, "Formulas for robust,

@@ -68,8 +68,8 @@ def profile_field(
     - `repeated`: values are enumerated unless they hardly repeat; then fingerprints, which are hashes of the values,
       are stored. The policy's `algorithm` may prescribe one of the two.
 
-    A column has only counts, lengths and a reason if its type is not profiled, a value is out of range of its type
-    class, or its values are hidden. No content of a column raises an error.
+    A column has only counts, lengths and a reason in three cases: its type is not profiled, a value does not fit its
+    type class, or its values are hidden. A text that is not UTF-8 does not fit. No content of a column raises an error.
 
     Args:
         field: The column.

@@ -94,7 +94,7 @@ def build_typed_table(table: pa.Table) -> pa.Table:
     """Return a table `statistics` for users: without columns of bytes, and if possible without unions.
 
     If all values have one type class, `minimum`, `maximum` and the values of `percentiles` have the canonical type of
-    the class, and `sum` is a double or a decimal. Otherwise they remain unions and text.
+    the class. `sum` is then a double or a decimal. Otherwise, all of these remain unions and text.
 
     Args:
         table: A result of `build_statistics_table`.

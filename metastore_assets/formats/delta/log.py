@@ -147,8 +147,8 @@ def commit_path(version: int) -> str:
 def read_log(location: Location, complete: bool = False) -> Log:
     """List the log, beginning at the checkpoint that the file `_last_checkpoint` names.
 
-    The whole log is listed if `complete` is true, if there is no valid file `_last_checkpoint`, or if no checkpoint is
-    found from this one on.
+    The whole log is listed in three cases: `complete` is true, there is no valid file `_last_checkpoint`, or the log
+    has no checkpoint from this one on.
     """
     hint = "" if complete else _checkpoint_hint(location)
     log = _list_log(location, hint or NUMBERED[0])

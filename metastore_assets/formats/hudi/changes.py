@@ -31,8 +31,8 @@ from metastore_assets.storage.location import Location, StoredFile
 
 _THREADS = 16
 _MAX_GROUPS = 2
-"""In an object store, the files of up to this number of file groups of a partition are listed by prefix, with two
-requests for each group. For more groups, all files of the partition are listed."""
+"""Maximum number of file groups of a partition whose files are listed by prefix in an object store. Each group takes
+two requests. For more groups, all files of the partition are listed."""
 
 _LAST = "\U0010ffff"
 """Sorts behind every character of a file name."""

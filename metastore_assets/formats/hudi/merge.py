@@ -145,8 +145,8 @@ class HudiMergePlan:
     schema: str
     """Schema of the rows as Avro JSON, without the columns that Hudi adds."""
     instants: tuple[str, ...]
-    """Instants of the writes that apply, as they are in the blocks of log files up to table version 6, or in the names
-    of log files in later versions."""
+    """Instants of the writes that apply. Up to table version 6 they are those in the blocks of log files; in later
+    versions, those in the names of log files."""
 
 
 def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBlock]:

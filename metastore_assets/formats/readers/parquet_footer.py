@@ -1,8 +1,8 @@
 """Reading of Parquet footers that Arrow refuses or misunderstands, although their files can be read.
 
-- Old Java libraries give the logical type UNKNOWN to the group of a map's entries, which Arrow refuses, and to
-  intervals, which Arrow would read as nulls. This type is removed. No information is lost: the parent of such a group
-  has the type MAP, and an interval also has the older converted type INTERVAL.
+- Old Java libraries give the logical type UNKNOWN to the group of a map's entries, which Arrow refuses. They also give
+  it to intervals, which Arrow would read as nulls. This type is removed. No information is lost: the parent of such a
+  group has the type MAP, and an interval also has the older converted type INTERVAL.
 - Old versions of Presto declare the keys of maps as optional, which Arrow refuses. Such a map becomes a list of entries
   which `schema_casting` casts to a map.
 - Arrow reads enumerations as bytes, although the specification calls them texts. They get the type of texts.
