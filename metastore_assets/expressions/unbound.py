@@ -471,6 +471,11 @@ class UnboundLike(_UnboundLeaf):
             text = pa.array([prefix], pa.large_binary()).view(pa.large_string())[0]
             return Comparison(column, "!=" if negated else "=", text)
         if any(token != "%" for token in remainder):
+            if any("\ud800" <= token <= "\udfff" for token in tokens):
+                raise PredicateError(
+                    f"the pattern {self.pattern!r} has bytes that are not UTF-8; only a pattern whose one wildcard "
+                    "is a final % may have them"
+                )
             return Like(column, prefix, "".join(tokens), negated)
         if prefix:
             return Like(column, prefix, None, negated)

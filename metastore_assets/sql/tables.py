@@ -11,12 +11,14 @@ import pyarrow.dataset as ds
 
 from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError
 from metastore_assets.lookup.table import RowSource
+from metastore_assets.values.leaf_columns import is_list
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]
     """The live rows of a table as a dataset of pyarrow: a schema, and scans of columns with a filter.
 
-    Each scan applies the complete filter, because DuckDB does not evaluate it again.
+    Each scan applies the complete filter, because DuckDB does not evaluate it again. Types that DuckDB lacks are
+    converted: half floats to floats, and decimals of more than 38 digits to text.
     """
 
     def __init__(self, rows: RowSource, columns: Sequence[str]) -> None:
@@ -27,7 +29,8 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
             columns: Names of the columns of the dataset. Other columns cannot be scanned.
         """
         self._rows = rows
-        self._schema = pa.schema([rows.schema.field(name) for name in columns])
+        fields = [rows.schema.field(name) for name in columns]
+        self._schema = pa.schema([field.with_type(_duckdb_type(field.type)) for field in fields])
 
     @property
     def schema(self) -> pa.Schema:
@@ -46,9 +49,35 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
         """
         names = self._schema.names if columns is None else list(columns)
         if filter is None:
-            return ds.Scanner.from_batches(self._rows.read(names))
+            return ds.Scanner.from_batches(self._read(names))
         try:
-            return ds.Scanner.from_batches(self._rows.read(names, filter))
+            return ds.Scanner.from_batches(self._read(names, filter))
         except (ColumnNotFoundError, LiteralError, PredicateError):
             # Arrow evaluates a filter that cannot be parsed. DuckDB does not request the filter's columns.
-            return ds.Scanner.from_batches(self._rows.read(self._schema.names), columns=names, filter=filter)
+            return ds.Scanner.from_batches(self._read(self._schema.names), columns=names, filter=filter)
+
+    def _read(self, names: Sequence[str], where: pc.Expression | None = None) -> pa.RecordBatchReader:
+        rows = self._rows.read(names, where)
+        schema = pa.schema([self._schema.field(name) for name in names])
+        return rows if rows.schema == schema else rows.cast(schema)
+
+
+def _duckdb_type(type: pa.DataType) -> pa.DataType:
+    """Return the type to which values are converted for DuckDB. Most types are returned unchanged."""
+    if pa.types.is_float16(type):
+        return pa.float32()
+    if pa.types.is_decimal256(type):
+        return pa.string() if type.precision > 38 else pa.decimal128(type.precision, type.scale)
+    if pa.types.is_struct(type):
+        return pa.struct([_duckdb_field(field) for field in type])
+    if pa.types.is_map(type):
+        return pa.map_(_duckdb_field(type.key_field), _duckdb_field(type.item_field), type.keys_sorted)
+    return pa.list_(_duckdb_field(type.value_field)) if is_list(type) and _is_converted(type.value_type) else type
+
+
+def _duckdb_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_duckdb_type(field.type))
+
+
+def _is_converted(type: pa.DataType) -> bool:
+    return _duckdb_type(type) != type

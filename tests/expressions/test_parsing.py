@@ -53,3 +53,12 @@ def test_nan_is_null_applies_to_columns_without_nan(type_: pa.DataType) -> None:
         (~field.is_null(nan_is_null=True), field.is_valid()),
     ):
         assert parse_predicate(expression, "t", columns) == parse_predicate(plain, "t", columns)
+
+
+def test_a_pattern_that_is_not_utf8_is_refused_unless_it_is_a_prefix() -> None:
+    """The command line passes such bytes as lone surrogates."""
+    columns = [LeafColumn("x", "1", pa.string())]
+    for pattern in ("%\udc80", "a_\udcff%", "\udc80_"):
+        with pytest.raises(PredicateError, match="not UTF-8"):
+            parse_predicate(f"x like '{pattern}'", "t", columns)
+    assert parse_predicate("x like 'a\udc80%'", "t", columns) == Like(BOUND, b"a\x80")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -92,3 +93,36 @@ def test_a_location_must_be_confirmed(metastore: Metastore, tmp_path: Path) -> N
     config = TableConfig(name="sales", uri=str(tmp_path / "lake" / "sales"))
     result = query(Metastore(root), "select id from sales where id = 22", find_table=lambda name: config)
     assert result["id"].to_pylist() == [22]
+
+
+def test_types_that_duckdb_lacks_are_converted(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    half, wide = pa.array([1.5, None], pa.float16()), pa.array([Decimal("1.50"), None], pa.decimal256(60, 2))
+    columns = {
+        "id": pa.array([1, 2]),
+        "half": half,
+        "wide": wide,
+        "decimal": wide.cast(pa.decimal256(20, 2)),
+        "nested": pa.array([{"a": [{"b": 1.5}]}, None], pa.struct([("a", pa.list_(pa.struct([("b", pa.float16())])))])),
+        "pairs": pa.array([[("a", 1.5)], None], pa.map_(pa.string(), pa.float16())),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, 4], pa.float16()), 2),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "lake" / "1.parquet")
+    config = MetastoreConfig(
+        root=str(tmp_path / "root"), tables=[TableConfig(name="t", uri=str(tmp_path / "lake"))], engine="auto"
+    )
+    refresh(config, config.tables[0], no_spark)
+    metastore = Metastore(config.root, table_locations=[str(tmp_path)])
+    assert query(metastore, "from t where id = 1").to_pylist() == [
+        {
+            "id": 1,
+            "half": 1.5,
+            "wide": "1.50",
+            "decimal": Decimal("1.50"),
+            "nested": {"a": [{"b": 1.5}]},
+            "pairs": [("a", 1.5)],
+            "vector": [1.0, 2.0],
+        }
+    ]
+    for where in ("half > 1", "half in (1.5, 2)", "wide = '1.50'", "decimal >= 1.5", "wide > 'a' or id = 1"):
+        assert query(metastore, f"select id from t where {where}")["id"].to_pylist() == [1], where
