@@ -84,8 +84,9 @@ def version_points(rows: pa.Table, statistic: str) -> list[HistoryPoint]:
 
 
 def distinct_versions(rows: pa.Table) -> pa.Table:
-    """Return one row per version of a history, with the columns `VERSION_COLUMNS`."""
-    return rows.select(VERSION_COLUMNS.names).group_by(VERSION_COLUMNS.names, use_threads=False).aggregate([])
+    """Return one row per version of a history, the oldest first, with the columns `VERSION_COLUMNS`."""
+    versions = rows.select(VERSION_COLUMNS.names).group_by(VERSION_COLUMNS.names, use_threads=False).aggregate([])
+    return versions.sort_by("version")  # Arrow does not return groups in the order of their first rows
 
 
 def points_table(points: Sequence[HistoryPoint]) -> pa.Table:

@@ -29,6 +29,7 @@ from metastore_assets.history import (
     read_history,
     remove_values,
     updates,
+    version_points,
 )
 from metastore_assets.history.version_rows import SCHEMA, read_rows
 from metastore_assets.lookup import Table
@@ -389,3 +390,15 @@ def test_a_version_with_missing_files_is_an_error(local_store: ObjectStore) -> N
     table.objects.delete([table.version.files.statistics])
     with pytest.raises(ObjectNotFoundError):
         table.history()
+
+
+def test_points_of_a_table_are_in_the_order_of_versions() -> None:
+    """Arrow returns the groups of some rows in another order than that of their first rows."""
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    records = [
+        {"version": number, "snapshot": f"{number * 7919:x}", "published_at": start + timedelta(seconds=number**2)}
+        for number in range(1, 2001)
+        for _ in range(3)
+    ]
+    rows = pa.Table.from_pylist(records, SCHEMA)
+    assert [point.version for point in version_points(rows, "row_count")] == list(range(1, 2001))
