@@ -197,7 +197,7 @@ def derive_counts(
         value_count: Number of values that are not null, NaN included.
         nan_count: Number of NaN; None counts as 0.
         true_count: Number of true booleans; None if unknown.
-        is_constant: Whether minimum and maximum are exact and equal, or there is neither.
+        is_constant: Whether minimum and maximum are exact, and are equal or both missing.
 
     Returns:
         (count of false, count of true), or (count of the only value, count of NaN). None if the counts are unknown, or

@@ -204,7 +204,7 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
-    """Return the least exponent with which at most `capacity` bins cover all histograms, not less than theirs."""
+    """Return the least exponent for which at most `capacity` bins cover all histograms. It is at least theirs."""
     exponent = max(histogram.exponent for histogram in histograms)
     firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]
     lasts = [(h.first + len(h) - 1) >> (exponent - h.exponent) for h in histograms]
@@ -233,7 +233,7 @@ def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
 
 
 def _exponent(values: Numbers, capacity: int) -> int:
-    """Return the least exponent with which at most `capacity` bins cover all values. The values are ascending."""
+    """Return the least exponent for which at most `capacity` bins cover all values. The values are ascending."""
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
         # The bins are no finer than the doubles of the greatest magnitude, so that indices stay within 2**53.

@@ -64,7 +64,7 @@ def profile_field(
     Whether values are enumerated (sorted, and stored with their counts) depends on the policy's `frequencies`:
 
     - `auto`: values are enumerated unless they hardly repeat, or too many are distinct.
-    - `enumerated`, to which an earlier refresh resolved `auto`: values are enumerated unless too many are distinct.
+    - `enumerated`, which an earlier refresh chose for `auto`: values are enumerated unless too many are distinct.
     - `repeated`: values are enumerated unless they hardly repeat; then fingerprints, which are hashes of the values,
       are stored. The policy's `algorithm` may prescribe one of the two.
 

@@ -29,7 +29,7 @@ Words = npt.NDArray[np.uint64]
 FilterIndices = npt.NDArray[np.int64]
 
 MIN_BITS = 18
-"""Minimum length of a prefix in bits, with which the slices of all filters start at bucket boundaries."""
+"""Minimum length of a prefix in bits. With it, the slices of all filters start at bucket boundaries."""
 _LOWER_BITS = 8
 _PRECISION_BITS = 7
 MAX_SLICE_BITS = MIN_BITS - _LOWER_BITS

@@ -1,4 +1,4 @@
 """Reading of files on local disk and in object stores.
 
-Locations, the check of which paths a table may refer to, and limits for files that may be corrupt or malicious.
+Locations, rules for the paths that a table may refer to, and limits for files that may be corrupt or malicious.
 """

@@ -54,7 +54,7 @@ _MAGIC = [
     (re.compile(rb"7z\xbc\xaf\x27\x1c"), "7z"),
 ]
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
-"""Matches a frame without content, with which both zstd and lz4 files may begin."""
+"""Matches a frame without content. Both zstd and lz4 files may begin with one."""
 _PREFIXES = {
     "gzip": b"\x1f\x8b",
     "bz2": b"BZh91AY&SY",
@@ -102,7 +102,7 @@ _STREAMS: dict[str, Callable[[], Any]] = {
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY),
 }
 """Decompressors of formats that Arrow does not read in all cases. It fails on an empty bz2 stream, and on zeros after
-the last member of a gzip file, with which archives pad files."""
+the last member of a gzip file. Archives pad files with such zeros."""
 
 
 def open_decompressed(source: pa.NativeFile, name: str) -> Stream:

@@ -185,7 +185,7 @@ class Location:
             return remote_stored_file(path, store.head(object_key(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
-        """Return texts of which at least one changes if the file at a path is replaced.
+        """Return texts that identify the content of a file. At least one of them changes if the file is replaced.
 
         They are the size and the modification time; in an object store, also the ETag.
         """

@@ -109,7 +109,7 @@ class Log:
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
         """Return the JSON files to replay for a version, newest first, and the version on which they build.
 
-        If the latter is neither `since` nor one of `checkpoints`, its commit is missing.
+        If that version is neither `since` nor one of `checkpoints`, its commit is missing.
         """
         names = []
         number = version

@@ -184,7 +184,8 @@ class _FileChanges:
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
         """Return the entries of the shared manifests that may contain files touched by `files`.
 
-        A delete file touches the data files that it applies to, and conversely. `content` is DATA or _DELETE_MANIFEST.
+        A delete file touches the data files that it applies to, and they touch it. `content` is DATA or
+        _DELETE_MANIFEST.
         """
         manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
         selected = TouchedManifests(self._planner.partitions, files).select(manifests)

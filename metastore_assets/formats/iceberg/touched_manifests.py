@@ -1,6 +1,6 @@
 """Selection of manifests by the partition summaries and sequence numbers in a manifest list.
 
-A delete file touches the data files that it applies to, and conversely.
+A delete file touches the data files that it applies to, and they touch it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class CsvOptions:
     escape: str | None = None
     """The character before a quote, delimiter, line break or escape that is part of a value."""
     escape_unquoted: bool | None = None
-    """Whether escapes count in values without quotes. With None, files in which that matters are refused."""
+    """Whether escapes count in values without quotes. With None, a file is refused if that matters."""
     encoding: str = "utf8"
     null_values: tuple[str, ...] | None = None
     """Texts that mean null. With None, an empty value is null, except that in quotes it is the empty text in text
