@@ -71,7 +71,7 @@ def count_values(values: pl.Series) -> CountedRun:
 
 
 def count_dense(values: pl.Series) -> CountedRun | None:
-    """Count integers of a narrow range without sorting; None if the range is wide, or if there are no integers."""
+    """Count 64-bit integers of a narrow range without sorting; None for other values, or if the range is wide."""
     if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()

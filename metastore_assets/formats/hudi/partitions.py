@@ -60,8 +60,8 @@ class PartitionPaths:
         """Return the layout with the columns that partition folders name, if the table records no columns.
 
         For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one. The layout has no columns if
-        the folders do not all name the same ones. It is unchanged if the table records its columns, or records that
-        folder names have none.
+        the folders do not all name the same ones. It is unchanged if the table records its columns, or that folder
+        names are plain values.
         """
         if self.columns or self.hive_style is False:
             return self

@@ -80,7 +80,9 @@ def _widen(range_: _Range | None, file: FileEntry) -> _Range:
 
 
 def _may_apply(manifest: Manifest, range_: _Range | None) -> bool:
-    """Return True if the sequence numbers allow a delete file to apply to a data file, one of them in a manifest.
+    """Return True if sequence numbers do not exclude that a delete file applies to a data file.
+
+    One of the two files is in the manifest, and the other one has a sequence number in the range.
 
     Args:
         manifest: lists either data files or delete files.
