@@ -55,6 +55,7 @@ _ENTRIES_PER_LOT = 10_000
 _NOT_REACHED = (
     "the event logs of Dagster and of other schedulers",
     "reports and answers that were saved or sent",
+    "exports to targets that the configuration no longer names",
     "copies, backups and earlier versions of objects that the store keeps",
 )
 """Places outside the root that may contain values, and that a purge does not change."""

@@ -224,6 +224,17 @@ def test_a_purge_writes_exports_again(exporting: Exporting) -> None:
     assert list(after["partitions"]) == ["part=1"]
 
 
+def test_a_purge_that_cannot_clear_a_target_says_to_purge_again(exporting: Exporting) -> None:
+    """A refresh would write the target again, but would not remove everything that was in it."""
+    exporting.refresh()
+    (exporting.target("one") / "broken").touch()
+    failed = run("purge", "t", "--before", "1", config=exporting.file)
+    assert failed.exit_code == 3
+    message = "export 'one' failed: OSError: the folder is broken; removed values may remain in this target"
+    assert f"{message}: run `metastore purge` again" in failed.stderr
+    assert "exports to targets that the configuration no longer names" in failed.stdout
+
+
 def test_a_target_can_ask_for_a_statistic_that_users_do_not_see(exporting: Exporting) -> None:
     """It is computed of columns that are neither enumerated nor hidden. A new target makes a refresh read them once."""
     exporting.settings["columns"]["text"] = {"frequencies": "off"}

@@ -64,7 +64,8 @@ def purge(invocation: Invocation, name: str, before: VersionReference, as_json: 
         watcher.hide()
     result = {"table": name, **asdict(purged), "exports": [export.to_json() for export in exports]}
     answer(result, lambda page: _draw(page, result), as_json=as_json)
-    return report_failed_exports(result)
+    # A refresh writes a target again, and removes nothing from it that belongs to earlier snapshots.
+    return report_failed_exports(result, "removed values may remain in this target: run `metastore purge` again")
 
 
 def _draw(page: Page, result: Answer) -> None:

@@ -106,14 +106,18 @@ def refresh(
     return status
 
 
-def report_failed_exports(result: Answer) -> int:
-    """Print an error for each failed export. Return the exit status: `ERROR` if any failed, else 0."""
+def report_failed_exports(
+    result: Answer, advice: str = "the version is published, and the next refresh exports again"
+) -> int:
+    """Print an error for each failed export. Return the exit status: `ERROR` if any failed, else 0.
+
+    Args:
+        result: The result of a command, with the exports under the key `exports`.
+        advice: The last part of each message.
+    """
     failed = [export for export in result.get("exports", ()) if export["state"] == "failed"]
     for export in failed:
-        print_error(
-            f"table {result['table']!r}: export {export['target']!r} failed: {export['error']}; the version is "
-            "published, and the next refresh exports again"
-        )
+        print_error(f"table {result['table']!r}: export {export['target']!r} failed: {export['error']}; {advice}")
     return ERROR if failed else SUCCESS
 
 
