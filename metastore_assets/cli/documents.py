@@ -31,7 +31,7 @@ class Document(BaseModel):
     )
 
 
-class VersionSummary(Document):
+class VersionSummaryDocument(Document):
     """A version of a table."""
 
     version: int
@@ -242,7 +242,7 @@ class UserValue(Document):
     guarantee: Guarantee
 
 
-class HistoryRow(StatisticsDocument):
+class HistoryRowDocument(StatisticsDocument):
     """The statistics of a column in a version, in the answer of `history NAME COLUMN`."""
 
     version: int

@@ -14,7 +14,7 @@ from metastore_assets.cli.documents import (
     Diff,
     FailedLocation,
     HistogramBin,
-    HistoryRow,
+    HistoryRowDocument,
     PartitionFrequencyDocument,
     PartitionSummary,
     ProfiledTable,
@@ -30,7 +30,7 @@ from metastore_assets.cli.documents import (
     TableSummary,
     ValueFrequencyDocument,
     VerificationDocument,
-    VersionSummary,
+    VersionSummaryDocument,
 )
 from metastore_assets.cli.work_documents import (
     BackfillDocument,
@@ -69,7 +69,7 @@ DOCUMENTS: Mapping[str, TypeAdapter[Any]] = {
     "expire": TypeAdapter(Expiry),
     "export": TypeAdapter(Exports),
     "histogram": TypeAdapter(list[HistogramBin]),
-    "history": TypeAdapter(list[VersionSummary] | list[StatisticPoint] | list[HistoryRow]),
+    "history": TypeAdapter(list[VersionSummaryDocument] | list[StatisticPoint] | list[HistoryRowDocument]),
     "init": TypeAdapter(WrittenConfiguration),
     "locate": TypeAdapter(list[PartitionFrequencyDocument]),
     "profile": TypeAdapter(ProfiledTable | FailedLocation),
@@ -87,7 +87,7 @@ DOCUMENTS: Mapping[str, TypeAdapter[Any]] = {
     "tables": TypeAdapter(list[TableSummary]),
     "top": TypeAdapter(list[ValueFrequencyDocument]),
     "verify": TypeAdapter(VerificationDocument),
-    "versions": TypeAdapter(list[VersionSummary]),
+    "versions": TypeAdapter(list[VersionSummaryDocument]),
 }
 """The model of one line of JSON that each command prints, by the command's name."""
 

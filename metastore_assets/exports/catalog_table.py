@@ -36,7 +36,7 @@ class RegisteredPartition:
     properties: Mapping[str, str]
 
 
-class CatalogTable(ABC):
+class RegisteredTable(ABC):
     """One table of a catalog. Each method sends requests."""
 
     count_names: ClassVar[tuple[str, ...]]

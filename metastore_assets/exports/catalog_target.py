@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.base import ExportedVersion, ExportMark, ExportOptions, ExportTarget, WrittenExport
-from metastore_assets.exports.catalog_table import CatalogTable, PartitionName, TableChangedError, TableDeclaration
+from metastore_assets.exports.catalog_table import PartitionName, RegisteredTable, TableChangedError, TableDeclaration
 from metastore_assets.exports.declared_columns import UNKNOWN_ROWS, DeclaredColumns, Numbers
 from metastore_assets.exports.partition_values import RegisteredPartitions, registered_values, version_values
 from metastore_assets.exports.table_properties import WrittenColumns
@@ -51,7 +51,7 @@ class CatalogTarget(ExportTarget):
     """The property by which a table or partition declares its statistics to be accurate; None if there is none."""
 
     @abstractmethod
-    def open(self) -> AbstractContextManager[CatalogTable]:
+    def open(self) -> AbstractContextManager[RegisteredTable]:
         """Connect to the catalog. Raises ExportError if the table is in no catalog of the target's kind."""
 
     def properties_of(self, numbers: Numbers) -> dict[str, str]:
@@ -175,7 +175,7 @@ class CatalogTarget(ExportTarget):
         marks = ExportMark.property_names(self.kind)
         return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
 
-    def _revoke(self, table: CatalogTable, started: WrittenColumns) -> None:
+    def _revoke(self, table: RegisteredTable, started: WrittenColumns) -> None:
         """Remove the claims of another export that wrote at the same time: the statistics may be of both exports."""
         names = self._names
         stored = WrittenColumns.from_properties(table.load().properties, names.columns)
@@ -183,7 +183,7 @@ class CatalogTarget(ExportTarget):
         added = {**columns.to_properties(names.columns), names.writing: _CONFLICT}
         table.change_properties(added, self._claims(stored))
 
-    def _refuse_foreign(self, table: CatalogTable, declared: TableDeclaration) -> None:
+    def _refuse_foreign(self, table: RegisteredTable, declared: TableDeclaration) -> None:
         """Raise ExportError if the table has statistics that we did not write.
 
         Nothing is raised if the option `replace` is set, or if an export of the table is incomplete.
@@ -204,7 +204,7 @@ class CatalogTarget(ExportTarget):
             "`replace: true` for this export to replace them"
         )
 
-    def _has_our_content(self, table: CatalogTable, properties: Mapping[str, str]) -> bool:
+    def _has_our_content(self, table: RegisteredTable, properties: Mapping[str, str]) -> bool:
         """Return whether the table still has the row count and the column statistics that an export wrote."""
         names = self._names
         columns = WrittenColumns.from_properties(properties, names.columns)
@@ -216,7 +216,7 @@ class CatalogTarget(ExportTarget):
         content = properties.get(self._names.content)
         return content is not None and content.partition(":")[0] == properties.get(_ROWS, "")
 
-    def _registered(self, table: CatalogTable, declared: TableDeclaration) -> RegisteredPartitions:
+    def _registered(self, table: RegisteredTable, declared: TableDeclaration) -> RegisteredPartitions:
         """Return the registered partitions; none if partitions are not exported.
 
         Raises ExportError if another program wrote statistics of any partition, unless the option `replace` is set or
@@ -240,7 +240,11 @@ class CatalogTarget(ExportTarget):
         return registered
 
     def _write_partitions(
-        self, table: CatalogTable, version: ExportedVersion, columns: DeclaredColumns, registered: RegisteredPartitions
+        self,
+        table: RegisteredTable,
+        version: ExportedVersion,
+        columns: DeclaredColumns,
+        registered: RegisteredPartitions,
     ) -> tuple[int, int]:
         """Write partitions whose statistics changed. Return (sent bytes, number of unregistered partitions).
 
@@ -266,7 +270,7 @@ class CatalogTarget(ExportTarget):
 
     def _write_batch(
         self,
-        table: CatalogTable,
+        table: RegisteredTable,
         version: ExportedVersion,
         changed: Mapping[PartitionName, Numbers],
         columns: DeclaredColumns,
@@ -298,12 +302,12 @@ class CatalogTarget(ExportTarget):
     def _without_accuracy(self, properties: Mapping[str, str]) -> dict[str, str]:
         return {key: text for key, text in properties.items() if key not in self._accuracy}
 
-    def _remove_from_all_partitions(self, table: CatalogTable, columns: Sequence[str]) -> None:
+    def _remove_from_all_partitions(self, table: RegisteredTable, columns: Sequence[str]) -> None:
         ours = [partition.name for partition in table.partitions() if self._names.content in partition.properties]
         self._remove_from_partitions(table, ours, columns)
 
     def _remove_from_partitions(
-        self, table: CatalogTable, names: Iterable[PartitionName], columns: Sequence[str]
+        self, table: RegisteredTable, names: Iterable[PartitionName], columns: Sequence[str]
     ) -> None:
         """Remove our column statistics and properties from partitions.
 
@@ -341,7 +345,7 @@ class _PropertyNames:
     """Present while an export of the table is incomplete."""
 
 
-def _stored_counts(table: CatalogTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
+def _stored_counts(table: RegisteredTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
     """Return {column: the numbers of its stored statistics that catalogs neither round nor convert}."""
     stored = table.statistics(columns.names)
     return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored.items()}

@@ -24,7 +24,7 @@ from metastore_assets.index.fragments import KEY, join_keys
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.store.joined_parquet import JoinedParquet
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet_footers import Footer
+from metastore_assets.store.parquet_footers import DividedFooter
 from metastore_assets.store.sections import SectionReader
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
 from metastore_assets.values.physical import one_chunk
@@ -55,7 +55,7 @@ RANGES = pa.schema(
     ]
 )
 """Columns that describe a range: path of its file of fragments, how many fragments, tombstones and zones it has, the
-number of its range of offsets (see `store.joined_parquet`), and the footers of its two files (see `Footer`)."""
+number of its range of offsets (see `store.joined_parquet`), and the footers of its two files (see `DividedFooter`)."""
 SHARED = ("path", "fragments")
 """Columns that both `RANGES` and zones have."""
 
@@ -186,8 +186,8 @@ class RangeFiles:
             paths: The path of each file.
             rows: The row of `RANGES` of each range. Their numbers differ.
         """
-        names = [f"{kind}_{field.name}" for field in dataclass_fields(Footer)]
-        footers = [Footer(*(row[name] for name in names)) for row in rows]
+        names = [f"{kind}_{field.name}" for field in dataclass_fields(DividedFooter)]
+        footers = [DividedFooter(*(row[name] for name in names)) for row in rows]
         self._file = JoinedParquet(store, {row["number"]: path for row, path in zip(rows, paths, strict=True)}, footers)
         self._names = frozenset(self._file.metadata.schema.names)
         metadata = self._file.metadata

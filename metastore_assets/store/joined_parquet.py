@@ -15,7 +15,7 @@ from metastore_assets.storage.object_store import RangedFile
 from metastore_assets.store.backend import Input
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject, open_parquet, parquet_errors
-from metastore_assets.store.parquet_footers import Footer, join_footers
+from metastore_assets.store.parquet_footers import DividedFooter, join_footers
 from metastore_assets.store.prefetch import FetchedRanges
 
 OFFSET_BITS = 32
@@ -26,7 +26,7 @@ _MAX_IDLE = 2
 class JoinedParquet:
     """Parquet files with the same columns as one file. Threads can share it."""
 
-    def __init__(self, store: ObjectStore, paths: Mapping[int, str], footers: Sequence[Footer]) -> None:
+    def __init__(self, store: ObjectStore, paths: Mapping[int, str], footers: Sequence[DividedFooter]) -> None:
         """Join files. Nothing is read.
 
         Args:

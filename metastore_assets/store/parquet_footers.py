@@ -24,7 +24,7 @@ _VARINTS = frozenset([4, 5, 6])
 
 
 @dataclass(frozen=True)
-class Footer:
+class DividedFooter:
     """The footer of one file, divided at its row groups."""
 
     head: bytes
@@ -37,17 +37,17 @@ class Footer:
     group_count: int
 
 
-def split_footer(metadata: pq.FileMetaData, shift: int) -> Footer:
+def split_footer(metadata: pq.FileMetaData, shift: int) -> DividedFooter:
     """Return the footer of a file, with `shift` added to all offsets of its row groups."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     data = sink.getvalue().to_pybytes()
     length = int.from_bytes(data[-8:-4], "little")
-    reader = _Reader(data[-8 - length : -8])
+    reader = _FooterReader(data[-8 - length : -8])
     return reader.split(shift, metadata.num_rows, metadata.num_row_groups)
 
 
-def join_footers(footers: Sequence[Footer]) -> pq.FileMetaData:
+def join_footers(footers: Sequence[DividedFooter]) -> pq.FileMetaData:
     """Return one footer with the row groups of several footers that have the same head."""
     groups = sum(footer.group_count for footer in footers)
     rows = sum(footer.row_count for footer in footers)
@@ -66,7 +66,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-class _Reader:
+class _FooterReader:
     """A reader of a footer that copies row groups and changes their offsets."""
 
     def __init__(self, data: bytes) -> None:
@@ -76,7 +76,7 @@ class _Reader:
         self._copied = 0
         self._shift = 0
 
-    def split(self, shift: int, row_count: int, group_count: int) -> Footer:
+    def split(self, shift: int, row_count: int, group_count: int) -> DividedFooter:
         self._shift = shift
         number, head_end, groups, end = 0, 0, b"", 0
         while (kind := self._field(number)) is not None:
@@ -92,7 +92,7 @@ class _Reader:
                 groups, end = bytes(self._out), self._at
             else:
                 self._skip(type_)
-        return Footer(self._data[:head_end], groups, self._data[end:], row_count, group_count)
+        return DividedFooter(self._data[:head_end], groups, self._data[end:], row_count, group_count)
 
     def _field(self, number: int) -> tuple[int, int, int] | None:
         """Return (type, position of the header, id) of the next field of a struct; None at its end."""

@@ -10,7 +10,7 @@ import pytest
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.joined_parquet import OFFSET_BITS, JoinedParquet
 from metastore_assets.store.objects import MinimalParquet, ObjectStore
-from metastore_assets.store.parquet_footers import Footer, split_footer
+from metastore_assets.store.parquet_footers import DividedFooter, split_footer
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.int32()))])
 GROUP_ROWS = 10
@@ -22,7 +22,7 @@ def rows(start: int, count: int) -> pa.Table:
     return pa.table([pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
 
 
-def written(store: ObjectStore, path: str, table: pa.Table, number: int) -> Footer:
+def written(store: ObjectStore, path: str, table: pa.Table, number: int) -> DividedFooter:
     with store.parquet_writer(path, SCHEMA, minimal=MinimalParquet(stores_arrow_types=True)) as writer:
         writer.write_table(table, GROUP_ROWS)
     return split_footer(writer.metadata, number << OFFSET_BITS)

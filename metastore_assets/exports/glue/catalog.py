@@ -11,9 +11,9 @@ from typing import Any
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.catalog_table import (
-    CatalogTable,
     PartitionName,
     RegisteredPartition,
+    RegisteredTable,
     TableDeclaration,
     changed_properties,
 )
@@ -27,7 +27,7 @@ _READ_BATCH = 100
 """The greatest number of columns, or of partitions, in other requests."""
 
 
-class GlueTable(CatalogTable):
+class GlueTable(RegisteredTable):
     """One table of Glue's Data Catalog, with the boto3 client that sends its requests."""
 
     count_names = ("NumberOfNulls", "NumberOfDistinctValues", "NumberOfTrues", "MaximumLength")
@@ -57,7 +57,7 @@ class GlueTable(CatalogTable):
     ) -> None:
         """Change properties of the table. Glue refuses the request if the table changes meanwhile.
 
-        See `CatalogTable.change_properties`. Glue archives no version of the table.
+        See `RegisteredTable.change_properties`. Glue archives no version of the table.
         """
         table = self._load()
         parameters = changed_properties(table.get("Parameters"), added, removed, expected)
@@ -79,7 +79,7 @@ class GlueTable(CatalogTable):
     def change_partitions(
         self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
     ) -> None:
-        """Change properties of partitions with two requests per 100 partitions. See `CatalogTable.change_partitions`.
+        """Change properties of partitions, with two requests for 100. See `RegisteredTable.change_partitions`.
 
         Raises ExportError if Glue refuses the change of a partition.
         """
@@ -108,7 +108,7 @@ class GlueTable(CatalogTable):
         return statistics
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write statistics of the table with one request per 25 columns. See `CatalogTable.write_statistics`.
+        """Write statistics of the table with one request per 25 columns. See `RegisteredTable.write_statistics`.
 
         Raises ExportError if Glue refuses the statistics of a column.
         """
@@ -119,7 +119,7 @@ class GlueTable(CatalogTable):
     ) -> int:
         """Write statistics of partitions with one request per 25 columns of a partition.
 
-        See `CatalogTable.write_partition_statistics`. Raises ExportError if Glue refuses the statistics of a column.
+        See `RegisteredTable.write_partition_statistics`. Raises ExportError if Glue refuses the statistics of a column.
         """
         update = self._client.update_column_statistics_for_partition
         return sum(
@@ -128,7 +128,7 @@ class GlueTable(CatalogTable):
         )
 
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
-        """Delete column statistics with one request per column. See `CatalogTable.delete_statistics`."""
+        """Delete column statistics with one request per column. See `RegisteredTable.delete_statistics`."""
         for column in columns:
             try:
                 if partition is None:

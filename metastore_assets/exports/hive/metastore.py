@@ -11,9 +11,9 @@ from urllib.parse import unquote
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.catalog_table import (
-    CatalogTable,
     PartitionName,
     RegisteredPartition,
+    RegisteredTable,
     TableDeclaration,
     changed_properties,
 )
@@ -39,7 +39,7 @@ _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 """Prevents the metastore from listing the table's files after a change, and from replacing a client's numbers."""
 
 
-class HiveTable(CatalogTable):
+class HiveTable(RegisteredTable):
     """One table of a Hive metastore, with the connection over which requests are sent."""
 
     count_names = ("numNulls", "numDVs", "numTrues", "maxColLen")
@@ -68,7 +68,7 @@ class HiveTable(CatalogTable):
     def change_properties(
         self, added: Mapping[str, str], removed: Collection[str] = (), expected: tuple[str, str] | None = None
     ) -> None:
-        """Change properties of the table, without further effects. See `CatalogTable.change_properties`."""
+        """Change properties of the table, without further effects. See `RegisteredTable.change_properties`."""
         from hive_metastore.ttypes import EnvironmentContext
 
         table = self._load()
@@ -87,7 +87,7 @@ class HiveTable(CatalogTable):
     def change_partitions(
         self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
     ) -> None:
-        """Change properties of partitions with two requests. See `CatalogTable.change_partitions`."""
+        """Change properties of partitions with two requests. See `RegisteredTable.change_partitions`."""
         from hive_metastore.ttypes import EnvironmentContext
 
         partitions = self._load_partitions(names)
@@ -104,7 +104,7 @@ class HiveTable(CatalogTable):
         return read_thrift(self._stored(columns))
 
     def write_statistics(self, columns: Sequence[DeclaredStatistics], analyzed: datetime) -> int:
-        """Write statistics of the table, in several requests for many columns. See `CatalogTable.write_statistics`."""
+        """Write statistics of the table, for many columns in several requests. See `RegisteredTable`."""
         size, by_name = 0, {column.column: column for column in columns}
         for number, names in enumerate(_batches(by_name)):
             if number:
@@ -121,7 +121,7 @@ class HiveTable(CatalogTable):
     ) -> int:
         """Write statistics of partitions together, with several requests for many columns.
 
-        See `CatalogTable.write_partition_statistics`.
+        See `RegisteredTable.write_partition_statistics`.
         """
 
         def without_accuracy(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
@@ -151,7 +151,7 @@ class HiveTable(CatalogTable):
         return _size_of(statistics)
 
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:
-        """Delete column statistics with one request per column. See `CatalogTable.delete_statistics`."""
+        """Delete column statistics with one request per column. See `RegisteredTable.delete_statistics`."""
         from hive_metastore.ttypes import NoSuchObjectException
 
         for column in columns:
