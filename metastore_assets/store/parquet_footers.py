@@ -8,19 +8,18 @@ range of offsets of its own, which is added to the offsets of its column chunks.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_ROW_GROUPS = 4
-_COLUMNS = 1
-_META_DATA = 3
-_OFFSETS = frozenset([9, 10, 11, 14])
-"""Fields of `ColumnMetaData` with offsets: data page, index page, dictionary page, Bloom filter."""
-_I64, _BINARY, _LIST, _SET, _MAP, _STRUCT = 6, 8, 9, 10, 11, 12
-_VARINTS = frozenset([4, 5, 6])
+from metastore_assets.storage.thrift import STRUCT, ThriftCursor, encode_varint
+
+_ROW_COUNT, _ROW_GROUPS, _COLUMNS, _META_DATA = 3, 4, 1, 3
+"""Ids of fields of `FileMetaData`, `RowGroup` and `ColumnChunk`."""
+_OFFSETS = (9, 10, 11, 14)
+"""Ids of the fields of `ColumnMetaData` with offsets: data page, index page, dictionary page, Bloom filter."""
 
 
 @dataclass(frozen=True)
@@ -43,144 +42,75 @@ def split_footer(metadata: pq.FileMetaData, shift: int) -> DividedFooter:
     metadata.write_metadata_file(sink)
     data = sink.getvalue().to_pybytes()
     length = int.from_bytes(data[-8:-4], "little")
-    reader = _FooterReader(data[-8 - length : -8])
-    return reader.split(shift, metadata.num_rows, metadata.num_row_groups)
+    head, row_groups, tail = _FooterSplitter(data[-8 - length : -8], shift).split()
+    return DividedFooter(head, row_groups, tail, metadata.num_rows, metadata.num_row_groups)
 
 
 def join_footers(footers: Sequence[DividedFooter]) -> pq.FileMetaData:
     """Return one footer with the row groups of several footers that have the same head."""
     groups = sum(footer.group_count for footer in footers)
     rows = sum(footer.row_count for footer in footers)
-    size = bytes([groups << 4 | _STRUCT]) if groups < 15 else bytes([0xF0 | _STRUCT]) + _varint(groups)
-    fields = [b"\x16", _varint(rows << 1), b"\x19", size, *(footer.row_groups for footer in footers), footers[0].tail]
+    size = bytes([groups << 4 | STRUCT]) if groups < 15 else bytes([0xF0 | STRUCT]) + encode_varint(groups)
+    fields = [
+        b"\x16",
+        encode_varint(rows << 1),
+        b"\x19",
+        size,
+        *(footer.row_groups for footer in footers),
+        footers[0].tail,
+    ]
     data = b"".join([footers[0].head, *fields])
     return pq.read_metadata(pa.BufferReader(b"".join([b"PAR1", data, struct.pack("<I", len(data)), b"PAR1"])))
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+class _FooterSplitter:
+    """Splits a footer at its row groups, and adds a number to their offsets."""
 
-
-class _FooterReader:
-    """A reader of a footer that copies row groups and changes their offsets."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-        self._out = bytearray()
-        self._copied = 0
-        self._shift = 0
-
-    def split(self, shift: int, row_count: int, group_count: int) -> DividedFooter:
+    def __init__(self, footer: bytes, shift: int) -> None:
+        self._footer = footer
         self._shift = shift
-        number, head_end, groups, end = 0, 0, b"", 0
-        while (kind := self._field(number)) is not None:
-            type_, start, number = kind
-            if number == 3:
+        self._cursor = ThriftCursor(footer)
+        self._shifted = bytearray()
+        """The row groups up to the position `_copied` of the footer, with shifted offsets."""
+        self._copied = 0
+
+    def split(self) -> tuple[bytes, bytes, bytes]:
+        """Return the fields before the number of rows, the row groups, and the fields after them."""
+        head_end = groups_end = 0
+        for field, kind, start in self._cursor.fields():
+            if field == _ROW_COUNT:
                 head_end = start
-            if number == _ROW_GROUPS:
-                count = self._list_header()
-                self._copied = self._at
+            if field == _ROW_GROUPS:
+                count, _ = self._cursor.list_header()
+                self._copied = self._cursor.position
                 for _ in range(count):
-                    self._row_group()
-                self._flush()
-                groups, end = bytes(self._out), self._at
+                    self._shift_row_group()
+                self._copy()
+                groups_end = self._cursor.position
             else:
-                self._skip(type_)
-        return DividedFooter(self._data[:head_end], groups, self._data[end:], row_count, group_count)
+                self._cursor.skip(kind)
+        return self._footer[:head_end], bytes(self._shifted), self._footer[groups_end:]
 
-    def _field(self, number: int) -> tuple[int, int, int] | None:
-        """Return (type, position of the header, id) of the next field of a struct; None at its end."""
-        start = self._at
-        header = self._data[start]
-        self._at += 1
-        if not header:
-            return None
-        if header >> 4:
-            return header & 15, start, number + (header >> 4)
-        raw = self._read_varint()
-        return header & 15, start, raw >> 1 ^ -(raw & 1)
+    def _shift_row_group(self) -> None:
+        for _ in self._fields(_COLUMNS):
+            columns, _ = self._cursor.list_header()
+            for _ in range(columns):
+                for _ in self._fields(_META_DATA):
+                    for _ in self._fields(*_OFFSETS):
+                        self._copy()
+                        # Zigzag encoding doubles the offsets, which are not negative.
+                        self._shifted += encode_varint(self._cursor.varint() + (self._shift << 1))
+                        self._copied = self._cursor.position
 
-    def _list_header(self) -> int:
-        header = self._data[self._at]
-        self._at += 1
-        return header >> 4 if header >> 4 < 15 else self._read_varint()
-
-    def _row_group(self) -> None:
-        number = 0
-        while (kind := self._field(number)) is not None:
-            number = kind[2]
-            if number == _COLUMNS:
-                for _ in range(self._list_header()):
-                    self._column()
+    def _fields(self, *wanted: int) -> Iterator[None]:
+        """Read a struct. Stop at the value of each wanted field, which the caller must read, and skip the others."""
+        for field, kind, _ in self._cursor.fields():
+            if field in wanted:
+                yield
             else:
-                self._skip(kind[0])
+                self._cursor.skip(kind)
 
-    def _column(self) -> None:
-        number = 0
-        while (kind := self._field(number)) is not None:
-            number = kind[2]
-            if number == _META_DATA:
-                self._meta_data()
-            else:
-                self._skip(kind[0])
-
-    def _meta_data(self) -> None:
-        number = 0
-        while (kind := self._field(number)) is not None:
-            number = kind[2]
-            if number in _OFFSETS:
-                self._flush()
-                raw = self._read_varint()
-                self._out += _varint(raw + (self._shift << 1))  # Zigzag: offsets are not negative.
-                self._copied = self._at
-            else:
-                self._skip(kind[0])
-
-    def _flush(self) -> None:
-        """Copy the bytes that were read since the last call."""
-        self._out += self._data[self._copied : self._at]
-        self._copied = self._at
-
-    def _read_varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def _skip(self, type_: int) -> None:
-        if type_ in _VARINTS:
-            self._read_varint()
-        elif type_ == 3:
-            self._at += 1
-        elif type_ == 7:
-            self._at += 8
-        elif type_ == _BINARY:
-            length = self._read_varint()
-            self._at += length
-        elif type_ in (_LIST, _SET):
-            element = self._data[self._at] & 15
-            for _ in range(self._list_header()):
-                self._skip(3 if element < 3 else element)
-        elif type_ == _MAP:
-            count = self._read_varint()
-            if count:
-                types = self._data[self._at]
-                self._at += 1
-                for _ in range(count):
-                    self._skip(3 if types >> 4 < 3 else types >> 4)
-                    self._skip(3 if types & 15 < 3 else types & 15)
-        elif type_ == _STRUCT:
-            number = 0
-            while (kind := self._field(number)) is not None:
-                number = kind[2]
-                self._skip(kind[0])
+    def _copy(self) -> None:
+        """Copy the bytes between the last copied position and the cursor."""
+        self._shifted += self._footer[self._copied : self._cursor.position]
+        self._copied = self._cursor.position

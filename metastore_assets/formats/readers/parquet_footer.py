@@ -20,15 +20,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metastore_assets.storage.thrift import STOP, STRUCT, ThriftCursor
+
 REFUSED = re.compile("Logical type Null cannot be applied to group node|Map keys must be annotated as required")
 """Matches the messages with which Arrow refuses such files."""
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 
-# Type codes of Thrift's compact protocol, and field ids of Parquet's structs.
-_STOP, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 8, 9, 10, 11, 12
-_VARINT_BITS = 70
-_FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
+# Field ids of Parquet's structs.
 _SCHEMA = 2
 _REPETITION, _CHILDREN, _CONVERTED_TYPE, _LOGICAL_TYPE = 3, 5, 6, 10
 _UNKNOWN = 11
@@ -37,8 +36,8 @@ _INTERVAL_BYTES = 12
 _OPTIONAL, _ENTRIES = 1 << 1, 2 << 1
 _CONVERTED_INTERVAL, _CONVERTED_MAPS, _CONVERTED_LIST = 21 << 1, (1 << 1, 2 << 1), 3 << 1
 _CONVERTED_TEXT, _CONVERTED_ENUM = 0, 4 << 1
-_LOGICAL_TEXT, _LOGICAL_ENUM = 1 << 4 | _STRUCT, 4 << 4 | _STRUCT
-_LOGICAL_MAP, _LOGICAL_LIST = 2 << 4 | _STRUCT, 3 << 4 | _STRUCT
+_LOGICAL_TEXT, _LOGICAL_ENUM = 1 << 4 | STRUCT, 4 << 4 | STRUCT
+_LOGICAL_MAP, _LOGICAL_LIST = 2 << 4 | STRUCT, 3 << 4 | STRUCT
 
 
 def is_misunderstood(schema: pq.ParquetSchema) -> bool:
@@ -92,7 +91,7 @@ class _Element:
 
 def _corrected(footer: bytes) -> bytes:
     """Return a footer with the corrections that the module describes. Raises IndexError if it is cut off."""
-    elements = list(_elements(_ThriftCursor(footer)))
+    elements = list(_elements(ThriftCursor(footer)))
     data = bytearray(footer)
     for outer, entries, key in zip(elements, elements[1:], elements[2:], strict=False):
         if outer.is_map and entries.children == _ENTRIES and key.repetition == _OPTIONAL:
@@ -111,7 +110,7 @@ def _corrected(footer: bytes) -> bytes:
     return bytes(data)
 
 
-def _elements(footer: _ThriftCursor) -> Iterator[_Element]:
+def _elements(footer: ThriftCursor) -> Iterator[_Element]:
     """Yield the elements of the schema: each column, after the groups that contain it."""
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
@@ -131,93 +130,6 @@ def _elements(footer: _ThriftCursor) -> Iterator[_Element]:
                 elif inner_field == _LOGICAL_TYPE:
                     element.logical = position, value
                     # Only the last field can be removed, because ids of later fields are relative to it.
-                    element.removable = (start, footer.position) if footer.peek() == _STOP else None
+                    element.removable = (start, footer.position) if footer.peek() == STOP else None
             yield element
         return
-
-
-class _ThriftCursor:
-    """A cursor over bytes in Thrift's compact protocol, which skips values and reads headers."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.position = 0
-
-    def peek(self) -> int:
-        return self._data[self.position]
-
-    def fields(self) -> Iterator[tuple[int, int, int]]:
-        """Yield id, type code and start of each field of a struct.
-
-        The caller must read or skip each value before the next field.
-        """
-        field = 0
-        while True:
-            start = self.position
-            header = self._byte()
-            if header == _STOP:
-                return
-            delta = header >> 4
-            field = field + delta if delta else self._zigzag()
-            yield field, header & 15, start
-
-    def list_header(self) -> tuple[int, int]:
-        """Read the number of elements of a list, and their type code."""
-        header = self._byte()
-        count = header >> 4
-        return (self._varint() if count == 15 else count), header & 15
-
-    def skip(self, kind: int) -> None:
-        """Skip a value of the type with the code `kind`. Raises IndexError at the end of the data."""
-        if kind in _FIXED_BYTES:
-            self.position += _FIXED_BYTES[kind]
-        elif kind == _BINARY:
-            length = self._varint()
-            self.position += length
-        elif kind in (_LIST, _SET):
-            count, element = self.list_header()
-            for _ in range(count):
-                self._skip_element(element)
-        elif kind == _MAP:
-            if count := self._varint():
-                kinds = self._byte()
-                for _ in range(count):
-                    self._skip_element(kinds >> 4)
-                    self._skip_element(kinds & 15)
-        elif kind == _STRUCT:
-            for _, inner_kind, _ in self.fields():
-                self.skip(inner_kind)
-        else:
-            self._varint()
-        self._check()
-
-    def _check(self) -> None:
-        # A list may declare any number of elements of fixed size, which are skipped without being read.
-        if self.position > len(self._data):
-            raise IndexError("behind the end")
-
-    def _skip_element(self, kind: int) -> None:
-        # A boolean field takes no bytes after its header, but a boolean element takes one.
-        if kind in (1, 2):
-            self.position += 1
-            self._check()
-        else:
-            self.skip(kind)
-
-    def _byte(self) -> int:
-        value = self._data[self.position]
-        self.position += 1
-        return value
-
-    def _varint(self) -> int:
-        value = 0
-        for shift in range(0, _VARINT_BITS, 7):
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-        raise IndexError("a number without end")
-
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return (value >> 1) ^ -(value & 1)
