@@ -5,7 +5,6 @@ table: statistics, value frequencies, histograms and ranks.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dagster import (
@@ -42,6 +41,7 @@ from metastore_assets.lookup import Table
 from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.report.summary import read_summary, select_informative_columns
 from metastore_assets.report.text import format_count
+from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -114,10 +114,14 @@ class VersionReport:
             yield from (self._partition(entry, _group_metadata(entry, events)) for entry in events.partitions)
             return
         # Several threads help only if reads wait for a network; the interpreter lock limits local reads.
-        with ThreadPoolExecutor(_READERS if self.objects.is_remote else 1) as readers:
-            for start in range(0, len(events.partitions), _CHUNK):
-                chunk = events.partitions[start : start + _CHUNK]
-                yield from readers.map(lambda entry: self._partition(entry, self._read_metadata(entry, events)), chunk)
+        for start in range(0, len(events.partitions), _CHUNK):
+            chunk = events.partitions[start : start + _CHUNK]
+            yield from parallel_map(
+                lambda entry: self._partition(entry, self._read_metadata(entry, events)),
+                chunk,
+                _READERS,
+                is_parallel=self.objects.is_remote,
+            )
 
     def tables(
         self, kinds: Collection[Kind], selected: Collection[Kind], instance: DagsterInstance

@@ -27,7 +27,7 @@ from metastore_assets.index.fragment_segments import (
 )
 from metastore_assets.index.fragments import FRAGMENTS
 from metastore_assets.index.row_ranges import Numbers, RowRanges
-from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFiles
 from metastore_assets.values.types import TypeClass
@@ -278,8 +278,7 @@ def _filter_windows(
         mask = condition(rows).most > 0
         return (window, rows) if mask.all() else (window.filter(mask), _take(rows, np.flatnonzero(mask)))
 
-    with IoCountingThreadPool(_THREADS) as threads:
-        results = list(threads.map(evaluate, ranges.windows(_WINDOW_ROWS)))
+    results = parallel_map(evaluate, ranges.windows(_WINDOW_ROWS), _THREADS)
     return RowRanges.concatenate([part for part, _ in results]), concatenate_bounds(
         columns, [rows for _, rows in results]
     )

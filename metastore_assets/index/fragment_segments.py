@@ -37,7 +37,7 @@ from metastore_assets.index.fragments import FRAGMENTS, KEY, IndexRows, join_key
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.index.zones import summarize_zones
 from metastore_assets.statistics.union import select_class
-from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
@@ -59,12 +59,10 @@ _DIRECT_ROWS = 1 << 14
 read."""
 _SPARSE = 16
 """For at most one in 16 fragments, row counts are read from the file of fragments, because its row groups are small."""
-_READERS = 32
 _PARALLEL_ROWS = 100_000
 """Local files are read in parallel if at least this many rows are read. For fewer rows, threads take more time."""
 
 Result = TypeVar("Result")
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class Segments:
 
         Calls run in parallel for a remote store.
         """
-        return map_parallel(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
+        return parallel_map(lambda item: read(*item), list(enumerate(self.all)), is_parallel=self.store.is_remote)
 
     def removed_keys(self, ranges: Sequence[RowRanges]) -> list[pa.Array]:
         """Return for each segment the sorted keys that newer segments removed or replaced.
@@ -521,7 +519,7 @@ class LargeSegment(FragmentSegment):
             return keys.slice(_search(keys, file.first, "left")) if file.absorbed and file.first is not None else keys
 
         filled = [number for number in numbers if counts[number]]
-        return join_sorted(map_parallel(read, filled, is_parallel=self._store.is_remote))
+        return join_sorted(parallel_map(read, filled, is_parallel=self._store.is_remote))
 
     def key_spans(self, ranges: RowRanges) -> list[KeySpan]:
         numbers = np.flatnonzero(ranges.overlaps(self._starts, self._ends)).tolist()
@@ -565,7 +563,7 @@ class LargeSegment(FragmentSegment):
                 start += files.row_count
                 if len(part.starts):
                     reads.append((files, pa.schema([schema.field(name) for name in stored]), part))
-        tables = map_parallel(
+        tables = parallel_map(
             lambda read: read[0].read(read[1], read[2]),
             reads,
             is_parallel=self._store.is_remote or ranges.row_count >= _PARALLEL_ROWS,
@@ -662,14 +660,6 @@ def sorted_keys(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 NO_KEYS = pa.array([], pa.large_string())
-
-
-def map_parallel(function: Callable[[Item], Result], items: Sequence[Item], *, is_parallel: bool) -> list[Result]:
-    """Return the result of a function for each item, in order. If `is_parallel`, the calls run in threads."""
-    if len(items) > 1 and is_parallel:
-        with IoCountingThreadPool(min(_READERS, len(items))) as readers:
-            return list(readers.map(function, items))
-    return [function(item) for item in items]
 
 
 def _physical_column(table: pa.Table, path: str) -> pa.Array | pa.ChunkedArray:

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.index.fragment_segments import map_parallel
 from metastore_assets.index.fragments import FOLDER, column_section
 from metastore_assets.statistics.union import cast_to_union, merge_unions
+from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import ROWS, TOMBSTONES, Segment, SegmentFiles, SegmentKind, SegmentReader
 from metastore_assets.values.physical import one_chunk
@@ -124,7 +124,7 @@ class PartitionReader:
 
         files = self._reader.segments
         for file, rows in zip(
-            files, map_parallel(read, files, is_parallel=self._reader.objects.is_remote), strict=True
+            files, parallel_map(read, files, is_parallel=self._reader.objects.is_remote), strict=True
         ):
             count, live = file.sections.sections[ROWS].row_count, file.live_mask
             target = np.arange(first, first + count)

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.index.fragment_segments import map_parallel
 from metastore_assets.index.fragments import FOLDER
 from metastore_assets.statistics.value_filter import (
     MAX_SLICE_BITS,
@@ -32,6 +31,7 @@ from metastore_assets.statistics.value_filter import (
     Words,
     build_filter_slice,
 )
+from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
@@ -141,7 +141,7 @@ class ValueFilterReader:
 
         numbers = [number for number, (start, end) in enumerate(ends) if start < end]
         sorted_mask = np.ones(len(keys), np.bool_)
-        for at, mask in map_parallel(read, numbers, is_parallel=self._store.is_remote):
+        for at, mask in parallel_map(read, numbers, is_parallel=self._store.is_remote):
             sorted_mask[at] = mask  # Files are ordered by age, so the last file with a fragment has its current filter.
         may_contain = np.empty(len(keys), np.bool_)
         may_contain[order.to_numpy()] = sorted_mask

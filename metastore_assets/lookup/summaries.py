@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import datetime
-from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import pyarrow as pa
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.lookup.results import ResultSet
+from metastore_assets.storage.parallel import interruptible_map
 from metastore_assets.store.manifest import Version
 
-_THREADS = 16
-"""Maximum number of parallel requests. They mostly wait for the store."""
-_WAIT_SECONDS = 0.2
 _SCHEMA = pa.schema(
     {
         "table": pa.string(),
@@ -35,7 +30,6 @@ _SCHEMA = pa.schema(
 )
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -88,39 +82,5 @@ def summarize(read: Callable[[T], Version], references: Iterable[T]) -> ResultSe
         except VersionNotFoundError:
             return None  # It expired after it was listed.
 
-    rows = tuple(row for row in parallel_map(read_summary, references) if row is not None)
+    rows = tuple(row for row in interruptible_map(read_summary, references) if row is not None)
     return ResultSet(rows, None, _SCHEMA)
-
-
-def parallel_map(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Return `[function(item) for item in items]`, computed on several threads.
-
-    If calls fail, the error of the first failed item is raised.
-    """
-    tasks = [(Future[R](), item) for item in items]
-    queue: SimpleQueue[tuple[Future[R], T]] = SimpleQueue()
-    for task in tasks:
-        queue.put(task)
-
-    def work() -> None:
-        while True:
-            try:
-                future, item = queue.get_nowait()
-            except Empty:
-                return
-            try:
-                future.set_result(function(item))
-            except BaseException as error:  # noqa: BLE001 (the caller raises it again; a panic of Rust is no Exception)
-                future.set_exception(error)
-
-    # Threads of a pool would keep an interrupted command alive until the store responds; daemon threads do not.
-    for _ in range(min(_THREADS, len(tasks))):
-        threading.Thread(target=work, daemon=True).start()
-    return [_wait_for(future) for future, _ in tasks]
-
-
-def _wait_for(future: Future[R]) -> R:
-    # An endless wait might not notice a signal; see `install_signal_handlers`.
-    while not future.done():
-        wait([future], _WAIT_SECONDS)
-    return future.result()

@@ -11,13 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pyarrow.parquet as pq
 
-from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.storage.parallel import parallel_map
 
 _MAX_GAP_BYTES = 16 << 10
 """Maximum number of bytes between two ranges that one request fetches."""
 _MAX_REQUEST_BYTES = 32 << 20
 """Maximum number of bytes per request, unless a single range is longer."""
-_THREADS = 32
 
 Range = tuple[int, int]
 """Start (inclusive) and end (exclusive), in bytes."""
@@ -42,11 +41,7 @@ class FetchedRanges:
         """Fetch ranges in few parallel requests. They replace the ranges fetched before."""
         merged = merge_neighbors(ranges)
         self._starts, self._data = [], []
-        if len(merged) > 1 and self._is_parallel:
-            with IoCountingThreadPool(min(_THREADS, len(merged))) as threads:
-                data = list(threads.map(lambda range_: self._fetch(*range_), merged))
-        else:
-            data = [self._fetch(*range_) for range_ in merged]
+        data = parallel_map(lambda range_: self._fetch(*range_), merged, is_parallel=self._is_parallel)
         self._starts, self._data = [start for start, _ in merged], data
 
     def find(self, start: int, end: int) -> bytes | None:

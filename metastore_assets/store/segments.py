@@ -17,7 +17,6 @@ are too many deltas, the newest ones are merged. Large sets are rewritten in sma
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -29,6 +28,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.startup import pc
+from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.keys import KeySelection
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, parquet_errors
@@ -338,11 +338,9 @@ class SegmentReader:
     def find(self, selection: KeySelection) -> pa.Table:
         """Return the live rows with a selected key, segment by segment."""
         segments = [segment for segment in self.segments if segment.may_contain(selection)]
-        if self.objects.is_remote and len(segments) > 1:
-            with ThreadPoolExecutor(_READERS) as readers:
-                matches = list(readers.map(lambda segment: segment.find(selection), segments))
-        else:
-            matches = [segment.find(selection) for segment in segments]
+        matches = parallel_map(
+            lambda segment: segment.find(selection), segments, _READERS, is_parallel=self.objects.is_remote
+        )
         masks = live_masks([one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches])
         tables = [rows if live is None else rows.filter(live) for (_, rows), live in zip(matches, masks, strict=True)]
         return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
@@ -373,10 +371,7 @@ class SegmentReader:
 
     def _read_all(self, read: Callable[[Segment], Result]) -> list[Result]:
         is_parallel = self.objects.is_remote or sum(file.rows for file in self._files.files) >= _PARALLEL_ROWS
-        if len(self.segments) > 1 and is_parallel:
-            with ThreadPoolExecutor(_READERS) as readers:
-                return list(readers.map(read, self.segments))
-        return [read(segment) for segment in self.segments]
+        return parallel_map(read, self.segments, _READERS, is_parallel=is_parallel)
 
 
 def live_masks(keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from metastore_assets.storage.io_counters import IoCountingThreadPool
+from metastore_assets.storage.parallel import parallel_map
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -99,10 +99,7 @@ class InProcessRunner(TaskRunner):
         return self._run_until_error(partial(catch_error, function), batch)
 
     def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        if self._threads == 1 or len(batch.tasks) < 2:
-            return [function(task) for task in batch.tasks]
-        with IoCountingThreadPool(self._threads) as pool:
-            return list(pool.map(function, batch.tasks))
+        return parallel_map(function, batch.tasks, self._threads)
 
 
 def catch_error(function: Callable[[T], R], task: T) -> R | Exception:

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import LiteralError, PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.lookup import Table
-from metastore_assets.lookup.summaries import parallel_map
 from metastore_assets.lookup.versions import SnapshotId, parse_version_reference
 from metastore_assets.metastore import Metastore, open_table
+from metastore_assets.storage.parallel import interruptible_map
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.publishing import publish
@@ -191,7 +191,7 @@ def test_a_panic_in_a_thread_is_raised_by_the_caller() -> None:
 
     def call() -> None:
         try:
-            parallel_map(fail, [1, 2])
+            interruptible_map(fail, [1, 2])
         except panic as error:
             raised.append(error)
 

@@ -63,7 +63,7 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
         check_python,
         check_spark,
     )
-    from metastore_assets.lookup.summaries import parallel_map
+    from metastore_assets.storage.parallel import interruptible_map
 
     allow_pandas()  # Otherwise it would be reported as missing.
     yield check_python()
@@ -79,7 +79,7 @@ def _diagnose(invocation: Invocation, names: Sequence[str], watcher: Watcher, *,
         yield check_root(config)
         watcher.working("", "checking tables")
         tables = [table for table in config.tables if not names or table.name in names]
-        yield from parallel_map(partial(check_table, config, deep=deep), tables)
+        yield from interruptible_map(partial(check_table, config, deep=deep), tables)
 
 
 def _read_config(invocation: Invocation, names: Sequence[str]) -> tuple[MetastoreConfig | None, DoctorFinding]:

@@ -42,9 +42,10 @@ def tables(invocation: Invocation, as_json: bool) -> None:
 def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
     """Return a JSON object for each table and its newest version. Without a version, its facts are None."""
     from metastore_assets.cli.answers import version_to_json
-    from metastore_assets.lookup.summaries import VersionSummary, parallel_map
+    from metastore_assets.lookup.summaries import VersionSummary
     from metastore_assets.messages import redact
     from metastore_assets.metastore import Metastore
+    from metastore_assets.storage.parallel import interruptible_map
 
     metastore = Metastore(config.root, storage_options=config.storage_options)
 
@@ -63,7 +64,7 @@ def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
             **{key: facts.get(key) for key in _VERSION_KEYS},
         }
 
-    return parallel_map(table_to_json, config.tables)
+    return interruptible_map(table_to_json, config.tables)
 
 
 def _draw(page: Page, rows: Sequence[Answer]) -> None:

@@ -26,8 +26,8 @@ from metastore_assets.formats.hudi.slices import (
 )
 from metastore_assets.formats.hudi.state_record import StateRecord
 from metastore_assets.formats.hudi.timeline import HudiState, Instant, Timeline
-from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location, StoredFile
+from metastore_assets.storage.parallel import parallel_map
 
 _THREADS = 16
 _MAX_GROUPS = 2
@@ -263,8 +263,7 @@ def _list_groups(location: Location, groups: Collection[Group]) -> list[GroupFil
         prefixes = [prefix for file_id in file_ids for prefix in (f"{file_id}_", f".{file_id}_")]
         return [stored for prefix in prefixes for stored in location.files(partition, prefix, f"{prefix}{_LAST}")]
 
-    with IoCountingThreadPool(_THREADS) as pool:
-        listings = list(pool.map(list_files, by_partition))
+    listings = parallel_map(list_files, by_partition, _THREADS)
     files = []
     for partition, listing in zip(by_partition, listings, strict=True):
         for stored in listing:

@@ -14,8 +14,8 @@ from metastore_assets.formats.hudi.timeline import Instant
 from metastore_assets.formats.metadata_json import as_integer, as_list, as_object, as_objects, as_text, parse_json
 from metastore_assets.formats.readers.avro import read_avro_records
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error
-from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
+from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.tasks.isolation import IsolatedRunner, metadata_result
 
 _AVRO = b"Obj\x01"
@@ -93,8 +93,7 @@ def _read_documents(location: Location, instants: Sequence[Instant]) -> list[_Do
     """Read the metadata files of instants, and return them in the same order. Raises OSError."""
     if not instants:
         return []
-    with IoCountingThreadPool(_THREADS) as pool:
-        contents = list(pool.map(lambda instant: location.read(instant.path), instants))
+    contents = parallel_map(lambda instant: location.read(instant.path), instants, _THREADS)
     paths = [location.full_path(instant.path) for instant in instants]
     in_avro = [index for index, data in enumerate(contents) if data.startswith(_AVRO)]
     outcomes = IsolatedRunner(chunk_size=_CHUNK_SIZE).outcomes(

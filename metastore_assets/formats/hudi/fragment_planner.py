@@ -17,8 +17,8 @@ from metastore_assets.formats.hudi.merge_plan import MergePlanner, PlannedSlice
 from metastore_assets.formats.hudi.partitions import PartitionPaths, unparsed_columns
 from metastore_assets.formats.hudi.schema import HudiSchema
 from metastore_assets.formats.hudi.slices import FileSlice
-from metastore_assets.storage.io_counters import IoCountingThreadPool
 from metastore_assets.storage.location import Location
+from metastore_assets.storage.parallel import parallel_map
 
 _THREADS = 16
 
@@ -117,8 +117,8 @@ class HudiFragmentPlanner:
     def _plan(self, slices: Iterable[FileSlice]) -> list[PlannedSlice]:
         """Return the plans of the slices in selected partitions, without empty slices."""
         selected = [file_slice for file_slice in slices if self._is_selected(file_slice.partition)]
-        with IoCountingThreadPool(_THREADS) as pool:
-            return [planned for planned in pool.map(self._planner.plan_slice, selected) if planned.file_slice.files]
+        plans = parallel_map(self._planner.plan_slice, selected, _THREADS)
+        return [planned for planned in plans if planned.file_slice.files]
 
     def _fragment_path(self, used: FileSlice) -> FragmentPath:
         key = encode_partition_key(self._paths.items(used.partition))
