@@ -9,9 +9,10 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from itertools import islice
 
 from dagster import AssetExecutionContext, AssetMaterialization, DagsterEvent, DagsterEventType, EventLogEntry
+
+from metastore_assets.batching import batched
 
 try:
     from dagster._core.events import StepMaterializationData
@@ -39,7 +40,7 @@ def store_materializations(context: AssetExecutionContext, materializations: Ite
     # transaction, and single events with three connections each.
     size = 1 if isinstance(storage, SqliteEventLogStorage) else _BATCH
     events = (_event(context, materialization) for materialization in materializations)
-    while batch := list(islice(events, size)):
+    for batch in batched(events, size):
         if len(batch) == 1:
             instance.handle_new_event(batch[0])
         else:

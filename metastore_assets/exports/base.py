@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from metastore_assets.batching import batched
 from metastore_assets.config import TableConfig
 from metastore_assets.expressions.wildcards import matches_any_pattern
 from metastore_assets.lookup.table import Table
@@ -149,7 +149,7 @@ class ExportedVersion:
 
     def partitions(self) -> Iterator[tuple[PartitionEntry, list[ExportedColumn]]]:
         """Yield each partition's entry with its selected columns, in the order of the version's entries."""
-        for entries in _batches(self.version.partitions):
+        for entries in batched(self.version.partitions, _PARTITIONS_AT_ONCE):
             rows: dict[str, list[ColumnStatistics]] = {entry.key: [] for entry in entries}
             for row in self.lookup.statistics(partition=list(rows)):
                 rows[row.partition or ""].append(row)
@@ -191,12 +191,6 @@ class ExportedVersion:
     def _hides(self, leaf: LeafColumn) -> bool:
         """Return whether the configuration hides a column now."""
         return self.table.effective_policy(leaf.path, leaf.aliases).values == "hidden"
-
-
-def _batches(entries: Sequence[PartitionEntry]) -> Iterator[list[PartitionEntry]]:
-    remaining = iter(entries)
-    while batch := list(islice(remaining, _PARTITIONS_AT_ONCE)):
-        yield batch
 
 
 def _counts_only(row: ColumnStatistics) -> ColumnStatistics:

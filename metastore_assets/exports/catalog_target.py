@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, ClassVar
 
+from metastore_assets.batching import batched
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.base import ExportedVersion, ExportMark, ExportOptions, ExportTarget, WrittenExport
 from metastore_assets.exports.catalog_table import PartitionName, RegisteredTable, TableChangedError, TableDeclaration
@@ -254,7 +254,7 @@ class CatalogTarget(ExportTarget):
             return 0, 0
         size = unmatched = 0
         remaining = dict(registered.partitions)
-        for batch in _batches(version.partitions()):
+        for batch in batched(version.partitions(), _BATCH):
             changed: dict[PartitionName, Numbers] = {}
             for entry, exported in batch:
                 values = version_values(entry.key, registered.names, registered.types)
@@ -324,7 +324,7 @@ class CatalogTarget(ExportTarget):
             removed = {self._names.content, *self._accuracy, *numbers}
             return {key: text for key, text in properties.items() if key not in removed}
 
-        for batch in _batches(names):
+        for batch in batched(names, _BATCH):
             table.change_partitions(batch, without_claims)
             for name in batch:
                 table.delete_statistics(columns, name)
@@ -353,9 +353,3 @@ def _stored_counts(table: RegisteredTable, columns: WrittenColumns) -> dict[str,
 
 def _size(properties: Mapping[str, str]) -> int:
     return sum(len(name) + len(text) for name, text in properties.items())
-
-
-def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
-    remaining = iter(items)
-    while batch := list(islice(remaining, _BATCH)):
-        yield batch

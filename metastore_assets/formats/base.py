@@ -134,6 +134,11 @@ class Fragment:
     source: FragmentSource
 
 
+def fragment_order(fragment: Fragment) -> tuple[str, str]:
+    """Return the key by which fragments are sorted: the partition key, then the id."""
+    return fragment.partition_key, fragment.id
+
+
 @dataclass(frozen=True)
 class SnapshotReference:
     """The id and the commit time of a snapshot, which together identify it.
@@ -308,7 +313,7 @@ class SnapshotStream:
         """
         if self.snapshot is not None:
             return self.snapshot
-        ordered = sorted(self.fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
+        ordered = sorted(self.fragments, key=fragment_order)
         return Snapshot(**vars(self.metadata), fragments=tuple(ordered))
 
     @classmethod

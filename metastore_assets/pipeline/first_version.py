@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
+from metastore_assets.batching import batched
 from metastore_assets.errors import (
     CorruptionError,
     ObjectNotFoundError,
@@ -181,7 +181,7 @@ class FirstVersion:
             return
         attempt.specs.update(newest.specs)
         entries = _fragments(newest).stream()
-        while chunk := list(islice(entries, _PENDING_AT_ONCE)):
+        for chunk in batched(entries, _PENDING_AT_ONCE):
             self._context.versions.save_pending(chunk)
         # Pending profiles may have files that only earlier staged versions reference.
         self._staged.remove_documents()

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.base import Fragment, SnapshotStream, SortedFragments, UnstreamableError
+from metastore_assets.batching import batched
+from metastore_assets.formats.base import Fragment, SnapshotStream, SortedFragments, UnstreamableError, fragment_order
 from metastore_assets.pipeline.table_changes import SnapshotChanges
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy
@@ -107,9 +107,8 @@ class FragmentRuns:
         self._codec = _FragmentCodec()
         self.count = 0
         """Number of fragments."""
-        remaining = iter(fragments)
         try:
-            while chunk := list(islice(remaining, _AT_ONCE)):
+            for chunk in batched(fragments, _AT_ONCE):
                 keys = [fragment_key(fragment.partition_key, fragment.path) for fragment in chunk]
                 ids, data = [fragment.id for fragment in chunk], list(map(self._codec.encode, chunk))
                 self._runs.add(pa.table([keys, ids, data], schema=_COLUMNS))
@@ -183,7 +182,7 @@ def compare_stream(
         differences = list(_differences(fragments, published))
         added = [fragment for fragment, _ in differences if fragment is not None]
         removed = [key for _, key in differences if key is not None]
-        added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
+        added.sort(key=fragment_order)
         changes = SnapshotChanges(
             stream.metadata, tuple(added), published.find_all(removed) if removed else {}, comparison=reason
         )
@@ -218,10 +217,9 @@ def stream_lots(
         stored: The stored entries; None if there are none.
         size: Maximum number of keys in a lot.
     """
-    differences = _differences(fragments, stored)
-    while chunk := list(islice(differences, size)):
+    for chunk in batched(_differences(fragments, stored), size):
         added = [fragment for fragment, _ in chunk if fragment is not None]
-        added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
+        added.sort(key=fragment_order)
         yield Lot(tuple(added), tuple(key for _, key in chunk if key is not None))
 
 

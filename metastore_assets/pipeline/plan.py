@@ -10,7 +10,7 @@ from itertools import chain
 import pyarrow as pa
 
 from metastore_assets.expressions.partition_patterns import match_partitions
-from metastore_assets.formats.base import UNMAPPED_COLUMNS, Fragment, NoDiffError, SnapshotMetadata
+from metastore_assets.formats.base import UNMAPPED_COLUMNS, Fragment, NoDiffError, SnapshotMetadata, fragment_order
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.pipeline.stages import (
@@ -453,7 +453,7 @@ def _fragments_to_profile(changes: SnapshotChanges, ids: Collection[str]) -> tup
     fragments = [fragment for fragment in candidates if fragment is not None]
     if len(fragments) < len(candidates):
         raise NoDiffError("a stored profile of an unchanged fragment cannot be used")
-    return tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id)))
+    return tuple(sorted(fragments, key=fragment_order))
 
 
 def _reuse_partitions(

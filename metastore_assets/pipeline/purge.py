@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.batching import batched
 from metastore_assets.errors import StoreError, VersionConflictError, VersionNotFoundError
 from metastore_assets.history import remove_values
 from metastore_assets.pipeline.column_spec import parse_column_spec
@@ -296,9 +296,8 @@ def _lots(version: Version) -> Iterator[_Lot]:
 def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Yield the stored entries by ascending key, in chunks of bounded size."""
     assert isinstance(entries, StoredEntries), "the version was read from a store"
-    remaining: Iterator[Entry] = entries.stream()
-    while chunk := list(islice(remaining, _ENTRIES_PER_LOT)):
-        yield chunk
+    stored: Iterator[Entry] = entries.stream()
+    return batched(stored, _ENTRIES_PER_LOT)
 
 
 def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Version | None, lot: _Lot) -> Version:

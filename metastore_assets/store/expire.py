@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import pyarrow as pa
 
+from metastore_assets.batching import batched
 from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.objects import ObjectStore
@@ -86,8 +87,7 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
 
 def add_files(files: SortedRuns, infos: Iterable[ObjectInfo]) -> None:
     """Add a row with the columns `FILES` for each object."""
-    remaining = iter(infos)
-    while chunk := list(islice(remaining, _LISTED_AT_ONCE)):
+    for chunk in batched(infos, _LISTED_AT_ONCE):
         files.add(pa.table([[info.path for info in chunk], [info.size for info in chunk]], schema=FILES))
 
 

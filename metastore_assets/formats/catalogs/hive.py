@@ -12,6 +12,7 @@ from typing import Any
 
 from pyiceberg.catalog.hive import HiveCatalog
 
+from metastore_assets.batching import batched
 from metastore_assets.errors import TableNotFoundError
 from metastore_assets.formats.catalogs.base import CatalogEntry, ListedTable, storage_options
 from metastore_assets.formats.catalogs.declarations import (
@@ -54,7 +55,7 @@ class HiveCatalogClient:
             names = client.get_all_tables(db_name=database)
             tables = [
                 table
-                for batch in _batches(names)
+                for batch in batched(names, _BATCH_SIZE)
                 for table in client.get_table_objects_by_name(dbname=database, tbl_names=batch)
             ]
         return [resolve_listed_table(_declared_table(table)) for table in tables]
@@ -86,7 +87,7 @@ def request_table(client: Any, database: str, name: str) -> Any:
 
 def _request_partitions(client: Any, database: str, name: str) -> Iterator[DeclaredPartition]:
     names = client.get_partition_names(db_name=database, tbl_name=name, max_parts=-1)
-    for batch in _batches(names):
+    for batch in batched(names, _BATCH_SIZE):
         for partition in client.get_partitions_by_names(db_name=database, tbl_name=name, names=batch):
             descriptor = partition.sd
             yield DeclaredPartition(
@@ -95,10 +96,6 @@ def _request_partitions(client: Any, database: str, name: str) -> Iterator[Decla
                 descriptor.inputFormat or "",
                 descriptor.serdeInfo.serializationLib or "",
             )
-
-
-def _batches(names: Sequence[str]) -> Iterator[list[str]]:
-    return (list(names[start : start + _BATCH_SIZE]) for start in range(0, len(names), _BATCH_SIZE))
 
 
 def _declared_table(table: Any) -> DeclaredTable:

@@ -37,6 +37,7 @@ from metastore_assets.formats.base import (
     SnapshotStream,
     TableFormat,
     UnstreamableError,
+    fragment_order,
     history_change_by_number,
     parse_state_time,
     retry_while_files_are_removed,
@@ -115,7 +116,7 @@ class DeltaFormat(TableFormat):
         version, identity, state, table = self._replay()
         fragments = [fragment for _, fragment, _ in table.distinct_files(state.adds)]
         metadata = self._snapshot_metadata(table, version, identity)
-        return Snapshot(**vars(metadata), fragments=_sorted(fragments))
+        return Snapshot(**vars(metadata), fragments=tuple(sorted(fragments, key=fragment_order)))
 
     def stream(self) -> SnapshotStream:
         """Return the snapshot of the newest or requested version as a stream.
@@ -186,7 +187,8 @@ class DeltaFormat(TableFormat):
         if changes.protocol or changes.metadata:
             before = _Table(self._location_policy, head.protocol, head.metadata, self._filter)
             table.check_same_layout(before, older)
-        added = _sorted(fragment for _, fragment, _ in table.distinct_files(changes.adds))
+        fragments = (fragment for _, fragment, _ in table.distinct_files(changes.adds))
+        added = tuple(sorted(fragments, key=fragment_order))
         live = {(fragment.partition_key, fragment.path) for fragment in added}
         try:
             removed = table.removed_paths(file for file in changes.removed if file.was_live) - live
@@ -539,10 +541,6 @@ class DeltaFragmentSource:
             mapping=ColumnMapping(matcher, dict(self.partition_values)),
             deleted=deleted,
         )
-
-
-def _sorted(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:
-    return tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id)))
 
 
 def _fragment_id(add: AddedFile, partition: _Partition) -> str:

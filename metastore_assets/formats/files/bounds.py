@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metastore_assets.batching import batched
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats.base import Snapshot
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
@@ -123,7 +123,7 @@ def check_integers(
         for name in columns
         if name in schema.names and schema.field(name).type in _WIDE
     )
-    while batch := list(islice(integer_columns, _FILES_AT_ONCE)):
+    for batch in batched(integer_columns, _FILES_AT_ONCE):
         for (file, field), is_beyond in zip(batch, _have_large_integers(location, batch, cache), strict=True):
             if is_beyond:
                 raise TableFormatError(

@@ -32,6 +32,7 @@ from metastore_assets.formats.base import (
     SnapshotStream,
     SortedFragments,
     TableFormat,
+    fragment_order,
 )
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
@@ -170,7 +171,7 @@ class FilesFormat(TableFormat):
         ]
         return Snapshot(
             **vars(self._snapshot_metadata(listing, schema, bytes_read)),
-            fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+            fragments=tuple(sorted(fragments, key=fragment_order)),
         )
 
     def _stream_footers(self, listing: _Listing) -> SnapshotStream:

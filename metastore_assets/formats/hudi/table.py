@@ -10,10 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 
 import pyarrow as pa
 
+from metastore_assets.batching import batched
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
@@ -29,6 +30,7 @@ from metastore_assets.formats.base import (
     SnapshotReference,
     SnapshotStream,
     TableFormat,
+    fragment_order,
     history_change_by_time,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
@@ -167,9 +169,8 @@ class HudiFormat(TableFormat):
         planner = self._planner(timeline, state, columns)
 
         def fragments() -> Iterator[Fragment]:
-            remaining = chain.from_iterable(slices)
             with _hudi_errors(self._location):
-                while batch := list(islice(remaining, _SLICES_AT_ONCE)):
+                for batch in batched(chain.from_iterable(slices), _SLICES_AT_ONCE):
                     yield from planner.fragments(batch, meta_columns=self._meta_columns).values()
 
         return SnapshotStream(metadata, fragments())
@@ -223,7 +224,7 @@ class HudiFormat(TableFormat):
         return SnapshotDiff(
             since,
             metadata,
-            _sorted(added.values()),
+            tuple(sorted(added.values(), key=fragment_order)),
             removed=earlier_paths - added_paths,
             replaced=earlier_paths & added_paths,
         )
@@ -387,10 +388,6 @@ class HudiFormat(TableFormat):
             raise TableFormatError(f"{self._location.uri}: neither a commit nor a Parquet file records the schema")
         text, stored = run_isolated(file_schema, self._location.full_path(newest.path), self._location, newest)
         return parse_schema(self._location, text.decode()) if text is not None else schema_of_columns(stored)
-
-
-def _sorted(fragments: Iterable[Fragment]) -> tuple[Fragment, ...]:
-    return tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id)))
 
 
 def _columns_digest(metadata: SnapshotMetadata) -> str:

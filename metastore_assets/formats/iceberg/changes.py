@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.base import Fragment, FragmentPath, NoDiffError
+from metastore_assets.formats.base import Fragment, FragmentPath, NoDiffError, fragment_order
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, target_path
 from metastore_assets.formats.iceberg.manifests import DATA, FileEntry, Manifest
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot
@@ -157,7 +157,7 @@ class _FileChanges:
         ]
         if old_index.crosses_partitions or new_index.crosses_partitions:
             raise NoDiffError("position delete files are of other partitions than their data files")
-        added.sort(key=lambda fragment: (fragment.partition_key, fragment.id))
+        added.sort(key=fragment_order)
         replaced_paths = old_ids.keys() & {(fragment.partition_key, fragment.path) for fragment in added}
         return FragmentDifference(tuple(added), frozenset(removed - added_paths), frozenset(replaced_paths))
 

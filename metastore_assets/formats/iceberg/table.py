@@ -25,6 +25,7 @@ from metastore_assets.formats.base import (
     SnapshotReference,
     SnapshotStream,
     TableFormat,
+    fragment_order,
 )
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
@@ -103,7 +104,7 @@ class IcebergFormat(TableFormat):
             self._cache.put(self._planned_key, PlannedState.of(self._table, planner).encode())
             return Snapshot(
                 **self._metadata_fields(planner),
-                fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+                fragments=tuple(sorted(fragments, key=fragment_order)),
             )
 
     def stream(self) -> SnapshotStream:

@@ -13,7 +13,14 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, VersionNotFoundError
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache, open_table_format
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotStream, TableFormat, UnstreamableError
+from metastore_assets.formats.base import (
+    Fragment,
+    Snapshot,
+    SnapshotStream,
+    TableFormat,
+    UnstreamableError,
+    fragment_order,
+)
 from metastore_assets.pipeline.auto_policies import recorded_resolutions
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
@@ -150,7 +157,7 @@ def verify(
     is_complete = scope.sample is None and not skipped and selected.partitions == len(version.partitions)
     if is_complete and (missing := tuple(missing_files(versions.objects, version))):
         return Verification(table.name, version.number, 0, 0, False, skipped, missing, ())
-    ordered = sorted(selected.fragments, key=lambda fragment: (fragment.partition_key, fragment.id))
+    ordered = sorted(selected.fragments, key=fragment_order)
     snapshot = Snapshot(**vars(stream.metadata), fragments=tuple(ordered))
     changes = compare_snapshot(snapshot, None, "no version is published")
     plan = make_plan(PlanInputs(table.name, None, changes, spec))
