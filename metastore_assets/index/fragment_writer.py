@@ -55,7 +55,7 @@ from metastore_assets.store.segments import (
     SegmentFiles,
     SegmentKind,
 )
-from metastore_assets.values.physical import one_chunk
+from metastore_assets.values.physical import one_chunk, pad_columns
 
 _KIND = SegmentKind("index", FOLDER, FRAGMENTS)
 _SMALL_ROWS = 8_192
@@ -227,7 +227,7 @@ class _IndexMerge:
         name = f"{FOLDER}/{uuid.uuid4().hex}"
         paths = [f"{name}.{kind}.{_KIND.name}.parquet" for kind in ("fragments", "columns")]
         number = uuid.uuid4().int % _NUMBERS
-        fragments = self._write_parquet(paths[0], [*groups, _pad(_key_table(tombstones), FRAGMENTS)])
+        fragments = self._write_parquet(paths[0], [*groups, pad_columns(_key_table(tombstones), FRAGMENTS)])
         columns = self._write_parquet(paths[1], [bounds])
         footers = [split_footer(metadata, number << OFFSET_BITS) for metadata in (fragments, columns)]
         zones = _add_keys(summarize_zones(table, sizes) if len(table) else table.slice(0, 0), table, firsts, starts)
@@ -340,9 +340,9 @@ def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[s
     options = SectionOptions(flat_encodings(schema.names), (), zstd_columns=texts)
     with SectionWriter(store, path, schema, options) as writer:
         table = pa.concat_tables([complete_columns(table, zone_schema) for table in zones])
-        writer.write_row_groups(ZONES, [_pad(table, schema)])
+        writer.write_row_groups(ZONES, [pad_columns(table, schema)])
         ranges = pa.concat_tables([part.read_ranges(RANGES.names) for part in parts])
-        writer.write_row_groups(RANGE_SECTION, [_pad(ranges, schema)])
+        writer.write_row_groups(RANGE_SECTION, [pad_columns(ranges, schema)])
     return SegmentFile(path, len(paths), footer_bytes=writer.tail_bytes)
 
 
@@ -372,10 +372,10 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
     schema = pa.schema([*FRAGMENTS, *map(pa.field, *zip(*bounds, strict=True))])
     path = f"{FOLDER}/{uuid.uuid4().hex}.{_KIND.name}.parquet"
     with SectionWriter(store, path, schema, SectionOptions(_union_encodings(union), ())) as writer:
-        writer.write_section(TOMBSTONES, _pad(_key_table(tombstones), schema))
-        writer.write_section(ROWS, _pad(rows.fragments, schema))
+        writer.write_section(TOMBSTONES, pad_columns(_key_table(tombstones), schema))
+        writer.write_section(ROWS, pad_columns(rows.fragments, schema))
         for field_id, table in rows.columns.items():
-            writer.write_section(f"column {field_id}", _pad(table, schema))
+            writer.write_section(f"column {field_id}", pad_columns(table, schema))
     file = SegmentFile(path, len(rows.fragments) + len(tombstones), footer_bytes=writer.footer_bytes)
     return [with_bounds(file, pa.table({_KEY.name: join_keys(rows.fragments)}), tombstones)]
 
@@ -414,14 +414,6 @@ def _key_table(keys: pa.Array) -> pa.Table:
     return pa.table(
         [pa.array(values, FRAGMENTS.field(name).type) for name, values in zip(KEY, columns, strict=True)], KEY
     )
-
-
-def _pad(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with all columns of a schema; missing columns are null."""
-    arrays = [
-        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _union_encodings(union: pa.StructType) -> dict[str, str]:

@@ -21,7 +21,6 @@ from metastore_assets.index.partitions import (
     POSITION,
     PartitionRows,
     cast_statistics,
-    empty_statistics,
     read_stored,
     set_positions,
     stack_partitions,
@@ -45,6 +44,7 @@ from metastore_assets.store.segments import (
     SegmentFiles,
     SegmentReader,
 )
+from metastore_assets.values.physical import empty_table, pad_columns
 
 _MERGED = pa.schema([*PARTITIONS, ("source", pa.int32()), ("row", pa.int64())])
 """Columns of a merge: a partition, the number of the file with its statistics, and its position in that file."""
@@ -155,16 +155,16 @@ class _PartitionMerge:
             is_taken = new_positions >= 0
             tables.append(set_positions(table.filter(pa.array(is_taken)), new_positions[is_taken]))
         schema = statistics_schema(table.schema for table in tables)
-        statistics = pa.concat_tables([empty_statistics(schema), *(cast_statistics(table, schema) for table in tables)])
+        statistics = pa.concat_tables([empty_table(schema), *(cast_statistics(table, schema) for table in tables)])
         merged = PartitionRows(rows.select(PARTITIONS.names), statistics)
         path = f"{FOLDER}/{uuid.uuid4().hex}.{KIND.name}.parquet"
         file_schema = pa.schema([*PARTITIONS, *schema])
         options = SectionOptions({}, (), _LARGE_SECTION_ROWS, ROW_GROUP_ROWS)
         with SectionWriter(self._store, path, file_schema, options) as writer:
-            writer.write_section(TOMBSTONES, _pad(pa.table({PARTITIONS.names[0]: tombstones}), file_schema))
-            writer.write_section(ROWS, _pad(merged.partitions, file_schema))
+            writer.write_section(TOMBSTONES, pad_columns(pa.table({PARTITIONS.names[0]: tombstones}), file_schema))
+            writer.write_section(ROWS, pad_columns(merged.partitions, file_schema))
             counts = {column_section(field_id): merged.count(field_id) for field_id in merged.columns}
-            writer.write_sections(counts, _pad(merged.by_column, file_schema))
+            writer.write_sections(counts, pad_columns(merged.by_column, file_schema))
         file = SegmentFile(path, len(rows) + len(tombstones), footer_bytes=writer.footer_bytes)
         return with_bounds(file, rows, tombstones)
 
@@ -172,10 +172,3 @@ class _PartitionMerge:
 def _numbered(partitions: pa.Table, source: int) -> pa.Table:
     columns = [pa.array(np.full(len(partitions), source, np.int32)), pa.array(np.arange(len(partitions)))]
     return pa.Table.from_arrays([*partitions.columns, *columns], schema=_MERGED)
-
-
-def _pad(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    arrays = [
-        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)

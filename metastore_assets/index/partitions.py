@@ -25,7 +25,7 @@ from metastore_assets.statistics.union import cast_to_union, merge_unions
 from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import ROWS, TOMBSTONES, Segment, SegmentFiles, SegmentKind, SegmentReader
-from metastore_assets.values.physical import one_chunk
+from metastore_assets.values.physical import empty_table, one_chunk
 
 PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])
 POSITION = pa.field("_partition", pa.int32())
@@ -163,7 +163,7 @@ def read_stored(file: Segment, field_ids: Sequence[str], without: Collection[str
     names = [name for name in map(column_section, field_ids) if name in file.sections.sections]
     schema = pa.schema([field for field in file.sections.schema if field.name not in (*PARTITIONS.names, *without)])
     sections = file.sections.read_sections(names, schema.names) if names else {}
-    return pa.concat_tables([empty_statistics(schema), *(sections[name].select(schema.names) for name in names)])
+    return pa.concat_tables([empty_table(schema), *(sections[name].select(schema.names) for name in names)])
 
 
 def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.Table]) -> PartitionRows:
@@ -182,7 +182,7 @@ def stack_partitions(partitions: Sequence[tuple[str, int]], tables: Sequence[pa.
     return PartitionRows(
         pa.table([pa.array(keys, pa.string()), pa.array(counts, pa.int64())], schema=PARTITIONS),
         # The columns of a small table take 40 kB of memory besides their values, so they are copied to one chunk.
-        pa.concat_tables(parts).combine_chunks() if parts else empty_statistics(schema),
+        pa.concat_tables(parts).combine_chunks() if parts else empty_table(schema),
     )
 
 
@@ -191,7 +191,7 @@ def concat_partitions(parts: Sequence[PartitionRows]) -> PartitionRows:
     if len(parts) == 1:
         return parts[0]
     schema = statistics_schema(part.schema for part in parts)
-    tables, first = [empty_statistics(schema)], 0
+    tables, first = [empty_table(schema)], 0
     for part in parts:
         positions = part.rows[POSITION.name].to_numpy() + first
         tables.append(cast_statistics(set_positions(part.rows, positions), schema))
@@ -240,11 +240,6 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             column = rows[field.name]
             arrays.append(column if column.type == field.type else _cast(column, field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def empty_statistics(schema: pa.Schema) -> pa.Table:
-    """Return statistics without rows. Unlike `Schema.empty_table`, this works with extension types."""
-    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Table:

@@ -47,7 +47,7 @@ from metastore_assets.store.segments import (
     SegmentKind,
     SegmentReader,
 )
-from metastore_assets.values.physical import one_chunk
+from metastore_assets.values.physical import one_chunk, pad_columns
 from metastore_assets.values.types import TypeClass
 
 _SLICE_SCHEMA = pa.schema(
@@ -392,11 +392,11 @@ class _FilterMerge:
         path = f"{FOLDER}/{uuid.uuid4().hex}.{_KIND.name}.parquet"
         options = SectionOptions({"bits": "DELTA_BINARY_PACKED"}, ["key"], _GROUP_ROWS, _GROUP_ROWS)
         with SectionWriter(self._store, path, _FILE_SCHEMA, options) as writer:
-            writer.write_section(TOMBSTONES, _pad(pa.table({"key": tombstones})))
-            writer.write_section(ROWS, _pad(rows.select(["key"])))
+            writer.write_section(TOMBSTONES, pad_columns(pa.table({"key": tombstones}), _FILE_SCHEMA))
+            writer.write_section(ROWS, pad_columns(rows.select(["key"]), _FILE_SCHEMA))
             for field_id in field_ids:
                 for slice_, table in enumerate(_slices(sources, positions, field_id, slice_bits)):
-                    writer.write_section(_slice_section(field_id, slice_), _pad(table))
+                    writer.write_section(_slice_section(field_id, slice_), pad_columns(table, _FILE_SCHEMA))
         file = SegmentFile(path, len(rows) + len(tombstones), footer_bytes=writer.footer_bytes)
         return with_bounds(file, rows, tombstones)
 
@@ -447,14 +447,6 @@ def _slices(
 
 def _numbered(table: pa.Table, source: int) -> pa.Table:
     return table.append_column("source", pa.array(np.full(len(table), source, np.int32))).select(_MERGED.names)
-
-
-def _pad(table: pa.Table) -> pa.Table:
-    arrays = [
-        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
-        for field in _FILE_SCHEMA
-    ]
-    return pa.Table.from_arrays(arrays, schema=_FILE_SCHEMA)
 
 
 def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], default: int) -> int:

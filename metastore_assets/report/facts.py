@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,6 +32,12 @@ _REASONS_WITHOUT_VALUES: Mapping[FrequencyState, str] = {
 def scalar_text(value: pa.Scalar) -> str:
     """Format an Arrow value for users, as `format_typed_value` does."""
     return format_typed_value(scalar_json(value), str(value.type))
+
+
+def null_share(record: Mapping[str, Any]) -> float | None:
+    """Return the share of rows with null, from a row of a history; None without rows."""
+    rows = record["null_count"] + record["value_count"]
+    return record["null_count"] / rows if rows else None
 
 
 def minimum_text(row: ColumnStatistics) -> str:

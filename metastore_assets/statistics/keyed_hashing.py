@@ -11,6 +11,7 @@ import hashlib
 import numpy as np
 
 from metastore_assets.statistics.hashing import Words
+from metastore_assets.statistics.murmur3 import rotate_left
 
 KEY_BYTES = 32
 """Length of a secret key: two SipHash keys of 16 bytes, one for each of the two hashes."""
@@ -69,15 +70,11 @@ def _round(v: list[Words]) -> None:
     """Apply one round of SipHash to its four state words, in place."""
     v[0] += v[1]
     v[2] += v[3]
-    v[1] = _rotate(v[1], 13) ^ v[0]
-    v[3] = _rotate(v[3], 16) ^ v[2]
-    v[0] = _rotate(v[0], 32)
+    v[1] = rotate_left(v[1], 13) ^ v[0]
+    v[3] = rotate_left(v[3], 16) ^ v[2]
+    v[0] = rotate_left(v[0], 32)
     v[2] += v[1]
     v[0] += v[3]
-    v[1] = _rotate(v[1], 17) ^ v[2]
-    v[3] = _rotate(v[3], 21) ^ v[0]
-    v[2] = _rotate(v[2], 32)
-
-
-def _rotate(words: Words, bits: int) -> Words:
-    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+    v[1] = rotate_left(v[1], 17) ^ v[2]
+    v[3] = rotate_left(v[3], 21) ^ v[0]
+    v[2] = rotate_left(v[2], 32)

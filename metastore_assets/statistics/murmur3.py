@@ -75,12 +75,12 @@ def _hash_part(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], seed:
         count = int(np.searchsorted(-blocks, -block, side="left"))
         at, h1, h2 = starts[:count] + block * _BLOCK, first[:count], second[:count]
         h1 ^= _mix_first(words[at])
-        h1[:] = _rotate(h1, 27)
+        h1[:] = rotate_left(h1, 27)
         h1 += h2
         h1 *= _FACTOR
         h1 += _N1
         h2 ^= _mix_second(words[at + 8])
-        h2[:] = _rotate(h2, 31)
+        h2[:] = rotate_left(h2, 31)
         h2 += h1
         h2 *= _FACTOR
         h2 += _N2
@@ -93,11 +93,11 @@ def _hash_part(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], seed:
 
 
 def _mix_first(words: Words) -> Words:
-    return _rotate(words * _C1, 31) * _C2
+    return rotate_left(words * _C1, 31) * _C2
 
 
 def _mix_second(words: Words) -> Words:
-    return _rotate(words * _C2, 33) * _C1
+    return rotate_left(words * _C2, 33) * _C1
 
 
 def _finish(first: Words, second: Words, length: Words | np.uint64) -> Words:
@@ -113,5 +113,6 @@ def _scramble(words: Words) -> Words:
     return words ^ (words >> np.uint64(33))
 
 
-def _rotate(words: Words, bits: int) -> Words:
+def rotate_left(words: Words, bits: int) -> Words:
+    """Rotate the bits of each word to the left."""
     return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))

@@ -28,7 +28,7 @@ from metastore_assets.store.segments import (
     SegmentReader,
     live_masks,
 )
-from metastore_assets.values.physical import one_chunk
+from metastore_assets.values.physical import empty_table, one_chunk
 
 _PIECE_ROWS = 4096
 """Maximum number of rows, and of tombstones, that are added to a file at once."""
@@ -128,7 +128,7 @@ def merge_segments(
             if table is not None
         ]
         live = [table for table in live if len(table)]
-        merged = pa.concat_tables([_empty_table(schema), *live])
+        merged = pa.concat_tables([empty_table(schema), *live])
         if len(live) > 1:
             merged = merged.take(pc.sort_indices(merged.column(0)))
         tombstones = pc.unique(pa.concat_arrays(removed))
@@ -243,11 +243,6 @@ class _TableCursor:
         position = bisect_right(range(len(keys)), upper, key=lambda at: keys[at].as_py())
         self._buffer = table.slice(position)
         return table.slice(0, position)
-
-
-def _empty_table(schema: pa.Schema) -> pa.Table:
-    """Return a table without rows. Unlike `Schema.empty_table`, this works for extension types."""
-    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _keys(table: pa.Table | None, type: pa.DataType) -> pa.Array:

@@ -315,3 +315,16 @@ def combine_to_one_chunk(table: pa.Table) -> pa.Table:
         return table.combine_chunks()
     arrays = [one_chunk(column) for column in table.columns]
     return pa.Table.from_arrays(arrays, schema=table.schema)
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows. Unlike `Schema.empty_table`, this works with extension types."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def pad_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with the columns of a schema, in its order. Columns that the table lacks are null."""
+    arrays = [
+        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -131,10 +131,12 @@ def _draw_versions(page: Page, name: str, records: Sequence[Record]) -> None:
 
 
 def _draw_column(page: Page, name: str, column: str, records: Sequence[Record]) -> None:
+    from metastore_assets.report.facts import null_share
+
     type_name = text.format_type(records[-1]["type"]) if records else ""
     _draw_heading(page, f"{name} {column}", [record["version"] for record in records], type_name)
     series = {
-        "nulls": [_null_share(record) for record in records],
+        "nulls": [null_share(record) for record in records],
         "distinct": [record["distinct_count"] for record in records],
         "mean": [record["mean"] for record in records],
     }
@@ -266,11 +268,6 @@ def _to_number(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _null_share(record: Record) -> float | None:
-    rows = record["null_count"] + record["value_count"]
-    return record["null_count"] / rows if rows else None
 
 
 def _median(record: Record) -> str | None:

@@ -13,7 +13,7 @@ from metastore_assets.lookup.diff import ColumnDiff
 from metastore_assets.markup.charts import bars, line, share_bar
 from metastore_assets.markup.elements import Markup, Part, joined, tag
 from metastore_assets.report import text
-from metastore_assets.report.facts import distinct_text, maximum_text, minimum_text, scalar_text
+from metastore_assets.report.facts import distinct_text, maximum_text, minimum_text, null_share, scalar_text
 from metastore_assets.statistics.column import ColumnStatistics
 
 Top: TypeAlias = Sequence[tuple[pa.Scalar, int]]
@@ -212,7 +212,7 @@ def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
     if len(history) < 2:
         return []
     series: dict[str, list[float | None]] = {
-        "nulls": [_null_share(record) for record in history],
+        "nulls": [null_share(record) for record in history],
         "distinct": [record["distinct_count"] for record in history],
         "mean": [record["mean"] for record in history],
     }
@@ -226,11 +226,6 @@ def _trends(history: Sequence[Mapping[str, Any]]) -> list[Part]:
         caption = tag("figcaption", tag("small", f"{name} "), first, " → ", last)
         parts.append(tag("figure", line(values, f"{name} over versions"), caption))
     return parts
-
-
-def _null_share(record: Mapping[str, Any]) -> float | None:
-    rows = record["null_count"] + record["value_count"]
-    return record["null_count"] / rows if rows else None
 
 
 def change_rows(columns: Sequence[ColumnDiff]) -> list[list[Part]]:
