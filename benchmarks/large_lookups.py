@@ -29,10 +29,10 @@ from benchmarks.report import Row
 from benchmarks.scale_requests import ROOT, Requests
 from metastore_assets.config import TableConfig
 from metastore_assets.index import IndexRows, update_index
-from metastore_assets.index.fragments import FRAGMENTS, column_schema
+from metastore_assets.index.fragment_index import FRAGMENTS, column_schema
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
-from metastore_assets.statistics.union import pack_values, union_type
+from metastore_assets.statistics.typed_union import pack_values, union_type
 from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles

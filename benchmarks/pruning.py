@@ -28,10 +28,10 @@ from benchmarks.data import FOLDER
 from benchmarks.measure import paired, ratio
 from benchmarks.report import Row
 from metastore_assets.index import IndexRows, update_index
-from metastore_assets.index.fragments import FRAGMENTS, column_schema
+from metastore_assets.index.fragment_index import FRAGMENTS, column_schema
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
-from metastore_assets.statistics.union import pack_values, union_type
+from metastore_assets.statistics.typed_union import pack_values, union_type
 from metastore_assets.store.manifest import ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles

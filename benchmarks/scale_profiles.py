@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from benchmarks.scale_tables import ROWS, SIZE
 from metastore_assets.index import IndexRows, PartitionRows, stack_partitions
-from metastore_assets.index.fragments import column_schema
+from metastore_assets.index.fragment_index import column_schema
 from metastore_assets.pipeline import execution, first_version, fragment_index, partition_index, skip_rewrites
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.engine import Engine
@@ -28,8 +28,8 @@ from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profile_spec import ProfileSpec
 from metastore_assets.pipeline.profiling import Profiled, bundle_fragments
 from metastore_assets.statistics.profile import profile_all_null
-from metastore_assets.statistics.tables import build_statistics_table
-from metastore_assets.statistics.union import pack_values, union_type
+from metastore_assets.statistics.profile_tables import build_statistics_table
+from metastore_assets.statistics.typed_union import pack_values, union_type
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore, unique_name
 from metastore_assets.tasks.runner import InProcessRunner

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from metastore_assets.assets.partition_mapping import TablePartitions
     from metastore_assets.assets.project import build_commit_sensor, build_metastore_assets, build_metastore_definitions
     from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
-    from metastore_assets.checks.entries import load_checked_config as load_config
+    from metastore_assets.checks.configured_checks import load_checked_config as load_config
     from metastore_assets.config import DatabaseConfig, MetastoreConfig, TableConfig
     from metastore_assets.errors import (
         ColumnNotFoundError,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     )
     from metastore_assets.history.points import HistoryPoint
     from metastore_assets.history.rows import HistoryRow
-    from metastore_assets.lookup.changes import ColumnChanges, TableChanges, ValueChange
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.column_values import TextValue
     from metastore_assets.lookup.diff import ColumnDiff, PartitionsDiff, TableDiff
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.selectivity import Estimate
     from metastore_assets.lookup.summaries import VersionSummary
     from metastore_assets.lookup.table import ScanRequest, Table
+    from metastore_assets.lookup.value_count_changes import ColumnChanges, TableChanges, ValueChange
     from metastore_assets.lookup.versions import VersionReference
     from metastore_assets.metastore import Metastore, open_table
     from metastore_assets.profiling import profile, profile_query
@@ -168,7 +168,7 @@ __all__ = [
 _PUBLIC_NAMES = {
     "AsOf": "lookup.results",
     "Bin": "lookup.histograms",
-    "ColumnChanges": "lookup.changes",
+    "ColumnChanges": "lookup.value_count_changes",
     "ColumnClustering": "lookup.clustering",
     "ColumnDiff": "lookup.diff",
     "ColumnNotFoundError": "errors",
@@ -222,7 +222,7 @@ _PUBLIC_NAMES = {
     "Spread": "lookup.results",
     "StoreError": "errors",
     "Table": "lookup.table",
-    "TableChanges": "lookup.changes",
+    "TableChanges": "lookup.value_count_changes",
     "TableConfig": "config",
     "TableDiff": "lookup.diff",
     "TableFormatError": "errors",
@@ -231,7 +231,7 @@ _PUBLIC_NAMES = {
     "TextValue": "lookup.column_values",
     "UnsupportedTypeError": "errors",
     "UserResult": "statistics.user_defined.results",
-    "ValueChange": "lookup.changes",
+    "ValueChange": "lookup.value_count_changes",
     "ValueFrequency": "lookup.results",
     "Version": "store.manifest",
     "VersionConflictError": "errors",
@@ -242,7 +242,7 @@ _PUBLIC_NAMES = {
     "build_metastore_assets": "assets.project",
     "build_metastore_definitions": "assets.project",
     "fetch_column_statistics": "assets.fetch",
-    "load_config": "checks.entries:load_checked_config",
+    "load_config": "checks.configured_checks:load_checked_config",
     "open_table": "metastore",
     "profile": "profiling",
     "profile_query": "profiling",

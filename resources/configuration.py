@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from dagster import get_dagster_logger
 
-from metastore_assets.checks.entries import load_checked_config, read_checked_config, validate_checks
+from metastore_assets.checks.configured_checks import load_checked_config, read_checked_config, validate_checks
 from metastore_assets.config import MetastoreConfig, config_path
 from metastore_assets.databases import DatabaseListing, expand_databases, list_databases, load_listings
 from metastore_assets.errors import ConfigError

@@ -11,7 +11,7 @@ from dagster import AssetKey, AssetSpec, FreshnessPolicy, PartitionMapping, Part
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, table_tag
 from metastore_assets.assets.partition_groups import PartitionGrouping
 from metastore_assets.assets.partition_mapping import TablePartitions
-from metastore_assets.checks.entries import read_named_checks
+from metastore_assets.checks.configured_checks import read_named_checks
 from metastore_assets.checks.table_checks import Fresh
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError

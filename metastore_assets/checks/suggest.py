@@ -17,7 +17,7 @@ import yaml
 
 from metastore_assets.checks.base import Check, Level
 from metastore_assets.checks.column_checks import Matches
-from metastore_assets.checks.entries import NamedCheck, parse_check
+from metastore_assets.checks.configured_checks import NamedCheck, parse_check
 from metastore_assets.checks.evaluation import evaluate
 from metastore_assets.checks.subject import CheckContext, Subject, find_column_name
 from metastore_assets.errors import NotStoredError, StoreError

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def load_config(invocation: Invocation) -> MetastoreConfig:
     """Load and validate the configuration file that the command line names, checks included. Raises ConfigError."""
-    from metastore_assets.checks.entries import load_checked_config
+    from metastore_assets.checks.configured_checks import load_checked_config
 
     return load_checked_config(invocation.config)
 

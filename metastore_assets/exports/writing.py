@@ -15,7 +15,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.exports.base import ExportMark, exported_version
 from metastore_assets.exports.catalog_table import TableChangedError
-from metastore_assets.exports.entries import ExportEntry, select_export_entries
+from metastore_assets.exports.configured_targets import ExportEntry, select_export_entries
 from metastore_assets.exports.results import ExportResult, ExportState
 from metastore_assets.lookup.table import Scanner, Table
 from metastore_assets.messages import remove_secrets

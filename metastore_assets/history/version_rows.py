@@ -13,7 +13,7 @@ from metastore_assets.statistics.column import STATISTICS, ColumnStatistics, col
 from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.declaration import StatisticKind
 from metastore_assets.statistics.profile import HIDDEN_REASON
-from metastore_assets.statistics.tables import parse_statistics_rows
+from metastore_assets.statistics.profile_tables import parse_statistics_rows
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.json import value_json

@@ -1,16 +1,16 @@
 """The indexes of a version: bounds of columns in each fragment, and statistics of columns in each partition."""
 
+from metastore_assets.index.fragment_index import IndexRows
 from metastore_assets.index.fragment_reader import IndexReader, IndexSelection
 from metastore_assets.index.fragment_segments import BoundedRows
 from metastore_assets.index.fragment_writer import update_index
-from metastore_assets.index.fragments import IndexRows
-from metastore_assets.index.partition_writer import update_partitions
-from metastore_assets.index.partitions import (
+from metastore_assets.index.partition_index import (
     PartitionReader,
     PartitionRows,
     concat_partitions,
     stack_partitions,
 )
+from metastore_assets.index.partition_writer import update_partitions
 
 __all__ = [
     "BoundedRows",

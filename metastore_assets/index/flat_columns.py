@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.index.fragments import FRAGMENTS, IndexRows
-from metastore_assets.statistics.union import select_class
+from metastore_assets.index.fragment_index import FRAGMENTS, IndexRows
+from metastore_assets.statistics.typed_union import select_class
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.types import TypeClass, class_named
 

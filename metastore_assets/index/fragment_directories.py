@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.flat_columns import complete_columns
-from metastore_assets.index.fragments import KEY, join_keys
+from metastore_assets.index.fragment_index import KEY, join_keys
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.store.joined_parquet import JoinedParquet
 from metastore_assets.store.objects import ObjectStore

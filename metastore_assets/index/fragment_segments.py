@@ -33,10 +33,10 @@ from metastore_assets.index.fragment_directories import (
     missing_section,
     open_directories,
 )
-from metastore_assets.index.fragments import FRAGMENTS, KEY, IndexRows, join_keys
+from metastore_assets.index.fragment_index import FRAGMENTS, KEY, IndexRows, join_keys
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.index.zones import summarize_zones
-from metastore_assets.statistics.union import select_class
+from metastore_assets.statistics.typed_union import select_class
 from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore

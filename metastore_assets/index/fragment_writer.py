@@ -1,7 +1,7 @@
 """A writer of the fragment index. A commit adds one segment, and does a bounded part of the due merges.
 
 A segment has rows of fragments, sorted by key, and tombstones: keys of fragments that it removes from older segments. A
-large segment has several files, which also have zones: runs of fragments with common bounds. `index.fragments`
+large segment has several files, which also have zones: runs of fragments with common bounds. `index.fragment_index`
 describes the files.
 """
 
@@ -33,11 +33,11 @@ from metastore_assets.index.fragment_directories import (
     WrittenDirectory,
     open_directories,
 )
+from metastore_assets.index.fragment_index import FOLDER, FRAGMENTS, KEY, IndexRows, cast_bounds, join_keys, null_rows
 from metastore_assets.index.fragment_segments import NO_KEYS, SmallSegment, join_sorted, open_segment
-from metastore_assets.index.fragments import FOLDER, FRAGMENTS, KEY, IndexRows, cast_bounds, join_keys, null_rows
 from metastore_assets.index.row_ranges import Numbers
 from metastore_assets.index.zones import ZONE_COLUMNS, group_sizes, run_lengths, summarize_zones, zone_sizes
-from metastore_assets.statistics.union import merge_unions
+from metastore_assets.statistics.typed_union import merge_unions
 from metastore_assets.store.joined_parquet import OFFSET_BITS
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.manifest import split_fragment_key

@@ -14,8 +14,8 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.index.fragments import FOLDER, column_section
-from metastore_assets.index.partitions import (
+from metastore_assets.index.fragment_index import FOLDER, column_section
+from metastore_assets.index.partition_index import (
     KIND,
     PARTITIONS,
     POSITION,

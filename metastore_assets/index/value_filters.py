@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.index.fragments import FOLDER
+from metastore_assets.index.fragment_index import FOLDER
 from metastore_assets.statistics.value_filter import (
     MAX_SLICE_BITS,
     FilterIndices,

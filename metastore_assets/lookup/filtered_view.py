@@ -22,7 +22,7 @@ from metastore_assets.lookup.statistics_rows import statistics_rows
 from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import SpreadCounts
-from metastore_assets.statistics.tables import with_partition
+from metastore_assets.statistics.profile_tables import with_partition
 from metastore_assets.store.entries import find_fragments, find_partitions
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 

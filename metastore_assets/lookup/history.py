@@ -16,9 +16,9 @@ from metastore_assets.store.versions import VersionStore
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
     from metastore_assets.history.rows import HistoryRow
-    from metastore_assets.lookup.changes import TableChanges
     from metastore_assets.lookup.diff import TableDiff
     from metastore_assets.lookup.table import Table
+    from metastore_assets.lookup.value_count_changes import TableChanges
 
 
 class History:
@@ -83,6 +83,6 @@ class History:
 
     def changes(self, since: VersionReference, columns: Iterable[str] | None = None) -> TableChanges:
         """Return the values whose frequencies differ from those in an earlier version. See `Table.changes`."""
-        from metastore_assets.lookup.changes import changes
+        from metastore_assets.lookup.value_count_changes import changes
 
         return changes(self.at(since), self._table, columns)

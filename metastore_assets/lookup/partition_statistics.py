@@ -12,7 +12,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import SCHEMA_COLUMNS, apply_schema_to_table
-from metastore_assets.statistics.tables import build_statistics_table
+from metastore_assets.statistics.profile_tables import build_statistics_table
 from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.values.leaf_columns import LeafColumn
@@ -49,7 +49,7 @@ class PartitionStatistics:
                 called for columns that were added after a partition was profiled.
         """
         # Lookups of the statistics of a table do not need it.
-        from metastore_assets.index.partitions import PartitionReader
+        from metastore_assets.index.partition_index import PartitionReader
 
         self._reader = PartitionReader(objects, files.files)
         self._files = files
@@ -134,7 +134,7 @@ class _StatisticsRows:
 
         The rows are copied to new buffers, so that the memory of the added tables can be freed.
         """
-        from metastore_assets.index.partitions import cast_statistics, statistics_schema
+        from metastore_assets.index.partition_index import cast_statistics, statistics_schema
 
         tables = self._tables or [build_statistics_table([])]
         if len(tables) > 1:

@@ -35,14 +35,14 @@ from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.moments import decode_moments
-from metastore_assets.statistics.quantiles import Digest, decode_digests
-from metastore_assets.statistics.tables import (
+from metastore_assets.statistics.profile_tables import (
     parse_frequencies,
     parse_histograms,
     parse_statistics_rows,
     with_partition,
 )
-from metastore_assets.statistics.union import unpack_scalars
+from metastore_assets.statistics.quantiles import Digest, decode_digests
+from metastore_assets.statistics.typed_union import unpack_scalars
 from metastore_assets.store.entries import find_partition
 from metastore_assets.store.manifest import Decision, PartitionEntry, ProfileFiles, UnindexedPartition, Version
 from metastore_assets.store.objects import ObjectStore

@@ -34,7 +34,7 @@ from metastore_assets.expressions.row_bounds import (
     bound_conjunction,
 )
 from metastore_assets.index import BoundedRows, IndexReader, IndexSelection
-from metastore_assets.index.fragments import join_keys
+from metastore_assets.index.fragment_index import join_keys
 from metastore_assets.lookup.buckets import compute_buckets, match_buckets
 from metastore_assets.lookup.profiles import TableProfiles
 from metastore_assets.lookup.relation import explain_missing_files

@@ -278,7 +278,7 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
 def _build_table(rows: Sequence[object], schema: pa.Schema) -> pa.Table:
     """Return rows as a table with the columns of a schema. A column of Arrow scalars gets their type."""
-    from metastore_assets.statistics.union import scalars_array
+    from metastore_assets.statistics.typed_union import scalars_array
 
     arrays = []
     for column in schema:

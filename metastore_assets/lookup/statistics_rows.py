@@ -10,7 +10,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.tables import (
+from metastore_assets.statistics.profile_tables import (
     build_statistics_table,
     build_typed_table,
     normalize_statistics_table,

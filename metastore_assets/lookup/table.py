@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from metastore_assets.expressions.predicates import Predicate
     from metastore_assets.history import HistoryPoint
     from metastore_assets.history.rows import HistoryRow
-    from metastore_assets.lookup.changes import TableChanges
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.diff import TableDiff
     from metastore_assets.lookup.filtered_view import FilteredView
     from metastore_assets.lookup.pruning import Pruner, Pruning
     from metastore_assets.lookup.selectivity import Estimate
+    from metastore_assets.lookup.value_count_changes import TableChanges
 
 _IN_CATALOG = "catalog://"
 MAX_SHAPES = 20

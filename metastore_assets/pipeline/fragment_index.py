@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.index import IndexRows, update_index
-from metastore_assets.index.fragments import (
+from metastore_assets.index.fragment_index import (
     FRAGMENTS,
     cast_bounds,
     column_schema,
@@ -26,7 +26,7 @@ from metastore_assets.index.fragments import (
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.pipeline.profiles.states_writer import SECTION_COLUMNS, VALUE_COUNT_COLUMNS
-from metastore_assets.statistics.union import cast_to_union, merge_unions, select_class
+from metastore_assets.statistics.typed_union import cast_to_union, merge_unions, select_class
 from metastore_assets.store.entry_changes import EntryChanges, changed_entries
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore

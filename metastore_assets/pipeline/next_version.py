@@ -41,7 +41,7 @@ from metastore_assets.pipeline.plan import (
 )
 from metastore_assets.pipeline.profile_spec import SpecCompatibility, field_identity
 from metastore_assets.pipeline.retired_fragments import expired_fragments, find_retired
-from metastore_assets.pipeline.value_counts.table import ValueCountUpdate
+from metastore_assets.pipeline.value_counts.update import ValueCountUpdate
 from metastore_assets.pipeline.value_filters import filtered_columns, update_table_value_filters
 from metastore_assets.store.entries import (
     FRAGMENTS,

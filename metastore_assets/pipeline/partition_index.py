@@ -16,7 +16,7 @@ from metastore_assets.index import (
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.tables import parse_statistics_rows
+from metastore_assets.statistics.profile_tables import parse_statistics_rows
 from metastore_assets.store.entry_changes import EntryChanges, changed_entries
 from metastore_assets.store.manifest import PartitionEntry, PartitionIndex, UnindexedPartition, Version
 from metastore_assets.store.objects import ObjectStore

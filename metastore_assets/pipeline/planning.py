@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError, ObjectNotFoundError, StoreError
-from metastore_assets.exports.entries import read_export_entries
+from metastore_assets.exports.configured_targets import read_export_entries
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import (

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, ResolvedPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
-from metastore_assets.exports.entries import ExportEntry, read_export_entries
+from metastore_assets.exports.configured_targets import ExportEntry, read_export_entries
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, digest, parse_column_spec

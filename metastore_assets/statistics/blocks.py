@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from metastore_assets.startup import lazy_module
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_numbers, hash_values
-from metastore_assets.statistics.runs import ValueRun, count_values
+from metastore_assets.statistics.value_runs import ValueRun, count_values
 from metastore_assets.values.physical import (
     Numbers,
     canonical_array,

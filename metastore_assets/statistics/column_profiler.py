@@ -31,8 +31,8 @@ from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContex
 from metastore_assets.statistics.keyed_hashing import hash_with_key
 from metastore_assets.statistics.multiset_hash import add_multiset_hashes, multiset_hash, multiset_hash_of_nulls
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS, DISTINCT_COUNT, HISTOGRAM, QUANTILES
-from metastore_assets.statistics.runs import BLOCK, ValueRun
 from metastore_assets.statistics.value_filter import build_filter
+from metastore_assets.statistics.value_runs import BLOCK, ValueRun
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import TypeClass, class_named, type_text
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.startup import lazy_module
-from metastore_assets.statistics.runs import (
+from metastore_assets.statistics.value_runs import (
     CountedRun,
     Counts,
     ValueRun,

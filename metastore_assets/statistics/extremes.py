@@ -16,7 +16,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.interface import BuiltinStatistic, ColumnContext
 from metastore_assets.statistics.lengths import is_byte_string
 from metastore_assets.statistics.merge_rules import Flags, MergeParts
-from metastore_assets.statistics.union import scatter_values, select_class
+from metastore_assets.statistics.typed_union import scatter_values, select_class
 from metastore_assets.values.physical import comparable, numbers, order_key
 from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass

@@ -16,8 +16,8 @@ from pyarrow import types as t
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.iso8601 import temporal_text
-from metastore_assets.statistics.runs import CountedRun, sum_counts
 from metastore_assets.statistics.user_defined.results import UserResult
+from metastore_assets.statistics.value_runs import CountedRun, sum_counts
 from metastore_assets.values.physical import canonical_array, physical_series, sort_key
 from metastore_assets.values.types import TypeClass, class_named, type_class
 

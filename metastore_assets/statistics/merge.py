@@ -27,7 +27,7 @@ from metastore_assets.statistics.merge_rules import Flags, Integers, MergeParts,
 from metastore_assets.statistics.multiset_hash import sum_multiset_hashes
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS
 from metastore_assets.statistics.states import SKETCH_COLUMNS, STATE_COLUMNS, UNION_COLUMNS
-from metastore_assets.statistics.union import cast_to_union, merge_unions
+from metastore_assets.statistics.typed_union import cast_to_union, merge_unions
 from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import class_named
 

@@ -19,8 +19,8 @@ from metastore_assets.statistics.finalize import restrict_to_policy
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies, run_to_frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.runs import ValueRun, count_dense, is_mostly_distinct
 from metastore_assets.statistics.user_defined.finalize import add_user_results
+from metastore_assets.statistics.value_runs import ValueRun, count_dense, is_mostly_distinct
 from metastore_assets.values.leaf_columns import (
     LeafColumn,
     is_list,

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.profile_tables import pack_columns, unpack_columns
 from metastore_assets.statistics.registry import BUILTIN_STATISTICS
-from metastore_assets.statistics.tables import pack_columns, unpack_columns
 
 STATE_COLUMNS = tuple(name for name, statistic in STATISTICS.items() if statistic.is_state)
 """The columns of the file `statistics` that merges need. The other columns are derived from states or the schema."""

@@ -1,6 +1,5 @@
 """Value counts of a table, the frequencies of all distinct values: their dataflow, their stored state, and queries."""
 
-from metastore_assets.value_counts.changes import ValueCountChanges, count_changes
 from metastore_assets.value_counts.comparing import DifferingRow, differing_rows
 from metastore_assets.value_counts.graph import FOLDER, value_count_dataflow
 from metastore_assets.value_counts.reading import ValueCountReader
@@ -12,6 +11,7 @@ from metastore_assets.value_counts.state import (
     rewrite_value_counts,
     write_value_counts,
 )
+from metastore_assets.value_counts.version_changes import ValueCountChanges, count_changes
 
 __all__ = [
     "FOLDER",

@@ -23,7 +23,7 @@ from metastore_assets.statistics.frequencies import (
     run_to_frequencies,
     summarize_frequencies,
 )
-from metastore_assets.statistics.runs import sum_counts
+from metastore_assets.statistics.value_runs import sum_counts
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.value_counts.fingerprinted import (
     FINGERPRINTS,

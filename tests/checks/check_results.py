@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metastore_assets.checks.base import Finding
-from metastore_assets.checks.entries import read_named_checks
+from metastore_assets.checks.configured_checks import read_named_checks
 from metastore_assets.checks.evaluation import evaluate_checks
 from metastore_assets.checks.results import CheckResult
 from metastore_assets.checks.subject import CheckContext

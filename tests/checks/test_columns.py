@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metastore_assets.checks.entries import parse_check
+from metastore_assets.checks.configured_checks import parse_check
 from metastore_assets.checks.results import CheckResult
 from metastore_assets.store.objects import ObjectStore
 from tests.checks.check_results import results

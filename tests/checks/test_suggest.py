@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.checks.entries import read_named_checks
+from metastore_assets.checks.configured_checks import read_named_checks
 from metastore_assets.checks.evaluation import evaluate_checks
 from metastore_assets.checks.suggest import Suggestions, suggest
 from metastore_assets.config import TableConfig

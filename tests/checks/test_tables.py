@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.checks.base import Finding
-from metastore_assets.checks.entries import NamedCheck, parse_check
+from metastore_assets.checks.configured_checks import NamedCheck, parse_check
 from metastore_assets.checks.evaluation import evaluate
 from metastore_assets.checks.subject import Subject
 from metastore_assets.checks.table_checks import find_contradictions

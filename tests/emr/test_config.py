@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets import MetastoreConfig
-from metastore_assets.checks.entries import read_named_checks
+from metastore_assets.checks.configured_checks import read_named_checks
 from metastore_assets.config import load_config
 from metastore_assets.config.emr import job_folder
 from metastore_assets.databases import DatabaseListing, expand_databases

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from metastore_assets.exports.entries import load_target
+from metastore_assets.exports.configured_targets import load_target
 from metastore_assets.plugins import EXPORT_TARGETS
 from tests.assets.conftest import lab  # noqa: F401 (a fixture)
 

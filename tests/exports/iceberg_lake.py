@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.exports.entries import read_export_entries
+from metastore_assets.exports.configured_targets import read_export_entries
 from metastore_assets.exports.iceberg import IcebergTarget
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from metastore_assets.checks.entries import load_checked_config
+from metastore_assets.checks.configured_checks import load_checked_config
 from metastore_assets.cli.failures import BAD_USAGE
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.exports.base import exported_version
-from metastore_assets.exports.entries import read_export_entries
+from metastore_assets.exports.configured_targets import read_export_entries
 from metastore_assets.exports.writing import open_version, read_export_states
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.stages import stages_to_json

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.exports.base import ExportTarget
-from metastore_assets.exports.entries import load_target
+from metastore_assets.exports.configured_targets import load_target
 from metastore_assets.plugins import EXPORT_TARGETS
 
 _PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from metastore_assets.checks.entries import read_named_checks
+from metastore_assets.checks.configured_checks import read_named_checks
 from metastore_assets.checks.evaluation import evaluate_checks
 from metastore_assets.checks.subject import create_check_context
 from metastore_assets.checks.suggest import suggest

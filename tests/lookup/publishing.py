@@ -17,7 +17,7 @@ from metastore_assets.pipeline.fragment_index import update_fragment_index
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.pipeline.profile_spec import table_profile_spec
 from metastore_assets.pipeline.profiles.files import ProfileWriter
-from metastore_assets.pipeline.value_counts.table import enumerated_classes
+from metastore_assets.pipeline.value_counts.update import enumerated_classes
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile, profile_field

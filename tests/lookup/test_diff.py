@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
 from metastore_assets.lookup import ResultSet, Table
-from metastore_assets.lookup.changes import ValueChange
 from metastore_assets.lookup.diff import PartitionsDiff, diff_json, diff_partitions
+from metastore_assets.lookup.value_count_changes import ValueChange
 from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh

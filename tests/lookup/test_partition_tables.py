@@ -21,7 +21,7 @@ from metastore_assets.metastore import open_scanner
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_index import update_partition_index
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.tables import build_statistics_table, build_typed_table
+from metastore_assets.statistics.profile_tables import build_statistics_table, build_typed_table
 from metastore_assets.store.entries import PARTITIONS, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version

@@ -19,7 +19,7 @@ from metastore_assets.statistics.finalize import finalize_statistics
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.statistics.states import build_states_table, read_state_rows
-from metastore_assets.statistics.union import union_type
+from metastore_assets.statistics.typed_union import union_type
 from metastore_assets.values.types import class_named
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from metastore_assets.statistics.blocks import sorted_block, unsorted_block
 from metastore_assets.statistics.counting import ValueCounter
 from metastore_assets.statistics.frequencies import run_to_frequencies
-from metastore_assets.statistics.runs import ValueRun, count_dense, count_values
+from metastore_assets.statistics.value_runs import ValueRun, count_dense, count_values
 from metastore_assets.values.types import type_class
 
 _NEAR = st.integers(-3, 3)

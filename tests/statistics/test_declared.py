@@ -8,9 +8,9 @@ import pytest
 
 from metastore_assets.lookup.json import column_to_json
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.profile_tables import build_statistics_table
 from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
-from metastore_assets.statistics.tables import build_statistics_table
-from metastore_assets.statistics.union import union_type
+from metastore_assets.statistics.typed_union import union_type
 
 FILES = Path(__file__).parents[2] / "docs" / "reference" / "files.md"
 STATES = {"moments", "quantile_sketch", "distinct_sketch", "user_states"}

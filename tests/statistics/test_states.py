@@ -20,7 +20,7 @@ from metastore_assets.statistics.histogram import Histogram, decode_histograms
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import build_states_table, read_state_rows
-from metastore_assets.statistics.union import union_type
+from metastore_assets.statistics.typed_union import union_type
 from metastore_assets.values.leaf_columns import leaf_columns
 from metastore_assets.values.types import class_named
 from tests.statistics.random_columns import KINDS, profile_one, rows, share

@@ -59,7 +59,7 @@ def changes(
     Works for columns with value counts. If the versions in between are still stored, the cost depends only on the size
     of the change.
     """
-    from metastore_assets.lookup.changes import changes_json
+    from metastore_assets.lookup.value_count_changes import changes_json
 
     invocation: Invocation = context.ensure_object(Invocation)
     is_limit_explicit = context.get_parameter_source("limit") is not click.core.ParameterSource.DEFAULT

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import Fragment, FragmentPath, NoDiffError, fragment_order
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, target_path
+from metastore_assets.formats.iceberg.fragment_planner import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.manifests import DATA, FileEntry, Manifest
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot
-from metastore_assets.formats.iceberg.plan import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.touched_manifests import TouchedManifests
 
 _DELETE_MANIFEST = 1

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.iceberg.delete_files import Positions, align_chunks
-from metastore_assets.formats.iceberg.names import FallbackIds
+from metastore_assets.formats.iceberg.name_mapping import FallbackIds
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import identity

@@ -13,7 +13,7 @@ from metastore_assets.formats.base import ArrowFile, FragmentReader, FragmentSou
 from metastore_assets.formats.deletion_vectors import check_within
 from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Positions
 from metastore_assets.formats.iceberg.equality import EqualityDeletes, deleted_positions
-from metastore_assets.formats.iceberg.names import FallbackIds, has_ids
+from metastore_assets.formats.iceberg.name_mapping import FallbackIds, has_ids
 from metastore_assets.formats.readers.columns import FileColumns, open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher

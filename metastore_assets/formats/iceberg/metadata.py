@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.iceberg.checks import check_metadata
 from metastore_assets.formats.iceberg.metadata_files import read_metadata_json
+from metastore_assets.formats.iceberg.metadata_validation import check_metadata
 from metastore_assets.formats.metadata_json import format_value
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, unreadable_error
 from metastore_assets.storage.location import Location

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import NoDiffError, SnapshotReference
-from metastore_assets.formats.iceberg.plan import IcebergFragmentPlanner
+from metastore_assets.formats.iceberg.fragment_planner import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.schema import arrow_schema
 
 _REASONS = {

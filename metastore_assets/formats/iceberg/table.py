@@ -30,13 +30,13 @@ from metastore_assets.formats.base import (
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
 from metastore_assets.formats.iceberg.changes import plan_changes
+from metastore_assets.formats.iceberg.fragment_planner import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.locations import table_files
 from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
-from metastore_assets.formats.iceberg.plan import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.planned_state import PlannedState
 from metastore_assets.formats.iceberg.schema import arrow_schema, is_geospatial
-from metastore_assets.formats.iceberg.states import IcebergState, history_change_since, resolve_state
+from metastore_assets.formats.iceberg.snapshot_selection import IcebergState, history_change_since, resolve_state
 from metastore_assets.formats.metadata_cache import MetadataCache, cache_key
 from metastore_assets.formats.schema_casting import identity
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, metadata_errors, unreadable_error

@@ -43,7 +43,7 @@ from metastore_assets.statistics.states import (
     build_states_table,
     read_state_rows,
 )
-from metastore_assets.statistics.union import cast_to_union, merge_unions
+from metastore_assets.statistics.typed_union import cast_to_union, merge_unions
 from metastore_assets.statistics.user_defined.states import compute_states
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies
 from metastore_assets.store.entries import Entries, StoredEntries

@@ -26,7 +26,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.profile import ColumnProfile
-from metastore_assets.statistics.tables import (
+from metastore_assets.statistics.profile_tables import (
     build_frequencies_table,
     build_histograms_table,
     build_statistics_table,

@@ -22,7 +22,7 @@ from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
-from metastore_assets.statistics.union import pack_values, union_type
+from metastore_assets.statistics.typed_union import pack_values, union_type
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_name
 from metastore_assets.values.types import TypeClass, class_named, classes_of

@@ -14,7 +14,7 @@ from metastore_assets.statistics.distinct import distinct_sketch
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.tables import (
+from metastore_assets.statistics.profile_tables import (
     ValueCountRows,
     parse_frequencies,
     parse_histograms,

@@ -25,6 +25,7 @@ from metastore_assets.statistics.finalize import restrict_to_policy, unenumerate
 from metastore_assets.statistics.histogram import Histogram, decode_histograms, histogram_capacity, limit_bins
 from metastore_assets.statistics.multiset_hash import multiset_hash_of_nulls
 from metastore_assets.statistics.profile import profile_all_null
+from metastore_assets.statistics.profile_tables import sum_value_counts
 from metastore_assets.statistics.states import (
     SKETCH_COLUMNS,
     STATE_COLUMNS,
@@ -33,8 +34,7 @@ from metastore_assets.statistics.states import (
     build_states_table,
     read_state_rows,
 )
-from metastore_assets.statistics.tables import sum_value_counts
-from metastore_assets.statistics.union import cast_to_union
+from metastore_assets.statistics.typed_union import cast_to_union
 from metastore_assets.statistics.user_defined.states import compute_states, list_required_keys, list_state_keys
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore

@@ -26,7 +26,7 @@ from metastore_assets.pipeline.value_counts.fingerprinted_values import Fingerpr
 from metastore_assets.produce import View
 from metastore_assets.statistics.fingerprints import FingerprintCounts, Numbers, fingerprint_values
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, run_to_frequencies, sum_frequencies
-from metastore_assets.statistics.runs import sum_counts
+from metastore_assets.statistics.value_runs import sum_counts
 from metastore_assets.value_counts import ValueCountReader
 from metastore_assets.value_counts.fingerprinted import FINGERPRINTS
 from metastore_assets.values.physical import physical_series

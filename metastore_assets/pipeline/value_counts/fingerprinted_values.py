@@ -33,7 +33,7 @@ from metastore_assets.statistics.fingerprints import (
 )
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, run_to_frequencies, sum_frequencies
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.runs import concatenate_series, count_values
+from metastore_assets.statistics.value_runs import concatenate_series, count_values
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore

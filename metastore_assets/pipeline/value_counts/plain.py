@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.pipeline.profiles.states_writer import value_encodings
-from metastore_assets.statistics.tables import build_value_counts_table
-from metastore_assets.statistics.union import union_type
+from metastore_assets.statistics.profile_tables import build_value_counts_table
+from metastore_assets.statistics.typed_union import union_type
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionOptions, SectionReader, SectionWriter

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.statistics.runs import count_values
 from metastore_assets.statistics.user_defined.interface import (
     FrequencyStatistic,
     MergeableStatistic,
@@ -25,6 +24,7 @@ from metastore_assets.statistics.user_defined.interface import (
     UserStatistic,
 )
 from metastore_assets.statistics.user_defined.states import UserCodeError, call_user_code
+from metastore_assets.statistics.value_runs import count_values
 from metastore_assets.values.physical import canonical_array, physical_series
 from metastore_assets.values.types import TypeClass, class_named
 

@@ -28,10 +28,10 @@ from metastore_assets.formats.iceberg.manifests import (
     read_manifest_list,
 )
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
-from metastore_assets.formats.iceberg.names import FallbackIds
+from metastore_assets.formats.iceberg.name_mapping import FallbackIds
 from metastore_assets.formats.iceberg.partitions import Partitions
 from metastore_assets.formats.iceberg.schema import arrow_field, field_paths
-from metastore_assets.formats.iceberg.states import IcebergState
+from metastore_assets.formats.iceberg.snapshot_selection import IcebergState
 from metastore_assets.formats.readers.columns import KINDS
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.store.sorted_runs import DistinctTexts

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.index.fragments import FOLDER, column_section
-from metastore_assets.statistics.union import cast_to_union, merge_unions
+from metastore_assets.index.fragment_index import FOLDER, column_section
+from metastore_assets.statistics.typed_union import cast_to_union, merge_unions
 from metastore_assets.storage.parallel import parallel_map
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import ROWS, TOMBSTONES, Segment, SegmentFiles, SegmentKind, SegmentReader

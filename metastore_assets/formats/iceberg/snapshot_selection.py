@@ -1,4 +1,4 @@
-"""States of an Iceberg table: the newest state, or one that a branch, tag, snapshot id or time names."""
+"""The state of an Iceberg table to read: the newest one, or one that a branch, tag, snapshot id or time names."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import yaml
 from metastore_assets import build_metastore_definitions, load_config
 from metastore_assets.checks.base import Check, Level
 from metastore_assets.checks.column_checks import Drift, NotNull, NullShare
-from metastore_assets.checks.entries import (
+from metastore_assets.checks.configured_checks import (
     check_kinds,
     load_checked_config,
     parse_check,

@@ -27,11 +27,11 @@ from metastore_assets.index import (
     update_index,
     zones,
 )
-from metastore_assets.index.fragments import FRAGMENTS, column_schema
+from metastore_assets.index.fragment_index import FRAGMENTS, column_schema
 from metastore_assets.lookup import Table
 from metastore_assets.lookup.pruning import Pruning
 from metastore_assets.metastore import open_scanner
-from metastore_assets.statistics.union import pack_scalars, union_type
+from metastore_assets.statistics.typed_union import pack_scalars, union_type
 from metastore_assets.store import segment_levels
 from metastore_assets.store.manifest import fragment_key
 from metastore_assets.store.objects import ObjectStore

@@ -22,7 +22,7 @@ from metastore_assets.index import (
     update_partitions,
 )
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.tables import build_statistics_table, parse_statistics_rows
+from metastore_assets.statistics.profile_tables import build_statistics_table, parse_statistics_rows
 from metastore_assets.store import segment_levels
 from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore

@@ -21,8 +21,7 @@ from metastore_assets.statistics.column import STATISTICS, ColumnStatistics, for
 from metastore_assets.statistics.declaration import ARROW_TYPES
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, run_to_frequencies
 from metastore_assets.statistics.histogram import Histogram, bin_numbers
-from metastore_assets.statistics.runs import sum_counts
-from metastore_assets.statistics.union import (
+from metastore_assets.statistics.typed_union import (
     cast_to_union,
     pack_scalars,
     pack_values,
@@ -31,6 +30,7 @@ from metastore_assets.statistics.union import (
     unpack_values,
 )
 from metastore_assets.statistics.user_defined.results import build_result_columns, normalize_results, read_results
+from metastore_assets.statistics.value_runs import sum_counts
 from metastore_assets.values.physical import numbers, one_chunk, physical_series
 from metastore_assets.values.types import DECIMAL_DIGITS, TypeClass, class_named, type_class
 

@@ -22,7 +22,7 @@ from metastore_assets.config.errors import expected_text, message_of, show_value
 from metastore_assets.config.file import config_path
 from metastore_assets.config.loading import load_config, read_config
 from metastore_assets.errors import ConfigError
-from metastore_assets.exports.entries import validate_exports
+from metastore_assets.exports.configured_targets import validate_exports
 from metastore_assets.messages import close_names, join_names
 
 if TYPE_CHECKING:

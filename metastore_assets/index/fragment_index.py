@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.statistics.union import cast_to_union, merge_unions
+from metastore_assets.statistics.typed_union import cast_to_union, merge_unions
 from metastore_assets.store.manifest import fragment_key
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.truncation import truncate_lower, truncate_upper
@@ -69,8 +69,8 @@ def column_section(field_id: str) -> str:
 def column_schema(union: pa.StructType) -> pa.Schema:
     """Return the schema of a column's bounds and counts.
 
-    `null_count` and `nan_count` are numbers of rows. The bounds have the type `union` (see `statistics.union`). They do
-    not cover NaN.
+    `null_count` and `nan_count` are numbers of rows. The bounds have the type `union` (see `statistics.typed_union`).
+    They do not cover NaN.
     """
     return pa.schema(
         [
