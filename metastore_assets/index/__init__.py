@@ -1,8 +1,8 @@
 """The indexes of a version: bounds of columns in each fragment, and statistics of columns in each partition."""
 
+from metastore_assets.index.bounded_rows import BoundedRows
 from metastore_assets.index.fragment_index import IndexRows
 from metastore_assets.index.fragment_reader import IndexReader, IndexSelection
-from metastore_assets.index.fragment_segments import BoundedRows
 from metastore_assets.index.fragment_writer import update_index
 from metastore_assets.index.partition_index import (
     PartitionReader,

@@ -20,7 +20,7 @@ tombstone with its key, and if no older segment has absorbed it (see `store.segm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -53,12 +53,25 @@ FRAGMENTS = pa.schema(
 )
 """Columns that describe a fragment. Partition key and path are its key, by which the rows of a segment are sorted."""
 KEY = ("partition_key", "path")
+NO_KEYS = pa.array([], pa.large_string())
 
 
 def join_keys(table: pa.Table) -> pa.Array:
     """Return the key of each fragment in a table with the columns `partition_key` and `path`."""
     keys, paths = (one_chunk(table[name]).cast(pa.large_string()) for name in KEY)
     return pc.binary_join_element_wise(keys, paths, pa.scalar("\0", pa.large_string()))
+
+
+def join_sorted(parts: Sequence[pa.Array]) -> pa.Array:
+    """Return the distinct keys of several arrays of sorted, distinct keys, sorted."""
+    filled = [part for part in parts if len(part)]
+    return sorted_keys(filled) if len(filled) > 1 else (filled or [NO_KEYS])[0]
+
+
+def sorted_keys(parts: Sequence[pa.Array]) -> pa.Array:
+    """Return the distinct keys of several arrays, sorted."""
+    keys = pc.unique(pa.concat_arrays([NO_KEYS, *parts]))
+    return keys.take(pc.sort_indices(keys))
 
 
 def column_section(field_id: str) -> str:

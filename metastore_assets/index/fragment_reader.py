@@ -17,14 +17,13 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError
 from metastore_assets.expressions.row_bounds import ColumnBounds, Mask, RowBounds, RowCounts
+from metastore_assets.index.bounded_rows import BoundedRows, concatenate_bounds
 from metastore_assets.index.fragment_index import FRAGMENTS
 from metastore_assets.index.fragment_segments import (
     ZONES_PER_GROUP,
-    BoundedRows,
     FragmentSegment,
     Segments,
     Zones,
-    concatenate_bounds,
 )
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.storage.parallel import parallel_map

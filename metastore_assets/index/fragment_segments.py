@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.caching import lock_free_cached_property
-from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, RowCounts
+from metastore_assets.expressions.row_bounds import ColumnBounds, RowCounts
+from metastore_assets.index.bounded_rows import BoundedRows, column_bounds, side_values
 from metastore_assets.index.flat_columns import (
     SIDES,
     bound_column,
@@ -33,7 +34,14 @@ from metastore_assets.index.fragment_directories import (
     missing_section,
     open_directories,
 )
-from metastore_assets.index.fragment_index import FRAGMENTS, KEY, IndexRows, join_keys
+from metastore_assets.index.fragment_index import (
+    FRAGMENTS,
+    KEY,
+    NO_KEYS,
+    IndexRows,
+    join_keys,
+    join_sorted,
+)
 from metastore_assets.index.row_ranges import Numbers, RowRanges
 from metastore_assets.index.zones import summarize_zones
 from metastore_assets.statistics.typed_union import select_class
@@ -63,16 +71,6 @@ _PARALLEL_ROWS = 100_000
 """Local files are read in parallel if at least this many rows are read. For fewer rows, threads take more time."""
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class BoundedRows:
-    """The row counts of fragments, or of zones of fragments, and bounds of columns in each of them."""
-
-    row_counts: RowCounts
-    """The number of rows of each fragment or zone."""
-    columns: Mapping[str, ColumnBounds]
-    """The bounds of the requested columns, by field id."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ class FragmentSegment(ABC):
         names = [name for column in columns for name in flat_columns(column.field_id, column.cls)]
         table = self.read(["row_count", *names], ranges)
         return BoundedRows(
-            table["row_count"].to_numpy(), {column.field_id: _column_bounds(table, column) for column in columns}
+            table["row_count"].to_numpy(), {column.field_id: column_bounds(table, column) for column in columns}
         )
 
     def column(self, field_id: str, cls: TypeClass | None, ranges: RowRanges) -> pa.Table:
@@ -270,7 +268,7 @@ class FragmentSegment(ABC):
                 (count_column(field_id, "nan_count"), pa.nulls(len(table), pa.int64()) if has_column else zeros),
             )
         ]
-        sides = [_side(table, field_id, side, cls) for side in SIDES]
+        sides = [side_values(table, field_id, side, cls) for side in SIDES]
         return pa.table([*counts, *sides], names=["null_count", "nan_count", *SIDES])
 
 
@@ -480,7 +478,7 @@ class LargeSegment(FragmentSegment):
         firsts = np.arange(0, len(table), ZONES_PER_GROUP)
         groups = summarize_zones(table, np.diff(firsts, append=len(table)))
         row_counts = table["row_count"].to_numpy(), groups["row_count"].to_numpy()
-        read = {column: (_column_bounds(table, column), _column_bounds(groups, column)) for column in missing}
+        read = {column: (column_bounds(table, column), column_bounds(groups, column)) for column in missing}
         return _CachedZones(ends - sizes, ends, row_counts, {**bounds, **read})
 
     def position(self, key: str) -> int:
@@ -620,82 +618,7 @@ def _overlaps(spans: Sequence[KeySpan], first: str | None, last: str | None) -> 
     return at >= 0 and (spans[at][1] or "") >= first
 
 
-def join_sorted(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return the distinct keys of several arrays of sorted, distinct keys, sorted."""
-    filled = [part for part in parts if len(part)]
-    return sorted_keys(filled) if len(filled) > 1 else (filled or [NO_KEYS])[0]
-
-
-def concatenate_bounds(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:
-    """Return the fragments or zones of several parts, one part after the other, with bounds of the given columns."""
-    if len(parts) == 1:
-        return parts[0]
-    row_counts = _concatenate_counts([part.row_counts for part in parts])
-    joined = {}
-    for column in columns:
-        bounds = [part.columns[column.field_id] for part in parts]
-        nulls, nans = (
-            RowBounds(
-                _concatenate_counts([side.least for side in sides]), _concatenate_counts([side.most for side in sides])
-            )
-            for sides in ([part.nulls for part in bounds], [part.nans for part in bounds])
-        )
-        empty = pa.nulls(0, pa.null() if column.cls is None else column.cls.arrow)
-        minimum, maximum = (
-            pa.concat_arrays([empty, *sides])
-            for sides in ([part.minimum for part in bounds], [part.maximum for part in bounds])
-        )
-        joined[column.field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
-    return BoundedRows(row_counts, joined)
-
-
-def _concatenate_counts(parts: Sequence[RowCounts]) -> RowCounts:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
-
-
-def sorted_keys(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return the distinct keys of several arrays, sorted."""
-    keys = pc.unique(pa.concat_arrays([NO_KEYS, *parts]))
-    return keys.take(pc.sort_indices(keys))
-
-
-NO_KEYS = pa.array([], pa.large_string())
-
-
 def _physical_column(table: pa.Table, path: str) -> pa.Array | pa.ChunkedArray:
     """Return a flat column of a section's table. `path` is `null_count`, or `minimum.int64` for example."""
     side, _, cls = path.partition(".")
     return select_class(one_chunk(table[side]), class_named(cls)) if cls else table[path]
-
-
-def _column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
-    """Return a column's bounds in each row of a table with flat columns."""
-    row_counts, cls, field_id = table["row_count"].to_numpy(), column.cls, column.field_id
-    sides = [_side(table, field_id, side, cls) for side in SIDES]
-    zeros = np.zeros_like(row_counts)
-    nans = RowBounds(zeros, zeros)
-    if count_column(field_id, "null_count") not in table.column_names:
-        return ColumnBounds(row_counts, RowBounds(row_counts, row_counts), nans, *sides)
-    nulls = _count_bounds(table[count_column(field_id, "null_count")], row_counts)
-    if cls is not None and cls.kind == "float":
-        name = count_column(field_id, "nan_count")
-        counts = table[name] if name in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.int64())])
-        nans = _count_bounds(counts, np.maximum(row_counts - nulls.least, 0))
-    return ColumnBounds(row_counts, nulls, nans, *sides)
-
-
-def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    """Return a count in each row as bounds. An unknown count is between 0 and `most`."""
-    if not counts.null_count:
-        exact = counts.to_numpy()
-        return RowBounds(exact, exact)
-    is_exact = counts.is_valid().to_numpy()
-    exact = counts.fill_null(0).to_numpy()
-    return RowBounds(np.where(is_exact, exact, 0), np.where(is_exact, exact, most))
-
-
-def _side(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
-    """Return a column's minima or maxima in a type class; nulls if no fragment has values of the class."""
-    if cls is None or bound_column(field_id, side, cls) not in table.column_names:
-        return pa.nulls(len(table), pa.null() if cls is None else cls.arrow)
-    return one_chunk(table[bound_column(field_id, side, cls)])

@@ -33,8 +33,18 @@ from metastore_assets.index.fragment_directories import (
     WrittenDirectory,
     open_directories,
 )
-from metastore_assets.index.fragment_index import FOLDER, FRAGMENTS, KEY, IndexRows, cast_bounds, join_keys, null_rows
-from metastore_assets.index.fragment_segments import NO_KEYS, SmallSegment, join_sorted, open_segment
+from metastore_assets.index.fragment_index import (
+    FOLDER,
+    FRAGMENTS,
+    KEY,
+    NO_KEYS,
+    IndexRows,
+    cast_bounds,
+    join_keys,
+    join_sorted,
+    null_rows,
+)
+from metastore_assets.index.fragment_segments import SmallSegment, open_segment
 from metastore_assets.index.row_ranges import Numbers
 from metastore_assets.index.zones import ZONE_COLUMNS, group_sizes, run_lengths, summarize_zones, zone_sizes
 from metastore_assets.statistics.typed_union import merge_unions

@@ -1,0 +1,88 @@
+"""Bounds of columns in fragments, or in zones of fragments, as predicates use them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.expressions.row_bounds import ColumnBounds, RowBounds, RowCounts
+from metastore_assets.index.flat_columns import SIDES, bound_column, count_column
+from metastore_assets.values.physical import one_chunk
+from metastore_assets.values.types import TypeClass
+
+if TYPE_CHECKING:
+    from metastore_assets.expressions.predicates import BoundColumn
+
+
+@dataclass(frozen=True)
+class BoundedRows:
+    """The row counts of fragments, or of zones of fragments, and bounds of columns in each of them."""
+
+    row_counts: RowCounts
+    """The number of rows of each fragment or zone."""
+    columns: Mapping[str, ColumnBounds]
+    """The bounds of the requested columns, by field id."""
+
+
+def concatenate_bounds(columns: Sequence[BoundColumn], parts: Sequence[BoundedRows]) -> BoundedRows:
+    """Return the fragments or zones of several parts, one part after the other, with bounds of the given columns."""
+    if len(parts) == 1:
+        return parts[0]
+    row_counts = _concatenate_counts([part.row_counts for part in parts])
+    joined = {}
+    for column in columns:
+        bounds = [part.columns[column.field_id] for part in parts]
+        nulls, nans = (
+            RowBounds(
+                _concatenate_counts([side.least for side in sides]), _concatenate_counts([side.most for side in sides])
+            )
+            for sides in ([part.nulls for part in bounds], [part.nans for part in bounds])
+        )
+        empty = pa.nulls(0, pa.null() if column.cls is None else column.cls.arrow)
+        minimum, maximum = (
+            pa.concat_arrays([empty, *sides])
+            for sides in ([part.minimum for part in bounds], [part.maximum for part in bounds])
+        )
+        joined[column.field_id] = ColumnBounds(row_counts, nulls, nans, minimum, maximum)
+    return BoundedRows(row_counts, joined)
+
+
+def _concatenate_counts(parts: Sequence[RowCounts]) -> RowCounts:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
+    """Return a column's bounds in each row of a table with flat columns."""
+    row_counts, cls, field_id = table["row_count"].to_numpy(), column.cls, column.field_id
+    sides = [side_values(table, field_id, side, cls) for side in SIDES]
+    zeros = np.zeros_like(row_counts)
+    nans = RowBounds(zeros, zeros)
+    if count_column(field_id, "null_count") not in table.column_names:
+        return ColumnBounds(row_counts, RowBounds(row_counts, row_counts), nans, *sides)
+    nulls = _count_bounds(table[count_column(field_id, "null_count")], row_counts)
+    if cls is not None and cls.kind == "float":
+        name = count_column(field_id, "nan_count")
+        counts = table[name] if name in table.column_names else pa.chunked_array([pa.nulls(len(table), pa.int64())])
+        nans = _count_bounds(counts, np.maximum(row_counts - nulls.least, 0))
+    return ColumnBounds(row_counts, nulls, nans, *sides)
+
+
+def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
+    """Return a count in each row as bounds. An unknown count is between 0 and `most`."""
+    if not counts.null_count:
+        exact = counts.to_numpy()
+        return RowBounds(exact, exact)
+    is_exact = counts.is_valid().to_numpy()
+    exact = counts.fill_null(0).to_numpy()
+    return RowBounds(np.where(is_exact, exact, 0), np.where(is_exact, exact, most))
+
+
+def side_values(table: pa.Table, field_id: str, side: str, cls: TypeClass | None) -> pa.Array:
+    """Return a column's minima or maxima in a type class; nulls if no fragment has values of the class."""
+    if cls is None or bound_column(field_id, side, cls) not in table.column_names:
+        return pa.nulls(len(table), pa.null() if cls is None else cls.arrow)
+    return one_chunk(table[bound_column(field_id, side, cls)])
