@@ -289,13 +289,13 @@ def test_a_wrong_setting_is_an_error_of_the_configuration(exporting: Exporting, 
 def test_targets_of_one_place_would_replace_each_other(exporting: Exporting) -> None:
     """Otherwise each refresh would write both, without end."""
     exporting.settings["exports"] = {"iceberg": {}, "narrow": {"kind": "iceberg", "columns": ["id"]}}
-    with pytest.raises(ConfigError, match="exports: iceberg, narrow are all of kind 'iceberg'"):
+    with pytest.raises(ConfigError, match=r"exports.*iceberg, narrow.*'iceberg'"):
         load_checked_config(exporting.file)
 
 
 def test_statistics_of_selected_partitions_are_not_those_of_the_table(exporting: Exporting) -> None:
     exporting.settings["partitions"] = {"part": ["1"]}
-    with pytest.raises(ConfigError, match="table 't': exports: engines would take the numbers of the selected"):
+    with pytest.raises(ConfigError, match=r"'t'.*exports.*partitions"):
         load_checked_config(exporting.file)
 
 

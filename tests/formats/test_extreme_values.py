@@ -318,7 +318,7 @@ def test_a_time_that_is_no_time_of_a_day_is_refused(tmp_path: Path, declared: st
     duckdb.sql(f"copy (select {column} as at) to '{tmp_path}/x.parquet'")
     schema = {"at.element" if is_nested else "at": declared} if declared else {}
     snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path), schema=schema)).snapshot()
-    with pytest.raises(FragmentError, match=r"x\.parquet.*'at'.*86400000000 microseconds.*no time of a day") as caught:
+    with pytest.raises(FragmentError, match=r"x\.parquet.*'at'.*86400000000 microseconds") as caught:
         read_columns(snapshot)
     assert caught.value.unsupported
     duckdb.sql(f"copy (select {column.replace('24:00:00', '23:59:59.999999')} as at) to '{tmp_path}/x.parquet'")

@@ -160,9 +160,9 @@ def test_values_that_are_not_of_the_type_of_their_column_are_integers_or_texts()
 
 def test_a_partitioned_table_without_rows_has_no_partitions() -> None:
     empty = Snapshot("delta", "1", None, pa.schema([("day", pa.date32())]), ("day",), fragments=())
-    with pytest.raises(PartitionNotFoundError, match="'t' has no partitions, because it has no rows"):
+    with pytest.raises(PartitionNotFoundError, match=r"'t'.*partitions"):
         ranges_of(empty).between("2024-01-01", None)
-    with pytest.raises(LiteralError, match="give a date"):
+    with pytest.raises(LiteralError, match=r"'soon'.*date"):
         ranges_of(empty).between("soon", None)
 
 
@@ -236,8 +236,8 @@ def test_ranges_of_real_tables_have_the_keys_in_between(realtables: Path) -> Non
 def test_a_bound_of_a_column_with_only_null_is_parsed_by_its_type() -> None:
     """There is no value to show as an example. Without a type, any text is a value, and no partition is in range."""
     dates = ranges_of(snapshot({"d": pa.date32()}, [[None]]))
-    with pytest.raises(LiteralError, match=r"is not a value of the partition column 'd': give a date$"):
+    with pytest.raises(LiteralError, match=r"'abc'.*'d'.* date$"):
         dates.between("abc", None)
     texts = ranges_of(snapshot({"d": pa.string()}, [[None]], "files"))
-    with pytest.raises(PartitionNotFoundError, match="has no partition from 'abc'"):
+    with pytest.raises(PartitionNotFoundError, match="'abc'"):
         texts.between("abc", None)

@@ -213,11 +213,11 @@ def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
         table.estimate("price > 'x'")
     with pytest.raises(PredicateError, match=r"'price >'.*\b7\b"):
         table.prune("price >")
-    with pytest.raises(PredicateError, match="inside a list"):
+    with pytest.raises(PredicateError, match=r"tags\.element"):
         table.prune("tags.element = 'x'")
-    with pytest.raises(PredicateError, match="is not supported"):
+    with pytest.raises(PredicateError, match="LOWER"):
         table.prune("lower(\"group\") = 'x'")
-    with pytest.raises(PredicateError, match="compares two columns"):
+    with pytest.raises(PredicateError, match=r"\bid\b.*\bprice\b"):
         table.prune("id = price")
 
 

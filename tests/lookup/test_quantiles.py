@@ -299,7 +299,7 @@ def test_timestamps_of_pandas_have_nanoseconds(tmp_path: Path) -> None:
         for library_value in (pandas.Timestamp(value), np.datetime64(value, "ns")):
             assert (table.rank("at", library_value).value, table.frequency("at", library_value).value) == (rank, 1)
     for nothing in (pandas.NaT, np.datetime64("NaT", "ns")):
-        with pytest.raises(LiteralError, match="null is no value"):
+        with pytest.raises(LiteralError, match="null"):
             table.rank("at", nothing)
 
 
@@ -349,9 +349,9 @@ def test_estimates_of_a_column_without_value_counts(tmp_path: Path) -> None:
     assert table.frequency_between("f", -math.inf, math.nan).value == 20_000
     with pytest.raises(NotStoredError, match=r"'i'.*'orders'.*`frequencies: off`"):
         table.frequency("i", 5)
-    with pytest.raises(NotStoredError, match="sketch of column 's'"):
+    with pytest.raises(NotStoredError, match=r"sketch.*'s'"):
         table.quantile("s", 0.5)
-    with pytest.raises(NotStoredError, match="value counts of column 'i'"):
+    with pytest.raises(NotStoredError, match=r"value counts.*'i'"):
         table.spread("i")
 
 
@@ -373,7 +373,7 @@ def test_infinity_counts_do_not_replace_a_sketch(tmp_path: Path) -> None:
         lambda: table.rank("mixed", 2.0),
         lambda: table.frequency_between("mixed", 1.0, 2.0),
     ):
-        with pytest.raises(NotStoredError, match="sketch of column 'mixed'"):
+        with pytest.raises(NotStoredError, match=r"sketch.*'mixed'"):
             ask()
     assert [quantile_.value.as_py() for quantile_ in table.quantile("infinite", [0.5, 1])] == [-math.inf, math.inf]
     assert table.rank("infinite", math.inf).value == 2

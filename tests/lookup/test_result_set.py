@@ -240,13 +240,13 @@ def test_other_answers_are_one_line(table: Table) -> None:
 
 
 def test_wrong_arguments_are_named(table: Table) -> None:
-    with pytest.raises(TypeError, match=r"a column is named by a text.*not by \['n'\]"):
+    with pytest.raises(TypeError, match=r"\['n'\]"):
         table.top(["n"])  # type: ignore[call-overload, arg-type]
-    with pytest.raises(TypeError, match="not by 1"):
+    with pytest.raises(TypeError, match=r"\b1\b"):
         table.statistics([1])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="n must be a whole number of at least 0, not '3'"):
+    with pytest.raises(ValueError, match=r"\bn\b.*'3'"):
         table.top("n", n="3")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="snapshot must be 'now' or 'version', not 'then'"):
+    with pytest.raises(ValueError, match=r"snapshot.*'now'.*'version'.*'then'"):
         table.count("n > 1", snapshot="then")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="None"):
         table.at(None)  # type: ignore[arg-type]

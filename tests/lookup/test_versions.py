@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -87,7 +88,7 @@ def test_a_version_reference_has_one_meaning(reference: Any, parsed: Any) -> Non
 
 @pytest.mark.parametrize("reference", [True, 1.0, b"1"])
 def test_a_version_reference_of_another_type_is_an_error(reference: Any) -> None:
-    with pytest.raises(ValueError, match="is no version"):
+    with pytest.raises(ValueError, match=re.escape(repr(reference))):
         parse_version_reference(reference)
 
 

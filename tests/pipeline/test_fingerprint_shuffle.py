@@ -85,7 +85,7 @@ def test_ranges_cover_all_fingerprints(spark: SparkSession) -> None:
         *(np.concatenate(arrays) for arrays in zip(*((o.fingerprints, o.counts) for o in ordered), strict=True))
     )
     assert complete.equals(sum_fingerprints(map(_read, [1, 2, 3])))
-    with pytest.raises(CorruptionError, match="is damaged"):
+    with pytest.raises(CorruptionError):
         shuffle_fingerprints(spark, _failing, [1, 2], FingerprintRanges.of_values(spark, 10, 12), _return_total)
 
 

@@ -86,5 +86,5 @@ def test_two_fragments_with_one_path_are_refused_by_name() -> None:
     target: Any = SimpleNamespace(fragments_before=[], base=None, partitions=[SimpleNamespace(fragments=["a", "b"])])
     assert len(_changed_fragments("orders", target, fragments)) == 2
     target.partitions[0].fragments.append("c")
-    with pytest.raises(StoreError, match=r"'orders': partition 'day=1' has two fragments with the path 'two'"):
+    with pytest.raises(StoreError, match=r"'orders'.*'day=1'.*'two'"):
         _changed_fragments("orders", target, fragments)

@@ -92,7 +92,7 @@ def test_a_copy_of_an_older_manifest_is_damaged(store: ObjectStore) -> None:
     base = Base(store)
     base.edit(U(1, (1, "x")))
     store.write("versions/3.json", store.read("versions/1.json"))
-    with pytest.raises(CorruptionError, match=r"versions/3\.json is damaged \(it is that of document 1\)"):
+    with pytest.raises(CorruptionError, match=r"versions/3\.json.*\b1\b"):
         base.flow.version()
 
 

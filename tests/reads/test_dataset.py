@@ -117,7 +117,7 @@ def test_tables_that_arrow_would_read_incorrectly_are_refused(tmp_path: Path) ->
     DeltaTable(uri).delete("a = 1")
     lookup = open_table(_publish(tmp_path / "2", uri).root, "t", table_locations=[uri])
     if any(add for add in Path(uri).glob("*.bin")):
-        with pytest.raises(MetastoreError, match="deleted rows"):
+        with pytest.raises(MetastoreError, match="deleted"):
             lookup.dataset()
 
 
@@ -126,7 +126,7 @@ def test_intervals_are_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1], "i": pa.array([bytes(12)], pa.binary(12))}), tmp_path / "lake" / "1.parquet")
     lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
-    with pytest.raises(MetastoreError, match="'i' may have intervals"):
+    with pytest.raises(MetastoreError, match=r"'i'.*interval"):
         lookup.dataset()
 
 
@@ -184,7 +184,7 @@ def test_a_pipe_instead_of_a_file_is_refused(tmp_path: Path) -> None:
     (file,) = lake.glob("*.parquet")
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(MetastoreError, match="is a device or a pipe"):
+    with pytest.raises(MetastoreError, match=str(file)):
         lookup.dataset()
 
 
@@ -295,7 +295,7 @@ def test_iceberg_columns_that_arrow_would_misread_are_refused(tmp_path: Path, ic
         with iceberg.update_schema() as update:
             update.add_column("a", IntegerType())
     reason = {"rename": "the former name 'a'", "readd": "'a' is another one", "nested": "other nested fields"}[change]
-    with pytest.raises(MetastoreError, match=f"{reason}.*use `read` or `lazy`"):
+    with pytest.raises(MetastoreError, match=f"{reason}.*`read`.*`lazy`"):
         _dataset(tmp_path, iceberg)
 
 

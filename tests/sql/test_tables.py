@@ -73,7 +73,7 @@ def metastore(tmp_path: Path) -> Metastore:
 )
 def test_a_query_opens_only_files_that_may_match_in_the_index(metastore: Metastore, text: str, wanted: Any) -> None:
     assert [tuple(row.values()) for row in query(metastore, text).to_pylist()] == wanted
-    with pytest.raises(QueryError, match=r"cannot be read") as refused:
+    with pytest.raises(QueryError, match=r"sales") as refused:
         query(metastore, "select sum(id) from sales")
     assert "Traceback" not in str(refused.value)
 

@@ -182,9 +182,9 @@ def test_no_path_leads_out_of_a_location(tmp_path: Path) -> None:
     for uri in (str(tmp_path / "t"), "s3://bucket/t"):
         location = Location.of(uri)
         for ask in (location.read, location.open, location.stat, location.modified, location.has_any):
-            with pytest.raises(OSError, match="leads out"):
+            with pytest.raises(OSError, match=r"\.\."):
                 ask("../secret")
-        with pytest.raises(OSError, match="leads out"):
+        with pytest.raises(OSError, match=r"\.\."):
             list(location.names("a/../../t"))
 
 

@@ -103,7 +103,7 @@ def test_a_hint_may_name_a_damaged_document(versions: VersionStore) -> None:
 def test_a_copy_of_an_older_document_is_damaged(versions: VersionStore) -> None:
     """Otherwise, the next version would have the number of an existing one, and could never be published."""
     versions.objects.write("versions/4.json", versions.documents.read(2))
-    with pytest.raises(CorruptionError, match=r"versions/4\.json is damaged \(it is that of version 2\)"):
+    with pytest.raises(CorruptionError, match=r"versions/4\.json.*\b2\b"):
         versions.latest()
 
 

@@ -238,7 +238,7 @@ def test_an_error_of_a_file_that_is_read_while_another_is_written_names_the_read
 def test_a_link_that_leads_to_itself_is_named(local_store: ObjectStore) -> None:
     local_store.write("object", b"1")
     os.symlink("link", local_store.uri("link"))
-    with pytest.raises(StoreError, match=r"cannot list .*/link\b"):
+    with pytest.raises(StoreError, match=r"/link\b"):
         local_store.list()
 
 

@@ -80,9 +80,9 @@ def test_a_sqlite_file_is_never_created(tmp_path: Path, uri: str) -> None:
     file = tmp_path / "c.db"
     catalog = CatalogConfig.model_validate({"type": "sql", "uri": uri.format(file)}).model_copy(update={"name": "c"})
     table = TableConfig(name="t", uri="catalog://c/a.t", catalog=catalog, table="a.t")
-    with pytest.raises(TableNotFoundError, match=f"there is no {file}"):
+    with pytest.raises(TableNotFoundError, match=str(file)):
         load_catalog_entry(table)
     assert not file.exists()
     SqlCatalog("c", uri=f"sqlite:///{file}")
-    with pytest.raises(TableNotFoundError, match=r"has no table 'a\.t'"):
+    with pytest.raises(TableNotFoundError, match=r"'a\.t'"):
         load_catalog_entry(table)

@@ -192,7 +192,7 @@ def test_a_compacted_file_of_zero_bytes_replaces_no_commits(tmp_path: Path) -> N
     _seven_versions(tmp_path)
     (tmp_path / "_delta_log" / f"{2:020}.{3:020}.compacted.json").touch()
     _forget(tmp_path, 2, 3)
-    with pytest.raises(TableFormatError, match="no commit 3"):
+    with pytest.raises(TableFormatError, match=r"\b3\b"):
         _paths(tmp_path)
 
 
@@ -296,7 +296,7 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
     """Two such files were one."""
     adds = [add_file(tmp_path, pa.table({"a": [1]}), f"{name}.parquet", f"%{name}.parquet") for name in ("FE", "FF")]
     commit(tmp_path, protocol(), metadata([field("a", "long")]), *adds)
-    with pytest.raises(TableFormatError, match=r"0\.json.*%FE.*not UTF-8"):
+    with pytest.raises(TableFormatError, match=r"0\.json.*%FE.*UTF-8"):
         _snapshot(tmp_path)
 
 

@@ -255,7 +255,7 @@ def test_a_line_of_ignored_blanks_is_a_blank_line(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(pa.ArrowInvalid, match=r"line 5: Expected 2 columns"):
         _rows(columns + f"3{end}".encode(), skip_initial_space=True)
     monkeypatch.setattr(csv_files, "_BLOCK", 8)
-    with pytest.raises(pa.ArrowInvalid, match=r"line 2: the row is longer"):
+    with pytest.raises(pa.ArrowInvalid, match=r"line 2\b"):
         _rows(f"{end}{' ' * 40}{end}1,2".encode(), skip_initial_space=True)
 
 

@@ -130,7 +130,7 @@ def test_one_file_decides_what_backslashes_mean(tmp_path: Path) -> None:
 def test_an_escaped_null_text_is_refused(line: bytes) -> None:
     r"""MySQL and Hive write null as `\N` and the text as `\\N`. Without the escape, both would be null."""
     options: dict[str, Any] = {"escape": "\\", "escape_unquoted": True, "quote": "", "null_values": [r"\N"]}
-    with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\\\N is the text.*options\.null_values"):
+    with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\\\N .*options\.null_values"):
         _texts(b"a,b\n" + line + b"\n", **options)
     assert r"\N" in _texts(b"a,b\n" + line + b"\n", **options | {"null_values": [""]})[0]
     row = (rb"x\\N".decode().replace(r"\\", "\\"), None)

@@ -164,7 +164,7 @@ def test_a_filter_of_folders_equals_a_filter_of_partitions(
         ]
         table = _table(Path(name), template, partitions=patterns)
         if not wanted:
-            with pytest.raises(TableNotFoundError, match="selected partitions"):
+            with pytest.raises(TableNotFoundError, match="partitions"):
                 table.snapshot()
             return
         snapshot = table.snapshot()
@@ -205,5 +205,5 @@ def test_registered_folders_have_any_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["20240105", "2024-W01-5", "2024-1-5", " 2024-01-05", "2024-01-32"])
 def test_a_registered_date_has_the_form_of_sql(tmp_path: Path, value: str) -> None:
     _write(tmp_path / "x" / "x.parquet", v=[1])
-    with pytest.raises(TableFormatError, match=rf"p = '{value}', which is no date32"):
+    with pytest.raises(TableFormatError, match=rf"p = '{value}'.*date32"):
         _registered(tmp_path, "date", {"x": value}).snapshot()

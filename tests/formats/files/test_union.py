@@ -143,5 +143,5 @@ def test_unions_of_types(first: pa.DataType, second: pa.DataType, union: pa.Data
 def test_the_message_names_types_that_files_have() -> None:
     """The union of two files may be a type that none of them has, such as a decimal for integers."""
     types = {"a": pa.int64(), "b": pa.uint64(), "c": pa.string()}
-    with pytest.raises(TableFormatError, match=r"'x' is int64 in a and string in c; no type holds both"):
+    with pytest.raises(TableFormatError, match=r"'x'.*int64 in a .*string in c\b"):
         union_fields("t", [(path, [pa.field("x", type_)]) for path, type_ in types.items()])

@@ -133,7 +133,7 @@ def test_log_records_without_an_ordering_value_are_refused(
 ) -> None:
     """hudi-rs takes the null for zero. Versions of Hudi fail, or take the newer record."""
     _write(tmp_path / "t", version, kind, [(*_LONG, ordering) for ordering in orderings])
-    with pytest.raises(FragmentError, match="nulls in the ordering field 'ts'"):
+    with pytest.raises(FragmentError, match=r"null.*'ts'"):
         _read(tmp_path / "t")
 
 
@@ -145,7 +145,7 @@ def test_any_log_record_replaces_a_base_record_without_an_ordering_value(
     _write(tmp_path / "t", version, kind, [(*_LONG, None), (*_LONG, 0)])
     assert _read(tmp_path / "t") == [1.0]
     _write(tmp_path / "negative", version, kind, [(*_LONG, None), (*_LONG, -1)])
-    with pytest.raises(FragmentError, match="nulls in the ordering field 'ts' of a base file"):
+    with pytest.raises(FragmentError, match=r"null.*'ts'.*base file"):
         _read(tmp_path / "negative")
 
 
@@ -165,7 +165,7 @@ def test_log_records_with_ordering_values_of_several_types_are_refused(tmp_path:
     }
     for name, versions in mixed.items():
         _write(tmp_path / name, version, kind, versions)
-        with pytest.raises(FragmentError, match="ordering field 'ts' has the type"):
+        with pytest.raises(FragmentError, match=r"'ts'.*type"):
             _read(tmp_path / name)
 
 
@@ -179,7 +179,7 @@ def test_a_log_block_older_than_the_ordering_field_is_refused(tmp_path: Path) ->
     writer.fields.insert(1, FIELDS[2])
     instant = writer.tick()
     writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "a", "ts": -1, "value": 1.0}])])
-    with pytest.raises(FragmentError, match="nulls in the ordering field 'ts'"):
+    with pytest.raises(FragmentError, match=r"null.*'ts'"):
         _read(tmp_path / "t")
 
 

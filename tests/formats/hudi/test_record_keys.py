@@ -69,7 +69,7 @@ def test_records_are_deleted_by_keys_that_are_built_from_fields(
 def test_deletes_by_ambiguous_keys_are_refused(tmp_path: Path, generator: dict[str, str], deleted: str) -> None:
     """Some versions of Hudi write the field before the only value. Such deletes had no effect."""
     _write(tmp_path / "t", "key", [deleted], **generator)
-    with pytest.raises(FragmentError, match="complex key generator"):
+    with pytest.raises(FragmentError, match="key generator"):
         _rows(tmp_path / "t")
     _write(tmp_path / "updates", "key", [], **generator)
     assert _rows(tmp_path / "updates") == [("a", 1), ("b", 2)]

@@ -332,7 +332,7 @@ def test_rows_are_deleted_by_operations_that_commits_do_not_record(
     writer.meta_columns = META
     instant = writer.tick()
     writer.complete(instant, "deltacommit", [writer.log_file(one, instant, changes, kind=kind)])
-    with pytest.raises(FragmentError, match="blocks without the column '_hoodie_operation'"):
+    with pytest.raises(FragmentError, match="'_hoodie_operation'"):
         read_columns(_open(writer.folder))
 
 
@@ -398,7 +398,7 @@ def test_a_table_with_a_file_that_is_removed_meanwhile_still_exists(
         return read(self, name)
 
     monkeypatch.setattr(Location, "read", archive_first)
-    with pytest.raises(TableFormatError, match=rf"was removed while the table was read.*{path.name}"):
+    with pytest.raises(TableFormatError, match=path.name):
         _open(history.writer.folder)
 
 
@@ -441,7 +441,7 @@ def test_properties_that_are_still_being_written_are_not_read(history: History, 
     path = history.writer.folder / ".hoodie" / "hoodie.properties"
     text = path.read_text()
     path.write_text(text[:length])
-    with pytest.raises(TableFormatError, match=r"hoodie\.table\.name.*try again"):
+    with pytest.raises(TableFormatError, match=r"hoodie\.table\.name"):
         _open(history.writer.folder)
     path.with_name("hoodie.properties.backup").write_text(text)
     assert _rows(_open(history.writer.folder)) == history.rows()

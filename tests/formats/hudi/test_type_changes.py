@@ -101,14 +101,14 @@ def test_casts_that_may_lose_values_are_refused_with_log_files(
 ) -> None:
     """hudi-rs replaced values by nulls, rounded them, or took microseconds for milliseconds."""
     for name, versions in (("base", [stored, target]), ("log", [target, stored, target])):
-        with pytest.raises(FragmentError, match=r"in the column 'v', which is .* compact the table"):
+        with pytest.raises(FragmentError, match=r"'v'.*compact"):
             _read(tmp_path / name, 9, versions, logs=True)
 
 
 @pytest.mark.parametrize("stored", [(*_FLOAT, 0.5), (*_DOUBLE, 1e10)])
 def test_floats_that_became_texts_are_refused(tmp_path: Path, stored: Version) -> None:
     """Java writes 1.0E10, and Arrow 1e+10."""
-    with pytest.raises(FragmentError, match="versions of Java"):
+    with pytest.raises(FragmentError, match="Java"):
         _read(tmp_path / "t", 9, [stored, (*_TEXT, "x")], logs=False)
 
 
@@ -125,7 +125,7 @@ def test_columns_whose_names_differ_in_case_are_refused_with_log_files(tmp_path:
     instant = writer.tick()
     stat = writer.log_file(one, instant, [{"key": "b", "VALUE": 2.0}])
     writer.complete(instant, "deltacommit", [stat])
-    with pytest.raises(FragmentError, match=r"column 'value' are not supported.*column 'VALUE'"):
+    with pytest.raises(FragmentError, match=r"'value'.*'VALUE'"):
         read_columns(open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot())
 
 

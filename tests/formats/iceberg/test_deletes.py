@@ -271,7 +271,7 @@ def test_a_flipped_bit_in_a_vector_is_an_error(writer: IcebergWriter) -> None:
 def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
     data = writer.data(_table(id=[1, 2, 3]))
     writer.commit(data, *(writer.deletion_vector(data["file_path"], [position]) for position in (0, 1)))
-    with pytest.raises(TableFormatError, match="2 deletion vectors"):
+    with pytest.raises(TableFormatError, match=r"\b2 deletion"):
         _snapshot(writer.folder)
 
 
@@ -281,7 +281,7 @@ def test_a_vector_without_a_data_file_is_an_error(writer: IcebergWriter) -> None
     writer.commit(first, second)
     vector = writer.deletion_vector(first["file_path"], [0], referenced_data_file=None)
     writer.commit(vector)
-    with pytest.raises(TableFormatError, match=f"to which data file the deletion vector {vector['file_path']}"):
+    with pytest.raises(TableFormatError, match=vector["file_path"]):
         _snapshot(writer.folder)
 
 

@@ -251,5 +251,5 @@ def test_the_error_names_a_manifest_of_an_unknown_spec(writer: IcebergWriter, is
     writer.specs = {7: ()}
     writer.write_metadata()
     table_format = open_table_format(TableConfig(name="t", uri=str(writer.folder)))
-    with pytest.raises(TableFormatError, match=r"m0\.avro is of the partition spec 0, which the metadata file lacks"):
+    with pytest.raises(TableFormatError, match=r"m0\.avro.*\bspec 0\b"):
         table_format.stream() if is_streamed else table_format.snapshot()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import pickle
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -237,7 +238,7 @@ def test_columns_that_pylance_cannot_select_are_refused(tmp_path: Path) -> None:
     with snapshot.fragments[0].source.open() as reader:
         assert [chunk.to_pylist() for chunk in reader.read(snapshot.schema.field("n"))] == [[3]]
         for name in ("back`tick", "*"):
-            with pytest.raises(FragmentError, match="cannot select a column named") as caught:
+            with pytest.raises(FragmentError, match=re.escape(name)) as caught:
                 list(reader.read(snapshot.schema.field(name)))
             assert caught.value.unsupported
 
@@ -269,7 +270,7 @@ def test_external_blobs_are_refused(tmp_path: Path) -> None:
         allow_external_blob_outside_bases=True,
     )
     snapshot = _open(tmp_path / "t").snapshot()
-    with snapshot.fragments[0].source.open() as reader, pytest.raises(FragmentError, match="external blobs") as caught:
+    with snapshot.fragments[0].source.open() as reader, pytest.raises(FragmentError, match="blob") as caught:
         list(reader.read(snapshot.schema.field("blob")))
     assert caught.value.unsupported
 
@@ -290,9 +291,9 @@ def test_overlays_are_refused(tmp_path: Path) -> None:
     operation = lance.LanceOperation.DataOverlay([lance.LanceOperation.DataOverlayGroup(0, [overlay])])
     dataset = lance.LanceDataset.commit(folder, operation, read_version=1)
     assert dataset.to_table()["a"].to_pylist() == [1, 20, 3]
-    with pytest.raises(TableFormatError, match="cannot be read by this version of Lance"):
+    with pytest.raises(TableFormatError, match=str(folder)):
         _open(folder).snapshot()
-    with pytest.raises(UnsupportedError, match="overlay files"):
+    with pytest.raises(UnsupportedError, match="overlay"):
         native.fragment_metadata(dataset.get_fragments()[0], {})
 
 
@@ -318,7 +319,7 @@ def test_states_are_selected_by_tag_branch_version_and_time(tmp_path: Path) -> N
     assert _open(folder, at=second.isoformat()).current() == SnapshotReference("2", second)
     before = (second - datetime.timedelta(days=1)).isoformat()
     for missing in ("9", "nothing", "team/test:9", "..", "team/../..", before, "a b", ""):
-        with pytest.raises(SnapshotNotFoundError, match="no state"):
+        with pytest.raises(SnapshotNotFoundError, match=re.escape(missing)):
             _open(folder, at=missing).snapshot_id()
 
 
@@ -487,7 +488,7 @@ def test_a_shallow_clone_reads_the_files_of_its_source(tmp_path: Path) -> None:
     _assert_equals_lance(tmp_path / "clone", clone)
     with pytest.raises(TableFormatError, match="restrict_to_table_root"):
         _open(tmp_path / "clone", restrict_to_table_root=True).snapshot()
-    with pytest.raises(TableFormatError, match="without path_mapping"):
+    with pytest.raises(TableFormatError, match="path_mapping"):
         _open(tmp_path / "clone", path_mapping={str(tmp_path / "source"): str(tmp_path / "moved")}).snapshot()
 
 
@@ -512,23 +513,23 @@ def test_empty_tables(tmp_path: Path) -> None:
 
 def test_a_call_that_does_not_return_ends_the_process() -> None:
     """pylance never returns for some corrupt data files. The error names the file as for a crash."""
-    with pytest.raises(TableFormatError, match=r"reading x\.lance ended the process"):
+    with pytest.raises(TableFormatError, match=r"x\.lance"):
         run_isolated(wait_without_end, "x.lance")
     assert native.call_or_end(lambda: 7) == 7
 
 
 def test_a_folder_without_versions_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError, match="no Lance table"):
+    with pytest.raises(TableNotFoundError, match=str(tmp_path)):
         _open(tmp_path, format="lance").snapshot()
     (tmp_path / "_versions").mkdir()
     (tmp_path / "_versions" / "1.manifest").write_bytes(b"no manifest")
-    with pytest.raises(TableFormatError, match="cannot be read as a Lance table"):
+    with pytest.raises(TableFormatError, match=str(tmp_path)):
         _open(tmp_path, format="lance").snapshot()
 
 
 def test_partitions_cannot_be_selected(tmp_path: Path) -> None:
     lance.write_dataset(_ROWS, tmp_path / "t")
-    with pytest.raises(TableFormatError, match="have no partitions"):
+    with pytest.raises(TableFormatError, match="partitions"):
         _open(tmp_path / "t", partitions={"day": ["2024-*"]}).snapshot()
 
 

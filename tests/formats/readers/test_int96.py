@@ -106,7 +106,7 @@ def test_nanoseconds_beside_far_years() -> None:
     values = [near, far, far, near, (-719_162, 0)]
     day = 86_400_000_000_000
     assert _read(_int96(values)) == [days * day + nanos for days, nanos in values]
-    with pytest.raises(UnsupportedError, match="no type holds"):
+    with pytest.raises(UnsupportedError):
         _read(_int96([near, (2_932_896, 1)]))
 
 

@@ -50,5 +50,5 @@ def test_nulls_of_duckdb_among_arrays_of_fixed_size_are_refused(tmp_path: Path) 
         duckdb.sql(f"copy (select [1, 2]::int[2] a union all select {value}) to '{tmp_path / name}/x.parquet'")
     null_counts = {row.column: row.null_count for row in profile(tmp_path / "arrays").statistics()}
     assert null_counts == {"a": 0, "a.element": 0}
-    with pytest.raises(ProfileError, match=r"column 'a' is not supported.*`x::float\[\]`"):
+    with pytest.raises(ProfileError, match=r"'a'.*`x::float\[\]`"):
         profile(tmp_path / "nulls")
