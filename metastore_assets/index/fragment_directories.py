@@ -112,7 +112,7 @@ class StoredDirectory(SegmentDirectory):
 
 @dataclass(frozen=True, eq=False)
 class WrittenDirectory(SegmentDirectory):
-    """A directory in memory: that of files which are just written."""
+    """The directory of a new range, in memory. Later, it is written to a file together with others."""
 
     ranges: pa.Table
     zones: pa.Table
@@ -172,19 +172,20 @@ class DirectoryPart:
 
 
 class RangeFiles:
-    """Files of consecutive ranges with the same columns, read as one file. They are files of fragments, or of columns.
+    """The files of consecutive ranges, read as one file: those of fragments, or those of flat columns.
 
-    Positions are those of fragments. The row groups of tombstones, after the fragments of a file, are not counted.
+    All files have the same columns. Positions count fragments from 0 in the first file. Tombstones, which follow the
+    fragments of a file, have no positions.
     """
 
     def __init__(self, store: ObjectStore, kind: str, paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-        """Describe files.
+        """Prepare to read the files. Nothing is read.
 
         Args:
             store: The table's folder.
             kind: Which file of each range: `fragments` or `columns`.
             paths: The path of each file.
-            rows: The row of `RANGES` of each range. Their numbers differ.
+            rows: The row of `RANGES` for each range. The values of `number` differ.
         """
         names = [f"{kind}_{field.name}" for field in dataclass_fields(DividedFooter)]
         footers = [DividedFooter(*(row[name] for name in names)) for row in rows]

@@ -117,10 +117,10 @@ class Segments:
     def removed_keys(self, ranges: Sequence[RowRanges]) -> list[pa.Array]:
         """Return for each segment the sorted keys that newer segments removed or replaced.
 
-        All other rows of the segment are live. Some of the keys may not occur in the segment.
+        A row in `ranges` is live if its key is not among them. Some of the keys may not occur in the segment.
 
         Args:
-            ranges: The rows of each segment whose keys are needed. Only tombstones that may have such a key are read.
+            ranges: The rows of each segment to decide about. Only files with tombstones for such rows are read.
         """
         if len(set(self._ages)) < 2:  # No segment is newer than another.
             return [NO_KEYS] * len(self.all)
@@ -190,7 +190,7 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
-        """Return the sorted tombstones that may be keys of older segments. More keys may be returned.
+        """Return the sorted tombstones that may be keys of older segments, and perhaps others.
 
         Args:
             older: The first and the last key of files of each older segment. Spans of a segment are ascending and
@@ -585,7 +585,7 @@ class LargeSegment(FragmentSegment):
 def open_segment(
     store: ObjectStore, files: Sequence[SegmentFile], directory: SegmentDirectory | None
 ) -> FragmentSegment:
-    """Return a reader of files of one segment: of range files with a common directory, or of one file without."""
+    """Return a reader of range files with a common directory; without a directory, of one small file."""
     if directory is None:
         return SmallSegment(store, files)
     return LargeSegment(store, files, directory)
@@ -608,7 +608,10 @@ def _search(keys: pa.Array, key: str, side: Literal["left", "right"]) -> int:
 
 
 def _overlaps(spans: Sequence[KeySpan], first: str | None, last: str | None) -> bool:
-    """Return whether a range of keys may have a key in common with one of the ascending, disjoint spans."""
+    """Return whether a range of keys may have a key in common with one of the ascending, disjoint spans.
+
+    A range or a span with an unknown end (None) may contain any key.
+    """
     if not spans or first is None or last is None:
         return bool(spans)
     # Of the spans that begin at `last` or before it, the last one also ends last. A span without keys may be anywhere.

@@ -185,7 +185,7 @@ class _IndexMerge:
         return self._merge.write_files(sources, pa.schema([_KEY, *schema]), self._write_range, keeps_replaced=True)
 
     def _write_small(self, segments: Sequence[SmallSegment]) -> list[SegmentFile]:
-        """Write one file without zones; none if there are no keys."""
+        """Write all rows and tombstones to one file without zones. Return it; an empty list if there are no keys."""
         parts = [] if self._batch is None else [self._batch]
         removed = NO_KEYS
         for number, (numbers, keys) in reversed(list(enumerate(self._merge.numbered_parts()))):
@@ -263,7 +263,9 @@ _KEY = pa.field("key", pa.large_string())
 
 
 def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers) -> pa.Table:
-    """Return zones with keys: only the first zone of each row group has the key of its first fragment.
+    """Return zones with the columns KEY. The first zone of each row group has the key of its first fragment.
+
+    The columns are null in all other zones.
 
     Args:
         zones: The zones.
@@ -310,7 +312,10 @@ def _write_directories(
 
 
 def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator[list[str]]:
-    """Divide the range files of a segment among directories. A new file belongs to the directory of its neighbours.
+    """Divide the range files of a segment among directories. Yield the paths of each directory, at most 64.
+
+    Files that share a directory stay together. A new file joins the files before it; the first ones join those after
+    them. A small group with new files joins the next group.
 
     Args:
         paths: The files, by ascending key.
@@ -357,7 +362,7 @@ def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[s
 
 
 def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.Array) -> list[SegmentFile]:
-    """Write rows and tombstones as one file without zones; return it, or nothing if there are no keys."""
+    """Write rows and tombstones as one file without zones. Return it in a list, which is empty if there are no keys."""
     parts = [part for part in parts if len(part.fragments)]
     if not parts and not len(tombstones):
         return []

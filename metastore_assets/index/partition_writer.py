@@ -65,7 +65,9 @@ def update_partitions(
     changes: KeyChanges,
     read: Callable[[Sequence[UnindexedPartition]], Iterable[PartitionRows]],
 ) -> PartitionIndex:
-    """Return the partition index of the next version. A segment is written only if many partitions differ from `base`.
+    """Return the partition index of the next version.
+
+    A segment is written only if more than 8 partitions differ from those in the files of `base`.
 
     Args:
         store: The table's folder.

@@ -211,7 +211,7 @@ class _FilterFile:
         return table if keys is None else keys.filter(table)
 
     def tombstones(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return a table of the sorted keys that the file removes in a range of keys, or of all for None."""
+        """Return a table of the file's tombstones in a range of keys, sorted; of all tombstones for None."""
         table = self._sections.read_section(TOMBSTONES, columns=["key"])
         return table if keys is None else keys.filter(table)
 

@@ -63,8 +63,7 @@ class Cogroup:
 def cogroup_instructions(task: ApplyTask) -> Iterator[Cogroup]:
     """Yield the instructions of a task with the current rows of their target keys. A hot key has several cogroups.
 
-    With `task.bulk`, the cogroups contain all rows of the range. Otherwise, they contain only rows that the task
-    needs.
+    With `task.bulk`, the cogroups contain all rows of the range, also those of keys without instructions.
     """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = merge_parts(dataset.storage, run_schema, task.parts, task.key_range)
@@ -151,7 +150,7 @@ def _has_several_sources(run_schema: RunSchema) -> bool:
 
 
 def _row_limit(task: ApplyTask) -> int:
-    """Return the number of rows above which a target key is a hot key."""
+    """Return the number of rows above which a target key is a hot key. A key with one source key is never hot."""
     return task.spool.settings.buffer_rows if _has_several_sources(task.dataset.run_schema) else _NO_LIMIT
 
 

@@ -95,7 +95,12 @@ class Dataflow:
             sort: Whether to sort updates first. Otherwise they must be sorted by key.
 
         Raises:
-            UpdateError, ProduceError, CorruptionError, StageChangedError: The new files have been deleted.
+            UpdateError: An update is invalid.
+            ProduceError: A Produce function failed.
+            CorruptionError: A stored file is damaged, or an unsigned total would become negative.
+            StageChangedError: A stage must be rebuilt, because its declaration has changed.
+
+        After an error, the new files are deleted.
         """
         env = self._environment()
         try:
@@ -125,7 +130,9 @@ class Dataflow:
             versions: The version of each root's source that the content has, by name of the root.
 
         Raises:
-            UpdateError, GraphError, StageChangedError
+            UpdateError: The content is invalid, for example not in key order.
+            GraphError: A node cannot be loaded, or does not exist.
+            StageChangedError: A stage that is neither loaded nor rebuilt has another declaration than in `state`.
         """
         env = self._environment()
         self._check_roots(set(versions or {}))

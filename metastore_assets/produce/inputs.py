@@ -148,9 +148,9 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
 
 
 class KeyChunks:
-    """An iterator over chunks of sorted keys, each with about a given number of rows.
+    """An iterator over chunks of sorted keys. A chunk's keys together have about a given number of rows.
 
-    Call `record` with the number of rows of each chunk, by which the next chunks are sized.
+    The number of rows of a key is estimated. So call `record` with the actual number of rows of each chunk.
     """
 
     def __init__(self, keys: pl.DataFrame, rows: int) -> None:

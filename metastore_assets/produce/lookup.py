@@ -179,7 +179,7 @@ def _candidates(
 
 
 def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
-    """Group adjacent row groups into batches that are worth one read."""
+    """Group row groups into batches. Small neighbours with the same lead (see `_Batch`) are read at once."""
     first = run_schema.group.columns[0]
     leads: list[str | None] = [None] * footer.first.height
     if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():

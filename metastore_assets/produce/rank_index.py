@@ -60,7 +60,7 @@ class RankIndex:
         """
         self._blocks = blocks
         self._amount = amount
-        edge_count = blocks.run_schema.counted.index(amount)
+        amount_index = blocks.run_schema.counted.index(amount)
         footers = [(run, footer_of(blocks.storage, run.path)) for run in runs]
         self._groups = [(run, number) for run, footer in footers for number in range(footer.first.height)]
         # Give each first key and each last key of a row group the number of its edge, in one sort of all keys.
@@ -73,7 +73,7 @@ class RankIndex:
         edge_of = ordered.sort("_end")["_edge"].to_numpy().astype(np.int64)
         self._first, self._last = np.split(edge_of, 2)
         sums = np.array(
-            [row_group_sums[edge_count] for _, footer in footers for row_group_sums in footer.sums], np.int64
+            [row_group_sums[amount_index] for _, footer in footers for row_group_sums in footer.sums], np.int64
         )
         # Add the sum of each row group at the edge after the one that it ends at.
         ended = np.zeros(self.edges.height + 1, np.int64)
@@ -108,10 +108,7 @@ class RankIndex:
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """Return all rows of each row group that has keys from a numbered edge up to the next one.
-
-        The number −1 stands for the keys before the first edge.
-        """
+        """Return all rows of each row group that contains a numbered edge; no rows for −1, before the first edge."""
         return self._read((self._first <= number) & (self._last >= number))
 
     def _sum(self, edge_count: int, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:

@@ -44,14 +44,12 @@ class ProduceTask:
 
 @dataclass(frozen=True)
 class Instructions:
-    """Sorted rows to apply to the content and to the key-mappings of a stage.
-
-    They have the new rows of each changed pair (target key, source key), and the new target keys of each changed source
-    key. If there are none, they have a tombstone.
-    """
+    """Sorted rows to apply to the content and to the key-mappings of a stage."""
 
     content: list[Part]
+    """The new rows of each changed pair (target key, source key); a tombstone for a pair without new rows."""
     mappings: list[Part]
+    """The new target keys of each changed source key; a tombstone for a source key without target keys."""
 
 
 def produce(task: ProduceTask) -> Instructions:

@@ -122,7 +122,7 @@ class Delta:
 
     @property
     def row_count(self) -> int:
-        """An upper bound of the number of rows."""
+        """Number of rows of a table; otherwise `count`, which is approximate."""
         return self.rows.num_rows if isinstance(self.rows, pa.Table) else self.count or 0
 
     def batches(self) -> Iterable[pa.RecordBatch]:

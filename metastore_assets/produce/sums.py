@@ -145,7 +145,7 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
 
 
 def _signed_rows(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
-    """Return [(current rows of some keys, 1), (previous rows, -1)]."""
+    """Return [(current rows of some keys, 1), (previous rows, -1)]; only the first pair if all content is new."""
     if feeder.is_full:
         return [(feeder.values(keys), 1)]
     changed_rows = feeder.changed_rows(keys)
@@ -213,7 +213,8 @@ def add_amounts(
         is_followed: Whether another stage reads the changes of the totals. Otherwise the step contains no update.
 
     Raises:
-        CorruptionError: An unsigned total would become negative.
+        CorruptionError: A total in `RunSchema.unsigned` would become negative.
+        UpdateError: A total does not fit its type.
     """
     content = sum_changes(stage, pl.concat([previous, changes]), run_schema) if previous.height else changes
     _check_totals(stage, run_schema, content)
@@ -255,7 +256,7 @@ def sum_changes(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Da
 
 
 def _drop_zeros(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    """Return the rows sorted by distinct keys, without rows whose totals are all zero."""
+    """Return the rows sorted by key, without rows whose totals are all zero. The keys must be distinct."""
     if not all((totals[name] != 0).all() for name in run_schema.amounts):
         totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
     return run_schema.order.sort(totals)

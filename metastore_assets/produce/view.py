@@ -101,6 +101,7 @@ class View:
     def update(self, stage: str) -> pa.Table:
         """Return the changes of a stage since the version before: `_change`, key and value columns, by key.
 
+        The changes of a sum stage also have the previous totals, in columns such as `_before_frequency`.
         `_change` is `add`, `update` or `delete`. An added or updated key has a row for each of its values. The first
         row of an added key says `add`, and the others `update`. If the content was loaded, all rows say `add`.
         """
@@ -178,7 +179,10 @@ class View:
         return table_of(pl.concat([typed.content.empty, *frames]), typed.rows.schema)
 
     def ranks(self, stage: str, amount: str) -> Ranks:
-        """Return the ranks of a sum stage's keys by one of its totals. Raises GraphError if there is no such total."""
+        """Return the ranks of a sum stage's keys by one of its totals.
+
+        Raises GraphError unless it is an integer total that is never negative.
+        """
         typed = self._typed(stage)
         datasets = self._dataset(stage, typed.content, "content")
         empty = Dataset(self._storage, typed.content, DatasetState(typed.content.empty_keys))

@@ -89,7 +89,7 @@ class Backend(Protocol):
         """Delete objects. Missing objects are ignored."""
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below the folder `prefix`, into which no process may write any more."""
+        """Delete everything below the folder `prefix`. No process may write there at the same time."""
 
     def refuse_links(self, prefix: str) -> None:
         """Raise StoreError if the folder `prefix`, a folder above it or anything in it is a symbolic link."""

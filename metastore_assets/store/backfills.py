@@ -39,7 +39,8 @@ class BackfillRecord:
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
         """Return the stored record of a request, or a new record.
 
-        A record is ignored if it is newer than the newest version, because the versions that it names were deleted.
+        A stored record is ignored if it cannot be read. It is also ignored if its backfill started at a later version
+        than `newest`: then the table's versions have been deleted since.
 
         Args:
             objects: The table's folder.
@@ -61,7 +62,7 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of the finished partitions that the version `newest` still contains."""
+        """Return the keys of the finished partitions that `newest` has, with the finished profile or a later one."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )

@@ -241,7 +241,10 @@ def decode_entries(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
-    """Return the entries of one kind in a version. If it has a mapping instead, its items become entries."""
+    """Return the entries of one kind in a version.
+
+    A version may have its profile specs and metadata cache as plain mappings. Their items are converted to entries.
+    """
     if kind is METADATA_CACHE:
         if isinstance(version.metadata_cache, StoredMetadataCache | ChangedMetadataCache):
             return version.metadata_cache.entries
@@ -519,7 +522,7 @@ def partition_sizes(version: Version) -> dict[str, tuple[int, int]]:
 def _partition_columns(version: Version, *names: str) -> Iterator[tuple[str, Any]]:
     """Yield (partition key, values of the named columns) of each partition of a version, sorted by key.
 
-    It is fast, because it creates no entry objects.
+    For a published version, it is fast, because it creates no entry objects.
     """
     partitions = version.partitions
     if not isinstance(partitions, StoredEntries):

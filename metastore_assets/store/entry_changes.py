@@ -128,7 +128,11 @@ class EntryChanges(Entries[Entry]):
         return cls(kind, base, put, dropped)
 
     def replacing(self, replacements: Iterable[tuple[Entry, Entry]]) -> EntryChanges[Entry]:
-        """Return the changes with some of the entries replaced, given (entry, new entry) pairs with equal keys."""
+        """Return changes in which some entries of the new version are replaced.
+
+        Args:
+            replacements: (entry of the new version, entry that replaces it), both with the same key.
+        """
         put, dropped, key_of = dict(self.put), dict(self.dropped), self.kind.key
         for entry, new in replacements:
             key = key_of(entry)
@@ -188,7 +192,9 @@ class EntryChanges(Entries[Entry]):
 def change_metadata_cache(
     base: Mapping[bytes, bytes] | None, values: Mapping[bytes, bytes], removed: Iterable[bytes] = ()
 ) -> Mapping[bytes, bytes]:
-    """Return the metadata cache of a new version, as changes of the cache of the version before.
+    """Return the metadata cache of a new version: that of the version before, with some values changed or removed.
+
+    If the cache of the version before cannot be read, the result has only the new values.
 
     Args:
         base: The metadata cache of the version before; None if there is none.
@@ -219,7 +225,7 @@ def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
 
 
 def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
-    """Return (removed entries, added entries), to update an index of the entries.
+    """Return (removed entries, added entries), to update an index. A changed entry is removed and added.
 
     Args:
         entries: The entries of a new version.
@@ -236,6 +242,9 @@ def write_entries(objects: ObjectStore, changes: EntryChanges[Any], *, allow_ste
         changes: The entries of the new version.
         allow_step: Whether a commit of a few entries may merge a part of older segments (see
             `store.segment_levels`).
+
+    Returns:
+        The files with all entries of the new version.
     """
     kind, base = changes.kind, changes.base
     stored = StoredEntries(kind, objects, SegmentFiles(0, ())) if base is None else base

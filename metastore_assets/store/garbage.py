@@ -127,9 +127,10 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Delete the oldest version although the next number is missing. Return the progress at the next existing version.
+    """Continue with the next existing version, given that the number after the oldest one is missing.
 
-    Nothing is deleted if that version was published after `before`.
+    The oldest version is deleted if it exists, and if the next existing version was published earlier than `before`.
+    Return the new progress.
     """
     oldest, *newer = documents.numbers() or [state.oldest]  # None if a user has removed the table's folder.
     if oldest != state.oldest or not newer:

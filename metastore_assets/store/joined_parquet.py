@@ -31,8 +31,8 @@ class JoinedParquet:
 
         Args:
             store: The store of the files.
-            paths: The path of each file, by the number of its range of offsets, in the order of its rows.
-            footers: The footer of each file, whose offsets are in that range.
+            paths: {number of a file: its path}, in the order of the rows. Offsets of file n begin at `n << 32`.
+            footers: The footer of each file. Its offsets already include `n << 32`.
         """
         self._store = store
         self._paths = paths
@@ -82,7 +82,7 @@ class JoinedParquet:
 
 
 class _JoinedInput(RangedFile):
-    """The bytes of several files, each in a range of offsets."""
+    """Several files as one. The bytes of the file with the number n begin at the offset `n << 32`."""
 
     def __init__(self, store: ObjectStore, paths: Mapping[int, str]) -> None:
         super().__init__((max(paths) + 1) << OFFSET_BITS)

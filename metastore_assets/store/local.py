@@ -50,8 +50,8 @@ class LocalFiles:
     def __init__(self, root: str, depth: int = 0) -> None:
         """Create the backend for a folder.
 
-        `depth` is the number of last folders of `root` in which deletions follow no symbolic link, because the user did
-        not name them.
+        `depth` is the number of last folders of `root` that the user did not name. Deletions follow no symbolic link in
+        place of these folders.
         """
         self._root = root
         names = root.split(os.sep)

@@ -55,7 +55,7 @@ class ProfileFiles:
 
     @classmethod
     def of_merge_files(cls, encoded: str) -> ProfileFiles:
-        """Decode the result of `encode_merge_files`. The profile has no histograms."""
+        """Decode the result of `encode_merge_files`. The path of histograms is empty, because merges read none."""
         statistics, states, *frequencies = encoded.split("\n")
         return cls(statistics, "", tuple(frequencies), states)
 
@@ -280,7 +280,10 @@ class NodeEntry:
 
 
 def node_key(group_key: str, name: str) -> str:
-    """Return the key of a node. The nodes on a path from a child to the root have neighbouring keys.
+    """Return the key of a node in a merge tree.
+
+    In the order of keys, the upper levels of a tree come first. So the nodes on a path from a leaf to the root are in
+    two places at most.
 
     Args:
         group_key: The key of the partition, or `*` for the tree of the partitions.

@@ -121,7 +121,7 @@ class ObjectStore:
         self._backend.delete([_validate_path(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:
-        """Delete everything below a folder, into which no process may write any more."""
+        """Delete everything below a folder. No process may write there at the same time."""
         self._backend.delete_folder(_validate_path(prefix))
 
     def refuse_links(self, prefix: str) -> None:
@@ -138,7 +138,7 @@ class ObjectStore:
         Args:
             path: Path of the object.
             metadata: The footer, if it was read before; None to read it.
-            footer_bytes: Number of bytes after the row groups; 0 if unknown. One request reads a known footer.
+            footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
         """
         source = self._backend.open_input(
             _validate_path(path), use_cached_tail=metadata is not None, tail_bytes=footer_bytes

@@ -198,7 +198,7 @@ class ParquetObject:
         self.close()
 
     def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Return the indices of the leaf columns in `columns`, None for all. Prefetches them from a remote object."""
+        """Return the indices of the leaf columns in `columns`; None for all. Prefetch them if the object is remote."""
         if self._fetch is not None:
             self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
         if columns is None:
@@ -233,7 +233,7 @@ def open_parquet(source: Input, uri: str, metadata: pq.FileMetaData | None = Non
 class SharedParquet:
     """A Parquet object that many threads can read.
 
-    Each thread reads another open file with the same footer, because Arrow's files are not thread-safe.
+    Arrow's files are not thread-safe, so each thread acquires another open file. The footer is read once for all.
     """
 
     def __init__(self, store: ObjectStore, path: str, footer_bytes: int = 0) -> None:
@@ -280,7 +280,7 @@ def parquet_errors(uri: str) -> Iterator[None]:
 
 
 def _bounded(field: pa.Field, path: str) -> Iterator[str]:
-    """Yield the leaf columns of a field that store a minimum and maximum: those whose values are short."""
+    """Yield the leaf columns of a field that store a minimum and maximum: those of fixed width, and top-level text."""
     if pa.types.is_struct(field.type):
         for child in field.type:
             if not pa.types.is_string(child.type):

@@ -121,7 +121,7 @@ def clear_pending(objects: ObjectStore, paths: Iterable[str]) -> None:
 
 
 def remove_all(objects: ObjectStore) -> None:
-    """Delete all pending files and markers, the markers last, because one request deletes its objects in no order."""
+    """Delete all pending files, then all markers: a file without its marker would not count as cleared."""
     pending = list_pending_files(objects)
     objects.delete([info.path for info in pending.files])
     objects.delete([info.path for info in pending.markers.values()])

@@ -126,7 +126,7 @@ class RemoteObjects:
         return 0
 
     def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
-        """Return (size of an object, its last bytes: `tail_bytes` or more)."""
+        """Return (size of an object, its last bytes): at least `tail_bytes`, or all bytes of a smaller object."""
         length = max(_TAIL, tail_bytes)
         with self._store_errors("read", path):
             try:

@@ -130,7 +130,7 @@ class SectionWriter:
         return self._row_group_bytes - self._last_start + self._writer.footer_bytes
 
     def write_section(self, name: str, table: pa.Table) -> None:
-        """Append a section, or more rows of the last section if it has the same name.
+        """Append a section. If the last section has the same name, append the rows to it.
 
         Raises ValueError if an earlier section has the name.
         """
@@ -179,7 +179,7 @@ class SectionWriter:
         self._share(table.slice(start, first - start))
 
     def write_row_groups(self, name: str, tables: Iterable[pa.Table]) -> None:
-        """Append a section that has exactly one row group for each of the tables.
+        """Append a section that has exactly one row group for each table with rows.
 
         Raises ValueError if there is a section of that name.
         """
@@ -308,7 +308,7 @@ class SectionReader:
         Args:
             store: The store of the file.
             path: Path of the file in the store.
-            footer_bytes: Number of bytes after the row groups; 0 if unknown. One request reads a known footer.
+            footer_bytes: Number of bytes after the row groups; 0 if unknown. If known, one request reads the footer.
             cache: A cache of row groups that other readers may share; None to cache only the last one read.
         """
         self._path = path
@@ -380,9 +380,9 @@ class SectionReader:
             yield table.slice(max(first - start, 0), min(stop, end) - max(first, start))
 
     def rows_between(self, name: str, low: Any, high: Any) -> tuple[int, int]:
-        """Return (first row, row count) of the row groups of a section that may have keys from `low` to `high`.
+        """Return (first row, row count) of the part of a section that may have keys from `low` to `high`.
 
-        Reads only the footer.
+        The part consists of complete row groups. Only the footer is read.
 
         Args:
             name: A section that is sorted by the first column, the key. Its first row has the number 0.
@@ -458,7 +458,10 @@ class SectionReader:
         return rows
 
     def _without_large_misses(self, file: ParquetObject, groups: Sequence[int], selection: KeySelection) -> list[int]:
-        """Return the row groups that may have a selected single key, after reading the keys of large ones."""
+        """Return the row groups that may have a selected key.
+
+        For a KeySet, the keys of large row groups are read, and groups without a selected key are left out.
+        """
         metadata = self._file.metadata
         if not isinstance(selection, KeySet):
             return list(groups)

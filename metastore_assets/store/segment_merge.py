@@ -172,7 +172,7 @@ def _write_file(
     row_count: int,
     file_rows: int,
 ) -> SegmentFile:
-    """Write ranges of keys to a new file until it has `file_rows` keys, at least one range."""
+    """Write the next ranges of keys to a new file, at least one, until the file has `file_rows` keys."""
     rows, removed = next(ranges)
     group_rows = row_group_rows(kind, rows, row_count)
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"

@@ -265,7 +265,7 @@ class Segment:
         return rows if live is None else rows.filter(live)
 
     def may_contain(self, selection: KeySelection) -> bool:
-        """Return whether the bounds of the file's keys include a selected key."""
+        """Return whether the file may have a selected key, by its first and last key. True if these are unknown."""
         file = self._file
         return file.first is None or file.last is None or selection.overlaps(file.first, file.last)
 

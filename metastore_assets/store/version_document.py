@@ -109,7 +109,7 @@ def load_version(documents: Documents, number: int) -> Version:
         VersionNotFoundError: There is no such version.
         CorruptionError: The document of the version is damaged.
         OlderFormatError: An earlier release wrote the version in a format that this one cannot read.
-        StoreError: Another release of metastore-assets wrote the document, or the document cannot be read.
+        StoreError: A later release of metastore-assets wrote the version, or the document cannot be read.
     """
 
     def decode(fields: Mapping[str, Any]) -> Version:

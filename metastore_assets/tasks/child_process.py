@@ -130,7 +130,7 @@ class ChildProcess:
     def prepare(self) -> None:
         """Prepare the child for a new caller: send changed environment variables, and empty its log.
 
-        Raises ChildProcessEnded if it no longer runs.
+        Raises ChildProcessEnded if variables must be sent, and the child has ended.
         """
         self._log.truncate(0)
         self._log.seek(0)

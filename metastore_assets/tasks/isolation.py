@@ -101,7 +101,10 @@ def run_isolated(function: Callable[..., Any], path: str, *arguments: Any) -> An
 
 
 def metadata_result(outcome: Any) -> Any:
-    """Return the outcome of a task that read a metadata file, or raise it if it is an exception."""
+    """Return the outcome of a task that read a metadata file. If it is an exception, raise it.
+
+    A FatalFileError is raised as a TableFormatError, because the table cannot be read without the metadata.
+    """
     if isinstance(outcome, FatalFileError):
         raise TableFormatError(str(outcome)) from outcome
     if isinstance(outcome, Exception):

@@ -81,7 +81,7 @@ class TaskRunner(ABC):
         """Return the outcomes of a batch: for each task its result, or the exception that it raised."""
 
     def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Return the outcomes of a batch, or raise the first exception of a task."""
+        """Return the outcomes of a batch. A subclass may raise the first exception of a task instead."""
         return self._run(function, batch)
 
 

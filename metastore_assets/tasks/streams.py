@@ -67,7 +67,8 @@ def stream_parallel(
 
     Raises:
         FatalFileError: A file crashed the child that read it.
-        MetastoreError: The child crashed, and no file crashes it alone.
+        MetastoreError: A child crashed while it read several files, and none of them crashes it alone. Or it repeatedly
+            ended while it ran no task.
         Exception: The first exception that a task raised.
     """
     children = _ActiveChildren()

@@ -43,7 +43,9 @@ class DifferingRow:
 def differing_rows(
     store: ObjectStore, stored: TableValueCounts, scratch: ObjectStore, computed: TableValueCounts
 ) -> Iterator[DifferingRow]:
-    """Yield the first differing row of each derived stage that both sides have. Values are not compared.
+    """Yield the first differing row of each derived stage that is both stored and recomputed.
+
+    The stages of the values themselves are not compared.
 
     Args:
         store: The folder of the stored value counts.
@@ -94,9 +96,9 @@ def _text(row: tuple[str, ...]) -> str:
 def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield pairs of tables with equally many next rows of both streams. Only one batch of each is in memory.
+    """Yield pairs of tables: the next rows of each stream, equally many. Only one batch of each is in memory.
 
-    If one stream is longer, the last pair has its next rows and an empty table. Its later batches are not read.
+    If one stream is longer, the last pair has an empty table for the other one. Later batches are not read.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

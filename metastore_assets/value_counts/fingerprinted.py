@@ -67,7 +67,10 @@ class FingerprintedValueCounts:
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
-    """Return the columns of rows that add or remove values: `column`, `fingerprint` and `value` as key, `frequency`."""
+    """Return the columns of added and removed values.
+
+    The key is `column`, `fingerprint` and `value`. `frequency` is the summed number.
+    """
     rows = rows_of(type_class)
     return Rows(pa.schema([*FINGERPRINT_ROWS.key, rows.key.field("value")]), rows.value)
 

@@ -211,7 +211,7 @@ class ValueCountReader:
         ]
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
-        """Return the result of `counts` for each column of a type class that has values, by field id."""
+        """Return {field id: result of `counts`} of a type class. Enumerated columns without values are missing."""
         fingerprinted = [column for column, name in self._fingerprinted.columns.items() if name == type_class]
         counts_by_column = {column: self.counts(column, type_class) for column in fingerprinted}
         if type_class not in self._classes:
@@ -223,7 +223,7 @@ class ValueCountReader:
         return counts_by_column
 
     def summaries(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencySummary]:
-        """Return the frequency summaries of columns of one type class, by field id."""
+        """Return {field id: frequency summary} for columns of one type class."""
         fingerprinted = {
             column: self._summarize_fingerprinted(column, type_class)
             for column in columns

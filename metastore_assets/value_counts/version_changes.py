@@ -66,7 +66,7 @@ def _updates(
     """Return a frame of `column`, `value`, `before` and `after` with all values that the steps updated.
 
     `before` and `after` are the frequencies before the first step and after the last; null if the value does not occur.
-    The result is None if updates of a step are missing, because it rebuilt the value counts.
+    The result is None if a step has no updates, because it rebuilt the value counts of the type class.
     """
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())
@@ -91,7 +91,7 @@ def _updates(
 
 
 def _pair_frequencies(first: pl.DataFrame, last: pl.DataFrame) -> pl.DataFrame:
-    """Return each value with its frequency `before` in `first` and `after` in `last`; null if it does not occur."""
+    """Return a frame of `value`, `before` (frequency in `first`) and `after` (frequency in `last`); null if missing."""
     # Not joined: Polars joins sorted floats by merging, which treats NaN as unequal to NaN.
     no = pl.lit(None, pl.Int64)
     pairs = pl.concat(
@@ -110,7 +110,7 @@ def _read_column(store: ObjectStore, value_counts: TableValueCounts, column: str
 
 
 def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
-    """Return the values whose frequencies differ as a table of `change`, `value`, `before` and `after`, by value."""
+    """Return the values whose frequencies differ, sorted: a table of `change`, `value`, `before` and `after`."""
     order = rows_of(type_class)
     frame = pairs.filter(pl.col("before").ne_missing(pl.col("after")))
     change = (
@@ -141,7 +141,8 @@ def count_changes(
 ) -> ValueCountChanges | None:
     """Return how many values changed from one version to the next.
 
-    The result is None if value counts were rebuilt, or if the files of values that are all removed cannot be read.
+    The result is None if value counts were rebuilt. It is also None if the last column of a type class was removed, and
+    the old files of the class cannot be read.
 
     Args:
         store: The folder of the table.
