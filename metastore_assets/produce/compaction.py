@@ -271,9 +271,12 @@ def _rewrite(task: _RewriteTask) -> Pieces:
 
 def _count_rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
     """Return the number of rows in the shards of a key range, with level 0 if the range contains all shards."""
-    inside = [
-        sum(run.rows for run in shard.runs)
-        for shard, shard_range in zip(state.shards, state.ranges(), strict=True)
-        if shard_range.until is None or key_range.filter(shard_range.until, run_schema.group).height
-    ]
+
+    def is_inside(shard_range: KeyRange) -> bool:
+        if shard_range.until is None:
+            return key_range.until is None
+        return key_range.filter(shard_range.until, run_schema.group).height > 0
+
+    shards = zip(state.shards, state.ranges(), strict=True)
+    inside = [sum(run.rows for run in shard.runs) for shard, shard_range in shards if is_inside(shard_range)]
     return sum(inside) + (sum(run.rows for run in state.level0) if len(inside) == len(state.shards) else 0)

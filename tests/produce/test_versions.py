@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, StoreError, VersionNotFoundError
-from metastore_assets.produce import Dataflow, Delta, DeltaRoot, Rows, Settings, SumStage
+from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, Root, Rows, Settings, SumStage
 from metastore_assets.produce.manifest import Manifests
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.base_stage import BASE_LOAD, Base
@@ -190,6 +190,19 @@ def test_large_tables_are_split_and_small_changes_are_runs(store: ObjectStore) -
     pair.compact()
     pair.compact(full=True)
     assert all(run[1] is not None for run in pair.flow.version().runs("stage")), "nothing is left at level 0"
+
+
+def test_a_shard_of_less_than_twice_the_target_size_is_not_split(store: ObjectStore) -> None:
+    settings = Settings(single_run_rows=0, target_rows=100, row_group_rows=20, fan_in=4, small_rows=0)
+    rows = Rows(columns(k="int64"), columns(x="int64"))
+    flow = Dataflow(store, [Root("r", rows)], settings=settings)
+    stored = pa.table({"k": range(0, 4000, 10), "x": range(400)})
+    state = flow.load(FlowState(), {"r": stored.to_batches(max_chunksize=100)})
+    for digit in range(1, 5):
+        keys = [10 * number + digit for number in range(15)]
+        state = flow.step(state, {"r": pa.table({"_change": ["add"] * 15, "k": keys, "x": keys})})
+    # Sixty new rows are more than half of the first shard, so it was merged completely.
+    assert [run.rows for run in flow.view(state).runs("r")] == [160, 100, 100, 100]
 
 
 def test_tables_may_become_empty_and_return(store: ObjectStore) -> None:
