@@ -222,8 +222,8 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
     """Return {field id: decision} that the next version records for its `auto` and `repeated` columns.
 
-    A column that has always been enumerated has no record. The number of distinct values is 0 if it is unknown: if a
-    fragment has values without a type class, such as a text that is not UTF-8, the table's profile has only counts.
+    A column that has always been enumerated has no record. The number of distinct values is 0 if it is unknown. This is
+    so if a fragment has values without a type class, such as texts that are not UTF-8.
 
     Args:
         store: The table's folder.

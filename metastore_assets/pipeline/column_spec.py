@@ -93,7 +93,8 @@ class ColumnSpec:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
         Outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of user-defined
-        statistics. `statistics` stands for all outputs of a leaf.
+        statistics. `statistics` stands for all outputs of a leaf. The leaf is "" if the column has no leaf with shown
+        values.
 
         Args:
             wanted: The spec with the wanted outputs.

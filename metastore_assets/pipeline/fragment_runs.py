@@ -58,7 +58,7 @@ class _FragmentCodec:
         return fragment
 
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
-        """Keep a value in memory. Return its number, and the path of its URI, which is not kept."""
+        """Keep a value in memory, without the path of its URI. Return its number and this path; "" for a policy."""
         path = ""
         if isinstance(value, Location):
             host = _HOST.match(value.uri)

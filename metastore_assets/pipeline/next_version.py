@@ -251,9 +251,10 @@ class VersionBuilder:
         )
 
     def new_paths(self, version: Version) -> set[str]:
-        """Return the paths of files that this version references and the document of the previous version does not.
+        """Return the paths of the files that may have been written for this version.
 
-        They include older profiles of fragments that moved to another partition.
+        These are the files of new and changed entries, and the files of the table that the previous version does not
+        have. They include the older profile of a fragment that moved to another partition.
         """
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}

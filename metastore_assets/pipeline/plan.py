@@ -527,7 +527,9 @@ def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
 
 
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
-    """Return the keys of partitions that both lost and gained fragments, as a compaction does.
+    """Return the keys of partitions that both lost and gained fragments, as after a compaction of the table.
+
+    Partitions without stored value counts are omitted if the next version needs these.
 
     Args:
         target: The next version, as planned before profiling.

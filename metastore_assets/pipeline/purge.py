@@ -96,7 +96,8 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     Raises:
         VersionNotFoundError: There is no version `before` or later.
         VersionConflictError: Other processes published during every attempt.
-        StoreError: A version that remains cannot be read. Only saved profiles have been removed.
+        StoreError: A version that remains cannot be read. The newest version has been published again, and only saved
+            profiles have been removed.
     """
     objects, documents = versions.objects, versions.documents
     published, listing = _publish_without_removed(engine, versions, before)
@@ -301,7 +302,7 @@ def _chunks(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def _copy_lot(engine: Engine, objects: ObjectStore, version: Version, base: Version | None, lot: _Lot) -> Version:
-    """Copy the profiles of a lot to new files. Return the version `base` with the entries of the lot added.
+    """Copy the profiles of a lot to new files. Return `version` with the entries of `base` and of the lot.
 
     Args:
         engine: The engine that copies and reads profiles.

@@ -180,10 +180,10 @@ def compact_changes(
     counted: StoredEntries[SharedFileEntry] | None,
     windows: Mapping[str, Sequence[str]],
 ) -> SegmentChanges:
-    """Compact sparse files as `compact_segments` does, but only in groups that lost a profile in this commit.
+    """Compact sparse files as `compact_segments` does, in the groups that a commit affects.
 
-    A group is the fragments of a partition, or the nodes of one merge tree. Groups with profiles in a file that became
-    sparse are compacted, too.
+    A group is the fragments of a partition, or the nodes of one merge tree. It is affected if it lost a profile, or if
+    it has a profile in a file that the commit changed and that is sparse now.
 
     Args:
         context: The table, its store and engine.

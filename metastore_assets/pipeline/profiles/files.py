@@ -224,7 +224,9 @@ def write_states(store: ObjectStore, folder: str, spec: ProfileSpec, row_count: 
 
 
 def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """Return the histogram that is shown to users: with at most as many bins as distinct values, and at least 2.
+    """Return the histogram as it is shown to users, with at most as many bins as there are distinct values.
+
+    Two bins are always allowed.
 
     Args:
         histogram: The histogram of the column.

@@ -69,8 +69,8 @@ def read_states_together(
 ) -> tuple[int, list[pa.Table]]:
     """Return (total row count of profiles, a table of states for each profile), to be merged with each other.
 
-    If the states of a column are derived from summed value counts, only the first table has them. The tables of the
-    other summed profiles have only the column's null count.
+    Some profiles may have only value counts of a column. If these are summed, the table of the first such profile has
+    the states of their sum, and the tables of the others have only the column's null count.
 
     Args:
         states_reader: Reads the states files of the store.

@@ -55,9 +55,10 @@ _MAX_LOCAL_VALUES = 20_000_000
 
 
 class ValueCountUpdate:
-    """A computation of the next value counts, which the first method call runs.
+    """A computation of the next value counts. It runs when `summaries` or `files` is called first.
 
-    Methods take a function that returns the profiles of all partitions. Only a build calls it.
+    Both take a function that returns the profiles of all partitions. It is called only if value counts are built from
+    scratch, or if a column is new.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class ValueCountUpdate:
         return read_value_counts(self._store, self._published)
 
     def _read_absent(self, table: ProfileFiles) -> Set[str]:
-        """Return the field ids of the columns that the table's profile does not enumerate, although its policy does."""
+        """Return the field ids of the columns that the table's profile does not enumerate; none if none should be."""
         if not self._columns:
             return set()
         with corruption_guard(self._store, table.statistics):
@@ -178,9 +179,8 @@ class ValueCountUpdate:
         Args:
             profiles: The profiles of the partitions.
             distinct_counts: As for `summaries`.
-            find_absent: Returns the field ids of columns without value counts: some fragments have values of them that
-                cannot be profiled, such as a text that is not UTF-8. Profiles of their partitions have no value counts,
-                so that those of the other fragments can neither be built from partitions, nor updated.
+            find_absent: Returns the field ids of columns that get no value counts, because a fragment has values that
+                cannot be profiled, such as a text that is not UTF-8.
         """
         if self._state is None:
             if absent := find_absent():
