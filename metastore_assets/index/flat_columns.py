@@ -109,7 +109,7 @@ def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def flat_encodings(names: Sequence[str]) -> dict[str, str]:
-    """Return {name: Parquet encoding} of the columns of integers, as differences, and of floats, as split bytes."""
+    """Return {name: Parquet encoding} of integers, which are stored as differences, and floats, as split bytes."""
     encodings = {}
     for name in names:
         if name in ("row_count", "bytes", "fragments") or name.endswith("_count"):

@@ -132,7 +132,7 @@ class DirectoryPart:
     """The part of a directory that describes some of its files. Files that are not in use any more are omitted."""
 
     def __init__(self, directory: SegmentDirectory, paths: Sequence[str]) -> None:
-        """Select files by their paths, which have the order of their keys."""
+        """Select files, given their paths by ascending key."""
         self._directory = directory
         self._paths = paths
 

@@ -585,7 +585,7 @@ class LargeSegment(FragmentSegment):
 def open_segment(
     store: ObjectStore, files: Sequence[SegmentFile], directory: SegmentDirectory | None
 ) -> FragmentSegment:
-    """Return a reader of range files with a common directory; without a directory, of one small file."""
+    """Return a reader of files of one segment: range files if there is a directory, else one small file."""
     if directory is None:
         return SmallSegment(store, files)
     return LargeSegment(store, files, directory)

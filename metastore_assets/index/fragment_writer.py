@@ -331,6 +331,7 @@ def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator
         groups[-1].append(path)
         current = directory or current
     for number, group in enumerate(groups):
+        # A group that must be written again joins the next one if both are small. Large groups are divided.
         following = groups[number + 1 : number + 2]
         is_changed = any(path not in before for path in group)
         if following and is_changed and len(group) + len(following[0]) <= _DIRECTORY_FILES // 2:
@@ -342,7 +343,7 @@ def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator
 
 
 def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[str, SegmentDirectory]) -> SegmentFile:
-    """Write the directory of some range files, which have the order of their keys."""
+    """Write the directory of some range files, given their paths by ascending key."""
     runs = [list(run) for _, run in groupby(paths, key=lambda path: opened[path])]
     parts = [DirectoryPart(opened[run[0]], run) for run in runs]
     zones = [part.read_zones(part.zone_schema.names) for part in parts]

@@ -252,7 +252,10 @@ def _save_chunk_profiles(
 
 
 def _without_profiled(backfill_plan: BackfillPlan, plan: Plan, versions: VersionStore) -> BackfillPlan:
-    """Return the plan without the fragments that an interrupted attempt has read, in the totals of the first chunk."""
+    """Return the plan with smaller totals of its first chunk.
+
+    They no longer include the fragments that an interrupted attempt has read.
+    """
     # An interrupted attempt has saved profiles of the first unfinished chunk only.
     first = backfill_plan.chunks[0]
     attempt = AttemptProfiles.resume(versions, RefreshRequest(partitions=first.read_again))

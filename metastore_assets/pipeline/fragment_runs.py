@@ -101,7 +101,7 @@ class FragmentRuns:
         """Read all fragments.
 
         Raises:
-            UnstreamableError: Two fragments have the same partition key and path.
+            UnstreamableError: The format cannot stream its fragments.
         """
         self._runs = SortedRuns(_COLUMNS)
         self._codec = _FragmentCodec()

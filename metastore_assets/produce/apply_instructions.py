@@ -59,7 +59,7 @@ def apply(task: ApplyTask) -> Applied:
 
 
 def count_novel(task: ApplyTask) -> int:
-    """Return the number of target keys that the task will create, which the Preserve hook numbers."""
+    """Return the number of new target keys of the task. The Preserve hook gets a number for each."""
     assert task.rows is not None
     novel = 0
     hot_key: pl.DataFrame | None = None
@@ -94,7 +94,7 @@ class _StepTotals:
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return whether the previous rows that a task reads are complete rows of exactly the updated keys."""
+    """Return whether a task reads the previous rows of exactly the keys that it updates, with all columns."""
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 

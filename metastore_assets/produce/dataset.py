@@ -160,7 +160,7 @@ class Dataset:
         return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
     def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
-        """Return a stream for each run, the newest first, with the run's rows of sorted keys; [] without keys."""
+        """Return a stream for each run, newest first: its rows with one of the sorted keys. Return [] without keys."""
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
 

@@ -24,8 +24,8 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 class HotKey:
     """An application of instructions to one hot key, a few source keys at a time.
 
-    The first update row says whether the key is added, updated or deleted, which depends on all of its rows. Therefore
-    a first pass computes this before any row is written.
+    The first update row says whether the key is added, updated or deleted. This depends on all rows of the key, so a
+    first pass computes it before any row is written.
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:

@@ -213,7 +213,7 @@ def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> 
             rows += metadata.row_group(groups[stop][0]).num_rows
             stop += 1
         yield groups[start:stop]
-        size = size if not start else 2 * size
+        size = size if not start else 2 * size  # The first two portions have one row group, the next ones 2, 4, …
         start = stop
 
 

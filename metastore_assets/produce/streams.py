@@ -70,6 +70,7 @@ def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int)
     while frames is not None:
         next_frames = next(following, None)
         if split is not None:
+            # The key of the last piece may continue here.
             part, frames = _cut(frames, order, split, inclusive=True)
             if _rows(part):
                 yield Piece(part, split=True)
@@ -79,6 +80,7 @@ def regroup_steps(steps: Iterable[list[pl.DataFrame]], order: Order, limit: int)
             if next_frames is None:
                 yield Piece(frames)
                 return
+            # All keys except the greatest one are complete.
             last = order.sort(pl.concat([frame[-1:][list(order.columns)] for frame in frames]))[-1:]
             complete, frames = _cut(frames, order, last)
             if _rows(complete):

@@ -170,7 +170,7 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
-    """Return the key of the total and the amounts, multiplied by `sign`, of each row.
+    """Return a row for each row of `values`: the key of its total, and its amounts multiplied by `sign`.
 
     Rows whose value of the column that `SumStage.least` names is below its minimum are left out.
     """

@@ -77,7 +77,7 @@ class EntryChanges(Entries[Entry]):
         put: Iterable[Entry],
         removed: Iterable[Key] = (),
     ) -> EntryChanges[Entry]:
-        """Return the changes that put and remove some entries. Reads only stored entries with their keys.
+        """Return the changes that put some entries and remove others. No other stored entries are read.
 
         Args:
             kind: The kind of the entries.
@@ -225,7 +225,7 @@ def entries_of(version: Version, kind: EntryKind[Entry]) -> Entries[Entry]:
 
 
 def changed_entries(entries: EntryChanges[Entry], *, is_rebuilt: bool) -> tuple[Iterable[Entry], Iterable[Entry]]:
-    """Return (removed entries, added entries), to update an index. A changed entry is removed and added.
+    """Return (removed entries, added entries), to update an index. A changed entry counts as both.
 
     Args:
         entries: The entries of a new version.

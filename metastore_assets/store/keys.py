@@ -108,5 +108,5 @@ class KeyPrefixes:
 
 
 def _is_after_prefix(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
-    """Return whether the key at a position, which must be at least the prefix, comes after all keys with the prefix."""
+    """Return whether the key at a position comes after all keys with the prefix. It must not come before them."""
     return not keys[at].as_py().startswith(prefix)

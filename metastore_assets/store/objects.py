@@ -196,7 +196,7 @@ def _reopen(uri: str, options: Mapping[str, str], depth: int) -> ObjectStore:
 
 @lru_cache(maxsize=256)
 def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process: int) -> Backend:
-    """Return the cached backend of a root. `process` keeps forked children from sharing connections."""
+    """Return the cached backend of a root. `process` is the id of this process: forked children get other backends."""
     if "://" not in uri:
         return LocalFiles(uri, depth)
     from metastore_assets.store.remote import RemoteObjects  # takes 30 ms, which a local root does not need
@@ -205,7 +205,7 @@ def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process
 
 
 def _normalize_root(uri: str) -> str:
-    """Return a local root as an absolute path, and a URI with its usual scheme and without a slash at the end.
+    """Normalize a root: a local path becomes absolute, and a URI gets its usual scheme and no slash at the end.
 
     Raises StoreError for an unknown scheme, or without a bucket.
     """

@@ -26,7 +26,7 @@ class FetchedRanges:
     """Prefetched byte ranges of one object, which the next fetch replaces."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], *, is_parallel: bool = True) -> None:
-        """Fetch nothing yet.
+        """Prepare to fetch. Nothing is fetched yet.
 
         Args:
             fetch: Returns the bytes from a start (inclusive) to an end (exclusive).

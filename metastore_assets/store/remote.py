@@ -126,7 +126,7 @@ class RemoteObjects:
         return 0
 
     def read_tail(self, path: str, tail_bytes: int = 0) -> tuple[int, bytes]:
-        """Return (size of an object, its last bytes): at least `tail_bytes`, or all bytes of a smaller object."""
+        """Return (size of an object, its last bytes). These are at least `tail_bytes` bytes, or the complete object."""
         length = max(_TAIL, tail_bytes)
         with self._store_errors("read", path):
             try:

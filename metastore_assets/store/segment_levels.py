@@ -44,7 +44,7 @@ _STEP_INTERVAL = 6
 
 @dataclass(frozen=True)
 class SegmentPart:
-    """The part of a stored segment to merge: rows of some files, all or in a range of keys."""
+    """A part of a stored segment that is merged: some of its files, completely or in a range of keys."""
 
     files: tuple[SegmentFile, ...]
     keys: SegmentKeyRange | None = None
@@ -117,7 +117,7 @@ def update_levels(
         kind: The merge policy.
         before: The segments before the commit.
         size: Number of rows of the set after the commit, and number of changed keys.
-        write: Writes merged segments. Files that are not returned are not in use.
+        write: Writes merged segments. Files that it wrote and that are not in the result are not in use.
         allow_step: Whether a commit that changes few keys may do a step.
     """
     row_count, changed = size
@@ -152,9 +152,11 @@ def _have_bounds(segments: Sequence[Sequence[SegmentFile]]) -> bool:
 def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int) -> int:
     """Return how many of the oldest segments stay when a commit's changes are merged with the newer ones."""
     count, merged = len(segments), changed
+    # Small segments are always merged.
     while count > 1 and merged + key_count(segments[count - 1]) <= kind.merge_below:
         count -= 1
         merged += key_count(segments[count])
+    # If there are too many segments, one more is merged, and then those that are no larger than the merged ones.
     is_full = count > kind.max_deltas
     while count > 1 and is_full and merged + key_count(segments[count - 1]) <= kind.file_rows // 2:
         count -= 1

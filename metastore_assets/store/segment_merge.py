@@ -106,8 +106,8 @@ def merge_segments(
     Args:
         sources: The segments, the oldest first.
         schema: The columns of the rows, the key first.
-        keeps_replaced: Whether a key that has both a tombstone and a newer row also keeps its tombstone. The result
-            then shows which rows of older segments are not live without a comparison of all keys.
+        keeps_replaced: Whether a key that has both a tombstone and a newer row also keeps its tombstone. Tombstones
+            alone then show which rows of older segments are not live.
 
     Yields:
         (rows, tombstones) of one range of keys: the newest row of each key that is not removed, and the removed

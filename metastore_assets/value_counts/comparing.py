@@ -96,7 +96,7 @@ def _text(row: tuple[str, ...]) -> str:
 def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield pairs of tables: the next rows of each stream, equally many. Only one batch of each is in memory.
+    """Yield (next rows of the left stream, as many next rows of the right one). One batch of each is in memory.
 
     If one stream is longer, the last pair has an empty table for the other one. Later batches are not read.
     """

@@ -249,7 +249,7 @@ class ValueCountReader:
         }
 
     def ranks(self, type_class: str) -> Ranks:
-        """Return a reader of the ranks of one class's values, for the calling thread.
+        """Return a reader of the ranks of the values of one type class. Each thread gets another reader.
 
         Values are ranked by `column`, then `value`.
         """

@@ -190,7 +190,8 @@ def compact_changes(
         columns: Number of columns of the table, to estimate the work.
         changes: The changes of the version's entries.
         counted: How many entries of the version before reference each shared file; None if there is no such version.
-        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. All nodes of other groups may.
+        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. A group that is missing here has
+            no such limit.
 
     Returns:
         The changes. Entries of copied profiles have new files.
@@ -228,13 +229,14 @@ def plan_compaction(
     counted: StoredEntries[SharedFileEntry] | None,
     windows: Mapping[str, Sequence[str]],
 ) -> tuple[list[_CopyTask], list[FragmentEntry | RetiredFragment | NodeEntry]]:
-    """Plan the compaction of sparse files in groups that a commit changes.
+    """Plan the compaction of sparse files in the groups that a commit affects (see `compact_changes`).
 
     Args:
         table: Name of the table, for messages.
         changes: The changes of the version's entries.
         counted: How many entries of the version before reference each shared file; None if there is no such version.
-        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. All nodes of other groups may.
+        windows: {group of nodes: key prefixes of the nodes that may be compacted now}. A group that is missing here has
+            no such limit.
 
     Returns:
         (tasks that copy used profiles, entries of all profiles in shared files of these groups).

@@ -286,9 +286,10 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
-    """Return the names that branches above changed or removed children may have.
+    """Return the possible names of the branches above changed and removed children.
 
-    A branch's name is a prefix of its children's digits. Only prefixes that are as long as one of `names` are returned.
+    The name of a branch is a prefix of its children's digits. Only prefixes with the length of one of `names` are
+    returned.
     """
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}

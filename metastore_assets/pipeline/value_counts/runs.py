@@ -61,7 +61,7 @@ def write_runs(
 
 
 def stage_tables(type_class: str, columns: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """Return {kind of stage: its rows in key order} for one type class; without columns, only for the kind `VALUES`.
+    """Return {kind of stage: its rows in key order} for one type class. Without columns, only `VALUES` is in it.
 
     Args:
         type_class: The type class of all columns.

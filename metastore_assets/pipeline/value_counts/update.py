@@ -164,7 +164,10 @@ class ValueCountUpdate:
         return read_value_counts(self._store, self._published)
 
     def _read_absent(self, table: ProfileFiles) -> Set[str]:
-        """Return the field ids of the columns that the table's profile does not enumerate; none if none should be."""
+        """Return the field ids of the columns that the table's profile does not enumerate.
+
+        The profile is not read if the profile spec enumerates no column: the result is then empty.
+        """
         if not self._columns:
             return set()
         with corruption_guard(self._store, table.statistics):
