@@ -216,9 +216,9 @@ def _index_rows(table: pa.Table, at: pa.Array, read_value_counts: Callable[[], p
 
 
 def _with_derived_bounds(table: pa.Table, rows: np.ndarray, value_counts: pa.Table) -> pa.Table:
-    """Return the table with bounds of some rows set to the first and the last value in their value counts.
+    """Return the table with bounds and NaN counts of some rows set from their value counts.
 
-    Value counts are sorted by value, with NaN last. NaN is counted, but is not a bound.
+    Value counts are sorted by value, with NaN last. The bounds are the first and the last value that is not NaN.
 
     Args:
         table: Rows of profiles, with `_PROFILE_COLUMNS`.

@@ -87,7 +87,8 @@ class FragmentProfiler:
     def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
         """Profile bundles in parallel. Return (entries of profiled fragments, failures).
 
-        If a bundle crashes its reader, its fragments are read again, each in a separate process.
+        If a bundle crashes its reader, each of its fragments is read again on its own. One that crashes its reader
+        again is a failure.
         """
         results, crashed = self._profile(bundles)
         single_results, crashed = self._profile([(fragment,) for bundle, _ in crashed for fragment in bundle])

@@ -321,7 +321,7 @@ class VersionBuilder:
         )
 
     def _changed_retired(self) -> EntryChanges[RetiredFragment]:
-        """Return the entries of fragments that one of the last `keep_versions` versions removed.
+        """Return the changes of the retired fragments, which one of the last `keep_versions` versions removed.
 
         If a restore of the table adds such a fragment again, its profile is reused.
         """
@@ -396,6 +396,8 @@ def _updated_sum(
 
 def build_version(context: RefreshContext, target: Target, fragments: Mapping[str, FragmentEntry]) -> Version:
     """Write all files of the next version, and return the version without publishing it.
+
+    If that fails, its value counts are deleted.
 
     Args:
         context: The table, its store and engine.

@@ -646,10 +646,13 @@ def _usable_profiles(
 ) -> dict[str, FragmentEntry]:
     """Return the stored profiles that satisfy the wanted spec, by fragment id.
 
+    A profile may lack a wanted column if its fragment can have only nulls there.
+
     Args:
         profiles: Stored profiles.
         compatibility: Compares specs of stored profiles with the wanted spec.
         locations: The current partition key and path of each fragment, by id. They replace those in the entries.
+            Profiles of other fragments are not returned.
     """
     usable: dict[str, FragmentEntry] = {}
     for entry in profiles:

@@ -135,7 +135,9 @@ class SpecCompatibility:
         return {column: spec.names for column, spec in columns.items() if spec is not None}
 
     def _compare(self, method: str, spec_id: str, not_enumerated: tuple[str, ...]) -> bool:
-        """Return whether each column of both specs passes a comparison. False if a stored spec cannot be parsed.
+        """Return whether each column that is in both specs passes a comparison.
+
+        False if the stored spec is unknown, or if one of these columns cannot be parsed.
 
         Args:
             method: The method of `ColumnSpec` that compares: `satisfies` or `equals`.

@@ -279,9 +279,9 @@ def _result(execution: Execution) -> RefreshResult:
 
 @contextmanager
 def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
-    """Add advice to errors of damaged files, crashed workers and missing tables.
+    """Add advice to errors of files that a purge removed, of crashed workers, and of missing tables.
 
-    Also removes the saved profiles of the attempt if one of them may be damaged.
+    If a saved profile of the attempt may be damaged, all of them are cleared.
     """
     table = versions.table
     try:

@@ -190,7 +190,10 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
 
 
 def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """Return the next merge to run; None if the credit (rows to write) allows none of the due merges."""
+    """Return the next merge to run, if any.
+
+    A merge must not write more rows than the credit allows, unless `unlimited`, or unless a shard exceeds `max_runs`.
+    """
     flush = _Flush(sum(run.rows for run in state.level0))
     over_limit = [
         number for number, shard in enumerate(state.shards) if len(shard.runs) + len(state.level0) > settings.max_runs

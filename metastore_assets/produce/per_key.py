@@ -192,14 +192,17 @@ def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
 
 
 def _exact(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    """Return the values as an array of a type. Raises ValueError if that would change a number or a time."""
+    """Return the values as an array of a type. Raises ValueError under the conditions of `_check_exact`."""
     array = pa.array(values, type_)
     _check_exact(values, array)
     return array
 
 
 def _check_exact(values: Sequence[Any], array: pa.Array) -> None:
-    """Raise ValueError if a number or a time in `array` differs from that in `values`, also inside nested values."""
+    """Raise ValueError if `array` has another integer or time than `values`, or infinity for a finite float.
+
+    Nested values are compared, too. A float may be rounded.
+    """
     type_ = array.type
     if pa.types.is_nested(type_):
         for inner_values, inner_array in _nested(values, array):

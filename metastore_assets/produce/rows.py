@@ -44,7 +44,7 @@ class Rows:
         return Order.of(self.key.names, self.descending)
 
     def check(self, name: str) -> None:
-        """Raise GraphError if column names clash, or if a column has a type that keys or values cannot have.
+        """Raise GraphError if the names, the types or the nullability of the columns are not allowed.
 
         `name` is the name of the node, for the message.
         """

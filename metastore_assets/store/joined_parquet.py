@@ -56,7 +56,7 @@ class JoinedParquet:
                 raise
 
     def _raise_damage(self, file: ParquetObject, groups: Sequence[int], columns: Sequence[str]) -> None:
-        """Read row groups one by one, and raise CorruptionError with the path of the first damaged file."""
+        """Read row groups one by one, and raise CorruptionError with the path of the first damaged file, if any."""
         counts = zip(self._paths.values(), self.group_counts, strict=True)
         paths = [path for path, count in counts for _ in range(count)]
         for group in groups:

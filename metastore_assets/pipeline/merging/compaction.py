@@ -304,9 +304,10 @@ def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
 def drop_value_counts(
     context: RefreshContext, before: ProfileSpec, resolved: ProfileSpec, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
-    """Remove value counts from fragment profiles, for columns that are no longer enumerated.
+    """Remove value counts from fragment profiles in shared states files, for columns that are no longer enumerated.
 
-    They are retained if `before` already wanted fingerprints, which are derived from value counts.
+    They are retained for columns with few values, and if `before` already wanted fingerprints, which are derived from
+    value counts.
 
     Args:
         context: The table, its store and engine.

@@ -254,7 +254,10 @@ def _update(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> Me
 
 
 def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> MergePlan:
-    """Plan the merges of a group from all its children. Loaded nodes are reused if nothing below them changed."""
+    """Plan the merges of a group from all its children.
+
+    Loaded nodes are reused if they fit the profile spec and nothing below them changed.
+    """
     children, stored = group.children.read_all(), nodes.group(group.key)
     branches = tree_shape().build(children).put
     # A node is reused if its branch is the same, no child below it changed, and all nodes below it are reused.

@@ -218,7 +218,9 @@ def _merge_trees(
 
 
 def _run(store: ObjectStore, spec: ProfileSpec, is_local: bool, merge: TreeMerge) -> _TaskResult:
-    """Run a merge and all merges below it. May run in a worker process.
+    """Run a merge and all merges below it. Return the written profile, or what is needed to complete it.
+
+    The profile of a group is not complete if value counts must be summed first. May run in a worker process.
 
     Args:
         store: The table's folder.
@@ -267,7 +269,9 @@ def _finalize(spec: ProfileSpec, states: pa.Table) -> list[ColumnStatistics]:
 def _plan_sums(
     store: ObjectStore, spec: ProfileSpec, group: MergeGroup, row_count: int, distinct_counts: Mapping[int, int]
 ) -> tuple[FrequencySum, ...]:
-    """Return the sums that compute the value counts of a group: full sums, or an update of the previous result.
+    """Return the sums that compute the value counts of a group.
+
+    Columns of the previous result are updated by the changed children if that is cheaper than a full sum.
 
     Args:
         store: The table's folder.

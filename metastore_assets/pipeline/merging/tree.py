@@ -206,7 +206,7 @@ class _Update:
         return TreeChange(put, frozenset(self.opened - put.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
-        """Return {first digits of its positions: part} of a stored branch."""
+        """Return the parts of a stored branch, by their first digits."""
         branch = node.branch
         self._mark_opened(node)
         loaded = self.load(branch.branches)

@@ -55,7 +55,7 @@ def is_derivable(row: ColumnStatistics) -> bool:
 
 
 def strip_derivable(row: ColumnStatistics) -> ColumnStatistics:
-    """Return the statistics of a column without those that are derived from its value counts."""
+    """Return only the counts of a column's statistics. The other statistics can be derived from its value counts."""
     return ColumnStatistics(
         position=row.position,
         column=row.column,

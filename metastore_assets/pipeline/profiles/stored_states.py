@@ -268,7 +268,10 @@ class _StoredRow(NamedTuple):
         return not self.is_derived and self._has_wanted_states(policy)
 
     def _has_wanted_states(self, policy: ResolvedPolicy) -> bool:
-        """Return whether the row has the user-defined states of the policy, and no state that the policy excludes."""
+        """Return whether the row has the user-defined states of the policy, and no state that the policy excludes.
+
+        Always true for a column without values.
+        """
         if self.type_class is None:
             return True
         return (

@@ -352,7 +352,7 @@ def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments added to or removed from partitions whose profile is not reused."""
+    """Return the fragments of removed partitions, and those added to or removed from partitions that are not reused."""
     changed = [partition for partition in target.partitions if partition.reused is None]
     removed = [*target.removed_fragments, *(entry for partition in changed for entry in partition.before)]
     before = {(entry.files.name, entry.partition_key): entry for entry in removed}
