@@ -1,7 +1,8 @@
 """The value filters of a version's fragments, stored so that a lookup reads only a small part of them.
 
-    index/<unique>.value_filters.parquet    segments (see `store.segments`): `rows` has the fragments, sorted by key,
-                                            `slice <number> <field id>` a slice of each of their filters
+    index/<unique>.value_filters.parquet    segments (see `store.segments`)
+        section `rows`                      the keys of the fragments, sorted
+        `slice <number> <field id>`         one slice of each fragment's filter of one column
 
 A value filter is the set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the
 first bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments.
@@ -204,7 +205,7 @@ class _FilterFile:
     def keys_and_rows(self, keys: SegmentKeyRange | None) -> pa.Table:
         """Return a table of the fragments in a range of keys, or of all for None.
 
-        Its columns are `key`, by which it is sorted, and `row`, the position in the file.
+        Its columns are `key` and `row`, the position in the file. It is sorted by `key`.
         """
         table = self._sections.read_section(ROWS, columns=["key"]).combine_chunks()
         table = table.append_column("row", pa.array(np.arange(len(table))))

@@ -128,7 +128,7 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
 
 
 def _replace_rows(task: ApplyTask, instructions: pl.DataFrame, previous: pl.DataFrame) -> Step:
-    """Apply instructions that replace or delete rows, after the Preserve hook has changed the new rows."""
+    """Apply instructions that replace or delete rows. The Preserve hook, if any, changes the new rows first."""
     written = instructions.filter(~pl.col(TOMBSTONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:

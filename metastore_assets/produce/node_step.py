@@ -92,7 +92,10 @@ def step_stage(env: Environment, stage: Typed, states: StepStates, *, is_full: b
 
 
 def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
-    """Return all totals of a small sum stage, computed in memory; None if it is large, or if its update is needed."""
+    """Return all totals of a sum stage, computed in memory.
+
+    The result is None for other stages, for large ones, and for those whose update is stored.
+    """
     if not isinstance(stage.node, SumStage) or stage.node.is_followed:
         return None
     contents = [env.contents[name] for name in stage.feeders if name in env.contents]

@@ -113,7 +113,7 @@ def part_rows(parts: Sequence[Part]) -> int:
 
 
 def sample_part_keys(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
-    """Return some keys of parts, spread evenly over their rows, to divide work by."""
+    """Return some keys of parts, spread evenly over their rows. Work is divided at these keys."""
     step = 1000
     samples = [
         sample_run_keys(storage, part)

@@ -157,7 +157,7 @@ def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _Refe
 
 
 def _add_references(references: dict[str, _References], paths: Iterable[str], group: str, *, is_put: bool) -> None:
-    """Count a reference of a group to each path, as put or as dropped."""
+    """For each path, count a reference that entries of a group add (`is_put`) or no longer have."""
     for path in set(paths):
         changed = references.setdefault(path, _References())
         (changed.put if is_put else changed.dropped)[group] += 1

@@ -103,5 +103,5 @@ def build_value_counts(
 
 
 def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:
-    """Return whether a column is counted by ranges: as its policy says, or if it has too many values for one task."""
+    """Return whether a column is counted by ranges. If its policy leaves this open, its number of values decides."""
     return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.MAX_UNSPLIT_VALUES)
