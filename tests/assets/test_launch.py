@@ -90,21 +90,28 @@ def runs(lab: Lab) -> list[DagsterRun]:
 
 def test_each_chunk_is_a_run(backfill_lab: Lab) -> None:
     """Runs have tags that identify the backfill; a run reports what it read, as every run does."""
-    first, _ = fill(backfill_lab, BackfillSelection())
-    assert (first.versions, first.fragments, first.done) == ([1], 3, True)
+    publish(backfill_lab)
     again, reported = fill(backfill_lab, BackfillSelection("all"))
     size = sum(path.stat().st_size for path in (backfill_lab.folder / "visits").rglob("*.parquet"))
     assert (again.versions, again.partitions, again.fragments, again.bytes) == ([2, 3], 3, 3, size)
     assert again.failed_checks == []
-    _, *chunks = runs(backfill_lab)
+    chunks = runs(backfill_lab)
     assert [run.status for run in chunks] == [DagsterRunStatus.SUCCESS] * 2
     assert [run.tags[f"{BACKFILL_TAG}_chunk"] for run in chunks] == ["1 of 2", "2 of 2"]
     assert {run.tags["metastore/table"] for run in chunks} == {"visits-eu"}
     assert len({run.tags[BACKFILL_TAG] for run in chunks}) == 1
     partitions = [{event.partition for event in backfill_lab.events(run.run_id) if event.partition} for run in chunks]
-    assert partitions == [{"day=2024-01-01", "day=2024-01-02"}, {"day=2024-01-03"}]
+    # The first run also reports the partitions of version 1, which no run has reported.
+    assert partitions == [{f"day=2024-01-0{day}" for day in (1, 2, 3)}, {"day=2024-01-03"}]
     ends = [(event.stage.split(" is ")[1], event.part) for event in reported if event.stage.endswith("success")]
     assert ends == [("success", "1 of 2"), ("success", "2 of 2")]
+
+
+@pytest.mark.long
+def test_the_first_version_is_published_by_one_run(backfill_lab: Lab) -> None:
+    first, _ = fill(backfill_lab, BackfillSelection())
+    assert (first.versions, first.fragments, first.done) == ([1], 3, True)
+    assert [run.status for run in runs(backfill_lab)] == [DagsterRunStatus.SUCCESS]
 
 
 @pytest.mark.long

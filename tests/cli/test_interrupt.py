@@ -44,6 +44,8 @@ _CASES = [
     ("expire t", "root", signal.SIGHUP),
     ("refresh t", "table", signal.SIGTERM),
 ]
+_DEFAULT = {"profile", "prune", "refresh", "sql"}
+"""Commands whose interruption the default run tests; the long run tests all."""
 _NOT_WAITING = {
     "check-statistic",  # tested below
     "export",  # waits as `refresh` does
@@ -58,7 +60,15 @@ def test_every_command_that_waits_is_tested() -> None:
     assert set(cli.commands) - tested <= _NOT_WAITING
 
 
-@pytest.mark.parametrize(("command", "address", "number"), _CASES)
+@pytest.mark.parametrize(
+    ("command", "address", "number"),
+    [
+        pytest.param(
+            *case, marks=() if case[0].split()[0] in _DEFAULT or case[2] != signal.SIGINT else pytest.mark.long
+        )
+        for case in _CASES
+    ],
+)
 def test_a_command_that_waits_for_a_store_ends_soon(
     published: Path, silent: socket.socket, command: str, address: str, number: signal.Signals
 ) -> None:

@@ -189,7 +189,7 @@ def test_an_added_child_changes_only_the_branches_above_it(count: int, seed: int
         assert len(change.put) <= way
 
 
-@pytest.mark.parametrize("fan_in", [4, 16, 32])
+@pytest.mark.parametrize("fan_in", [4, *(pytest.param(fan_in, marks=pytest.mark.long) for fan_in in (16, 32))])
 def test_the_cost_of_a_change_is_logarithmic_in_the_children(fan_in: int) -> None:
     """A table grows by one partition at a time: no size is much more expensive, and the mean is about the height."""
     shape = TreeShape(fan_in)

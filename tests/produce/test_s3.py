@@ -78,7 +78,9 @@ def pair(s3_store: ObjectStore) -> Pair:
     return Pair(s3_store, shop_graph(), settings=LAZY)
 
 
-@pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
+@pytest.mark.parametrize(
+    "settings", [pytest.param(Settings(), marks=pytest.mark.long), SMALL], ids=["default", "small"]
+)
 def test_every_version_equals_the_one_on_local_disk(
     store: ObjectStore, s3_store: ObjectStore, settings: Settings
 ) -> None:

@@ -64,7 +64,7 @@ def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
         monkeypatch.setattr(auto_policies, "NEAR_UNIQUE_FROM", _NEAR_UNIQUE)
 
 
-@pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2, quick=20))
+@pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2, quick=10))
 def test_fifty_histories_equal_duckdb_and_scratch(
     tmp_path: Path, kind: type[Policies], seeds: range, length: int
 ) -> None:

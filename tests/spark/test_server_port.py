@@ -50,7 +50,7 @@ class Taken:
         monkeypatch.setattr(ServerLauncher, "_run_script", first_taken)
 
 
-@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize("listens", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_server_that_loses_its_port_starts_on_another(
     discovery: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
