@@ -37,7 +37,7 @@ from metastore_assets.values.types import TypeClass, class_named
 
 FOLDER = "index"
 LONGEST = 64
-"""Maximum size in bytes of a text or binary bound. A longer bound is replaced by the closest bound of this size."""
+"""Maximum size in bytes of a text or binary bound. A longer bound is replaced by a bound that fits."""
 
 Truncate: TypeAlias = Callable[[bytes, TypeClass, int], tuple[pa.Scalar | None, bool]]
 """A function that returns a bound of at most the given number of bytes, and whether it equals the given value."""
@@ -63,7 +63,7 @@ def join_keys(table: pa.Table) -> pa.Array:
 
 
 def join_sorted(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return the distinct keys of several arrays of sorted, distinct keys, sorted."""
+    """Join arrays of sorted, distinct keys. Return the distinct keys of all of them, sorted."""
     filled = [part for part in parts if len(part)]
     return sorted_keys(filled) if len(filled) > 1 else (filled or [NO_KEYS])[0]
 

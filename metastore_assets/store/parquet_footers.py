@@ -1,8 +1,8 @@
 """Footers of Parquet files as bytes. Those of several files can be joined, to read the files as if they were one.
 
 A footer is a struct `FileMetaData` in Thrift's compact protocol: version, schema, number of rows, row groups, and
-further fields. Row groups of several files with the same schema become the row groups of one footer. Each file has a
-range of offsets of its own, which is added to the offsets of its column chunks.
+further fields. Row groups of several files with the same schema become the row groups of one footer. Each file has its
+own range of offsets. The start of the range is added to the offsets of the file's column chunks.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _FooterSplitter:
         self._copied = 0
 
     def split(self) -> tuple[bytes, bytes, bytes]:
-        """Return the fields before the number of rows, the row groups, and the fields after them."""
+        """Return (fields before the number of rows, row groups with shifted offsets, fields after the row groups)."""
         head_end = groups_end = 0
         for field, kind, start in self._cursor.fields():
             if field == _ROW_COUNT:
@@ -92,6 +92,7 @@ class _FooterSplitter:
         return self._footer[:head_end], bytes(self._shifted), self._footer[groups_end:]
 
     def _shift_row_group(self) -> None:
+        """Read a row group. Copy it up to its last offset, with shifted offsets; the rest is copied later."""
         for _ in self._fields(_COLUMNS):
             columns, _ = self._cursor.list_header()
             for _ in range(columns):
@@ -103,7 +104,7 @@ class _FooterSplitter:
                         self._copied = self._cursor.position
 
     def _fields(self, *wanted: int) -> Iterator[None]:
-        """Read a struct. Stop at the value of each wanted field, which the caller must read, and skip the others."""
+        """Read a struct. Yield before the value of each wanted field, which the caller must read. Skip the others."""
         for field, kind, _ in self._cursor.fields():
             if field in wanted:
                 yield
