@@ -5,7 +5,8 @@ A fragment has data files with different columns, and a deletion file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from metastore_assets.formats.readers.columns import check_types
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatcher, canonical_type, cast_to_schema
 from metastore_assets.startup import pc
-from metastore_assets.storage.corrupt_input import UnsupportedError, check_limit
+from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, check_limit
 from metastore_assets.storage.io_counters import record_read
 from metastore_assets.storage.limits import FILE_ROWS
 from metastore_assets.storage.location import Location
@@ -62,17 +63,29 @@ class LanceFragmentSource:
                 if location.is_local:
                     location.validate_file(path)
                 location.stat(path)
-            columns = LanceColumns(dataset, fragment)
+            columns = LanceColumns(dataset, fragment, self.files)
         return FileFragmentReader(columns, path=self.path, mapping=ColumnMapping(FieldMatcher(by_id=True), {}))
 
 
 class LanceColumns:
     """The columns of an opened fragment, without its deleted rows."""
 
-    def __init__(self, dataset: Any, fragment: Any) -> None:
-        """Read the schema and the number of live rows. Raises ArrowInvalid or LimitError."""
+    def __init__(self, dataset: Any, fragment: Any, files: Sequence[tuple[Location, str]]) -> None:
+        """Read the schema and the number of live rows.
+
+        Args:
+            dataset: pylance's dataset of the version.
+            fragment: pylance's fragment.
+            files: Location and path of each of the fragment's files.
+
+        Raises:
+            ArrowInvalid: a file is corrupt.
+            FileNotFoundError: a file was removed.
+            LimitError: the fragment has too many rows.
+        """
         self._dataset = dataset
         self._fragment = fragment
+        self._files = files
         stored_ids = {number for file in fragment.data_files() for number in file.fields}
         schema, fields = dataset.schema, dataset.lance_schema.fields()
         check_types(schema)
@@ -85,7 +98,8 @@ class LanceColumns:
             *present,
             *_dropped_fields(stored_ids, {number for field in fields for number in field_ids(field)}),
         ]
-        self.row_count: int = fragment.count_rows()
+        with _missing_files(files):
+            self.row_count: int = fragment.count_rows()
         check_limit(FILE_ROWS, self.row_count, "rows in one fragment")
 
     def read(self, index: int) -> Iterator[pa.Array]:
@@ -110,7 +124,7 @@ class LanceColumns:
 
     def _scan(self, stored: pa.Field, options: dict[str, Any]) -> Iterator[pa.Array]:
         """Yield the live rows of a column as pylance returns them, with options of its scanner."""
-        with lance_errors():
+        with _missing_files(self._files), lance_errors():
             try:
                 scanner = self._fragment.scanner(columns=[stored.name], batch_readahead=_READAHEAD, **options)
                 names = scanner.projected_schema.names
@@ -130,6 +144,17 @@ class LanceColumns:
                 raise UnsupportedError("it has external blobs, whose content is not part of the table")
             longest = max(longest, pc.max(blobs.field("size")).as_py() or 0)
         return max(1, min(CHUNK_ROWS, CHUNK_BYTES // longest))
+
+
+@contextmanager
+def _missing_files(files: Iterable[tuple[Location, str]]) -> Iterator[None]:
+    """Raise FileNotFoundError for an error of pylance if one of the files does not exist: only its text says so."""
+    try:
+        yield
+    except CORRUPTION_ERRORS:
+        for location, path in files:
+            location.stat(path)
+        raise
 
 
 def _selection_error(stored: pa.Field) -> UnsupportedError:

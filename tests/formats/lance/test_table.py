@@ -376,6 +376,21 @@ def test_a_version_that_is_removed_while_it_is_opened_is_missing(
         native.read_commit_time(version)
 
 
+@pytest.mark.parametrize("folder", ["data", "_deletions"])
+def test_a_file_that_is_removed_while_its_fragment_is_read_is_missing(tmp_path: Path, folder: str) -> None:
+    """A refresh then plans again. For a corrupt file it would fail."""
+    lance.write_dataset(_ROWS, tmp_path / "t")
+    lance.dataset(tmp_path / "t").delete("id = 1")
+    snapshot = _open(tmp_path / "t").snapshot()
+    source = snapshot.fragments[0].source
+    with source.open() as reader:
+        for path in (tmp_path / "t" / folder).iterdir():
+            path.unlink()
+        with pytest.raises(FragmentError) as caught:
+            list(reader.read(snapshot.schema.field(0)))
+    assert caught.value.missing
+
+
 @pytest.mark.parametrize("read", ["snapshot", "current"])
 def test_a_version_that_is_removed_after_it_was_listed_is_replaced_by_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
