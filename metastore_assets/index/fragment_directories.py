@@ -54,8 +54,8 @@ RANGES = pa.schema(
         ),
     ]
 )
-"""Columns that describe a range: path of its file of fragments, how many fragments, tombstones and zones it has, the
-number of its range of offsets (see `store.joined_parquet`), and the footers of its two files (see `DividedFooter`)."""
+"""Columns that describe a range of keys: the path of its file of fragments, how many fragments, tombstones and zones it
+has, the `number` of its files in a `JoinedParquet`, and the footer of each of its two files (see `DividedFooter`)."""
 SHARED = ("path", "fragments")
 """Columns that both `RANGES` and zones have."""
 

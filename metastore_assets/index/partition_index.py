@@ -1,8 +1,8 @@
 """The partition index: the statistics of each column in all partitions, stored column by column.
 
-    index/<unique>.partitions.parquet    segments (see `store.segments`): `rows` has the partitions, sorted by key,
-                                         `column <field id>` the statistics of a column, a row for each partition that
-                                         has the column, in the order of the partitions
+    index/<unique>.partitions.parquet    segments (see `store.segments`)
+        section rows                     the partitions, sorted by key
+        section column <field id>        the statistics of a column: one row for each partition that has the column
 
 A small commit writes no segment. The version's document lists the partitions that differ from the index as *unindexed*,
 and their statistics are read from their profiles. When more than 8 partitions differ, one segment is written with the

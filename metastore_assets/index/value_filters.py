@@ -1,8 +1,8 @@
 """The value filters of a version's fragments, stored so that a lookup reads only a small part of them.
 
     index/<unique>.value_filters.parquet    segments (see `store.segments`)
-        section `rows`                      the keys of the fragments, sorted
-        `slice <number> <field id>`         one slice of each fragment's filter of one column
+        section rows                        the keys of the fragments, sorted
+        section slice <number> <field id>   one slice of each fragment's filter of one column
 
 A value filter is the set of hash prefixes of a column's values in one fragment. Filters are cut into slices by the
 first bits of the hashes. One section stores the same slice of all filters of a column, in the order of the fragments.

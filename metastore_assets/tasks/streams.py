@@ -249,7 +249,7 @@ def _start(
 def _crash_error(
     function: Callable[[T], Iterator[Any]], running: dict[int, PathTask[T]], ended: ChildProcessEnded
 ) -> MetastoreError:
-    """Create the error about a child that crashed, which names the file that caused the crash.
+    """Create the error about a crashed child. It names the file that caused the crash.
 
     If several tasks were running, each of them runs again alone to find the one that crashes. If none does, perhaps
     because together they took too much memory, the error is a MetastoreError that names all of them.

@@ -1,8 +1,8 @@
 """Planning of merges: which stored results are reused, and which are merged again.
 
-A group is a set of profiles that are merged into one: those of the fragments of a partition, or those of the partitions
-of the table. It is merged as a tree. The leaves are the profiles, and each branch merges what is below it. The stored
-result of a branch is a node.
+A group is a set of profiles that are merged into one: of all fragments of a partition, or of all partitions. It is
+merged as a tree. The leaves are the profiles, and each branch merges what is below it. The stored result of a branch is
+a node.
 
 Only branches above a changed profile are merged again, from the changed profiles and the unchanged nodes below them. A
 tree is rebuilt from all profiles if much of the group changed, if a node is missing or contradicts the changes, or if

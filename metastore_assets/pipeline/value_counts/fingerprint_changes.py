@@ -33,7 +33,7 @@ from metastore_assets.values.physical import physical_series
 from metastore_assets.values.types import class_named
 
 FindValues: TypeAlias = Callable[[Numbers], Frequencies]
-"""Returns the values in some fragments that have one of these ascending fingerprints, with their frequencies."""
+"""Returns the values that have one of these ascending fingerprints, and their frequencies in some fragments."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class FingerprintedColumn:
         return narrow_fingerprints(fingerprints, self.bits)
 
     def select_values(self, frequencies: Frequencies, fingerprints: Numbers) -> Frequencies:
-        """Return the values with one of these ascending fingerprints, with their frequencies."""
+        """Return the values that have one of these ascending fingerprints, and their frequencies."""
         if not len(frequencies):
             return frequencies
         mask = pa.array(is_member(fingerprint_values(frequencies, self.bits), fingerprints))
@@ -154,7 +154,7 @@ def find_values(
     sources: Sequence[ProfiledFragment],
     fingerprints: Numbers,
 ) -> Frequencies:
-    """Return the values in some fragments with one of these fingerprints, with their frequencies.
+    """Return the values that have one of these fingerprints, and their frequencies in some fragments.
 
     Only fragments with matching stored fingerprints are read: their value counts if stored, otherwise their files.
 
@@ -205,9 +205,10 @@ def _fragments_with_fingerprints(
 def _read_values(
     store: ObjectStore, column: FingerprintedColumn, fingerprints: Numbers, source: ProfiledFragment
 ) -> Frequencies:
-    """Return the values of one fragment with one of the fingerprints, from value counts or from its file.
+    """Return the values that have one of the fingerprints, and their frequencies in one fragment.
 
-    Runs in another process, which a corrupt file may crash.
+    They are read from value counts or from the fragment's file. Runs in another process, which a corrupt file may
+    crash.
     """
     limit_arrow_threads()
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, source.entry.files) as reader:
@@ -228,7 +229,7 @@ def _read_values(
 
 
 def values_of_rows(column: FingerprintedColumn, fingerprints: Numbers, fragment: Fragment) -> Frequencies:
-    """Read a fragment's rows, and return the values with one of these fingerprints, with their frequencies.
+    """Read a fragment's rows. Return the values that have one of these fingerprints, and their frequencies.
 
     May run in a worker process.
 

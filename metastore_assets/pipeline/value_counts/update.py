@@ -182,8 +182,8 @@ class ValueCountUpdate:
         Args:
             profiles: The profiles of the partitions.
             distinct_counts: As for `summaries`.
-            find_absent: Returns the field ids of columns that get no value counts, because a fragment has values that
-                cannot be profiled, such as a text that is not UTF-8.
+            find_absent: Returns the field ids of columns that get no value counts. The reason is that a fragment has
+                values that cannot be profiled, such as a text that is not UTF-8.
         """
         if self._state is None:
             if absent := find_absent():
