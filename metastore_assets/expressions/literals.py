@@ -21,7 +21,7 @@ from pyarrow import types as t
 
 from metastore_assets.errors import LiteralError, UnsupportedTypeError
 from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
-from metastore_assets.values.json import scalar_json
+from metastore_assets.values.json import scalar_json, value_repr
 from metastore_assets.values.physical import integers_array, positive_zeros
 from metastore_assets.values.types import TypeClass, type_class
 
@@ -87,7 +87,9 @@ def to_literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
     try:
         return _scalar(_to_physical(value, cls), cls)
     except (ValueError, OverflowError, InvalidOperation, pa.ArrowException, UnsupportedTypeError) as error:
-        raise LiteralError(f"{value!r} is no value of {subject}: {_expectation(error, cls, in_python=True)}") from error
+        raise LiteralError(
+            f"{value_repr(value)} is no value of {subject}: {_expectation(error, cls, in_python=True)}"
+        ) from error
 
 
 def parse_literal(text: str, cls: TypeClass, subject: str) -> pa.Scalar:

@@ -36,6 +36,7 @@ from metastore_assets.expressions.predicates import (
 )
 from metastore_assets.iso8601 import TICKS, date_text, parse_date, parse_time, parse_timestamp
 from metastore_assets.startup import pc
+from metastore_assets.values.json import scalar_text
 from metastore_assets.values.physical import array_of, integers_array, order_key
 from metastore_assets.values.types import TypeClass
 
@@ -206,7 +207,7 @@ class ArrowLiteral(UnboundLiteral):
 
     @property
     def description(self) -> str:
-        return str(self.value)
+        return scalar_text(self.value)
 
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         cls, type_ = target.cls, self.value.type

@@ -15,12 +15,13 @@ from metastore_assets.lookup.value_counts import RelationProfiles, ValueCounts
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.values.json import ScalarFieldsRepr
 from metastore_assets.values.physical import physical_value, sort_key
 from metastore_assets.values.types import class_named
 
 
-@dataclass(frozen=True)
-class Bin:
+@dataclass(frozen=True, repr=False)
+class Bin(ScalarFieldsRepr):
     """One bin of a histogram."""
 
     minimum: pa.Scalar

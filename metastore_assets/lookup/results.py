@@ -16,6 +16,7 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import MissingPackageError
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.store.manifest import Version
+from metastore_assets.values.json import ScalarFieldsRepr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,8 +64,8 @@ class Count:
     """What was read of the table's data files; None if stored statistics alone answered."""
 
 
-@dataclass(frozen=True)
-class Quantile:
+@dataclass(frozen=True, repr=False)
+class Quantile(ScalarFieldsRepr):
     """One quantile of a column."""
 
     q: float
@@ -75,8 +76,8 @@ class Quantile:
     as_of: AsOf = field(compare=False)
 
 
-@dataclass(frozen=True)
-class Mode:
+@dataclass(frozen=True, repr=False)
+class Mode(ScalarFieldsRepr):
     """The most frequent value of a column."""
 
     value: pa.Scalar | None
@@ -104,8 +105,8 @@ class Spread:
     as_of: AsOf = field(compare=False)
 
 
-@dataclass(frozen=True)
-class ValueFrequency:
+@dataclass(frozen=True, repr=False)
+class ValueFrequency(ScalarFieldsRepr):
     """A value of a column and the number of rows that have it. It unpacks: `value, frequency = row`."""
 
     value: pa.Scalar

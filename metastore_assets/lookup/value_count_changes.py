@@ -22,7 +22,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
 from metastore_assets.value_counts import read_value_counts
 from metastore_assets.value_counts.version_changes import changes_between
-from metastore_assets.values.json import Json, integer_json, scalar_json
+from metastore_assets.values.json import Json, ScalarFieldsRepr, integer_json, scalar_json
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.table import Table
@@ -32,8 +32,8 @@ _COLUMNS_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class ValueChange:
+@dataclass(frozen=True, repr=False)
+class ValueChange(ScalarFieldsRepr):
     """A value whose frequency differs between two versions."""
 
     change: str

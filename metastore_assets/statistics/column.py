@@ -13,7 +13,7 @@ from metastore_assets.statistics.declaration import ARROW_TYPES, StatisticKind, 
 from metastore_assets.statistics.declaration import Guarantee as Guarantee
 from metastore_assets.statistics.frequencies import Percentiles
 from metastore_assets.statistics.user_defined.results import UserResult
-from metastore_assets.values.json import Json, float_json, integer_json, scalar_json, value_json
+from metastore_assets.values.json import Json, ScalarFieldsRepr, float_json, integer_json, scalar_json, value_json
 
 FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 """Which of a column's values are stored with their frequencies.
@@ -25,8 +25,8 @@ FrequencyState = Literal["enumerated", "repeated", "estimated", "off", "absent"]
 - `absent`: none, because values of the type are not profiled, or the policy hides them."""
 
 
-@dataclass(frozen=True)
-class ColumnStatistics:
+@dataclass(frozen=True, repr=False)
+class ColumnStatistics(ScalarFieldsRepr):
     """Statistics of one leaf column, a top-level column or nested field, over some rows.
 
     None means unknown, or not defined for the type. Scalars are of the canonical Arrow type of the column's type class

@@ -8,6 +8,7 @@ JSON number are "NaN", "Infinity" and "-Infinity".
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,6 +53,27 @@ def scalar_text(value: pa.Scalar) -> str:
     is_timed = t.is_temporal(value.type) and not t.is_duration(value.type) and not t.is_interval(value.type)
     is_text = t.is_string(value.type) or t.is_large_string(value.type)
     return str(scalar_json(value)) if value.is_valid and (is_timed or is_text) else str(value)
+
+
+def value_repr(value: object) -> str:
+    """Return `repr(value)`, also for scalars and tuples with dates that Python cannot represent."""
+    try:
+        return repr(value)
+    except (OverflowError, ValueError):
+        if isinstance(value, tuple):
+            return f"({', '.join(map(value_repr, value))})"
+        return f"<pyarrow.{type(value).__name__}: {scalar_text(value)}>" if isinstance(value, pa.Scalar) else "…"
+
+
+class ScalarFieldsRepr:
+    """A base of dataclasses whose fields may be Arrow scalars. Pass `repr=False` to `dataclass`.
+
+    The repr that `dataclass` writes fails for dates before the year 1 and after the year 9999.
+    """
+
+    def __repr__(self) -> str:
+        shown = [each.name for each in fields(self) if each.repr]  # type: ignore[arg-type] # Subclasses are dataclasses.
+        return f"{type(self).__qualname__}({', '.join(f'{name}={value_repr(getattr(self, name))}' for name in shown)})"
 
 
 def value_json(value: pa.Scalar) -> Any:

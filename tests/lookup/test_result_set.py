@@ -12,13 +12,16 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metastore_assets.errors import LiteralError
 from metastore_assets.history.rows import HistoryRow
 from metastore_assets.history.version_rows import SCHEMA
 from metastore_assets.lookup import ResultSet, Table
+from metastore_assets.lookup.value_count_changes import ValueChange
 from metastore_assets.lookup.results import AsOf, TableRows, ValueFrequency
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.publishing import publish
@@ -250,3 +253,16 @@ def test_wrong_arguments_are_named(table: Table) -> None:
         table.count("n > 1", snapshot="then")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="None"):
         table.at(None)  # type: ignore[arg-type]
+
+
+def test_rows_and_messages_show_dates_that_python_lacks(tmp_path: Path) -> None:
+    days = pa.array([2_932_897, 2_932_897, 2_932_898, -719_163], pa.int32()).view(pa.date32())
+    table = publish(ObjectStore(str(tmp_path)), pa.table({"n": [1, 2, 3, 4], "d": days}))
+    rows = [table.top("d")[0], table.mode("d"), table.quantile("d", 1), table.statistics(["d"])[0]]
+    rows += [table.histogram("d")[0], ValueChange("add", days[0], None, 1)]
+    for row, text in zip(rows, ["+10000-01-01"] * 2 + ["+10000-01-02"] * 2 + ["", "+10000-01-01"], strict=True):
+        assert text in repr(row)
+    assert repr(table.top("n")[0]) == "ValueFrequency(value=<pyarrow.Int64Scalar: 1>, frequency=1)"
+    for refused in (lambda: table.frequency("n", days[0]), lambda: table.predicate(pc.field("n") == days[0])):
+        with pytest.raises(LiteralError, match=r"\+10000-01-01.* is no value of column 'n'"):
+            refused()
