@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.databases.listing import DatabaseListing, list_databases
 from metastore_assets.errors import ConfigError
+
+_IGNORING_CASE = ("glue", "hive")
+"""The types of catalogs in which `Sales.Orders` and `sales.orders` are one table."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,10 @@ def _split_by_unique_name(
 
 def _source(table: TableConfig) -> tuple[str, str]:
     """Return (catalog, identifier) of a table; for a table without a catalog, ("None", URI)."""
-    return str(getattr(table.catalog, "name", table.catalog)), str(table.identifier or table.uri)
+    identifier = str(table.identifier or table.uri)
+    if isinstance(table.catalog, CatalogConfig) and table.catalog.type in _IGNORING_CASE:
+        identifier = identifier.lower()
+    return str(getattr(table.catalog, "name", table.catalog)), identifier
 
 
 def _fold_name(name: str) -> str:

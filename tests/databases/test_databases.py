@@ -52,6 +52,20 @@ def test_tables_are_named_by_database_and_name() -> None:
     assert table.unknown_policy_columns({"y"}) == []
 
 
+@pytest.mark.parametrize("type_", ["glue", "hive"])
+def test_hive_and_glue_ignore_case(type_: str) -> None:
+    catalog = {"type": type_} | ({"uri": "thrift://nowhere:1"} if type_ == "hive" else {})
+    entries = {
+        "tables": [{"name": "mine", "catalog": "prod", "table": "Sales.Orders"}],
+        "databases": [{"catalog": "prod", "database": "sales"}, {"catalog": "prod", "database": "SALES"}],
+    }
+    config = MetastoreConfig.model_validate({"root": "r", "catalogs": {"prod": catalog}} | entries).resolve()
+    names = dict.fromkeys(("orders", "items"), "delta")
+    tables, skipped = _expanded(config, DatabaseListing("prod.sales", names), DatabaseListing("prod.SALES", names))
+    assert list(tables) == ["mine", "sales_items"]
+    assert skipped == {}
+
+
 def test_checks_of_a_database_may_have_an_escaped_reference() -> None:
     """`$${` is replaced once: the tables of the database have the same checks."""
     database = DatabaseConfig(catalog="default", database="b", checks=({"row_count": 1, "partitions": "x=$${y}"},))
