@@ -21,8 +21,8 @@ from metastore_assets.errors import LiteralError
 from metastore_assets.history.rows import HistoryRow
 from metastore_assets.history.version_rows import SCHEMA
 from metastore_assets.lookup import ResultSet, Table
-from metastore_assets.lookup.value_count_changes import ValueChange
 from metastore_assets.lookup.results import AsOf, TableRows, ValueFrequency
+from metastore_assets.lookup.value_count_changes import ValueChange
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.publishing import publish
 
