@@ -92,7 +92,8 @@ class IcebergTarget(ExportTarget):
             return WrittenExport(0, 0, ("the table has no snapshot yet",))
         columns, notes = _sketched_columns(version)
         if not columns:
-            self.remove()
+            if self.status() is not None:
+                self.remove()
             return WrittenExport(0, 0, (*notes, "no column has values that are exported"))
         for attempt in range(_ATTEMPTS):
             with self._open() as table:
