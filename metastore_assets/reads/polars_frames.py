@@ -67,7 +67,10 @@ class _FrameSource:
 
 
 def _to_frame(batch: pa.RecordBatch) -> pl.DataFrame:
-    return cast(pl.DataFrame, pl.from_arrow(batch))
+    frame = cast(pl.DataFrame, pl.from_arrow(batch))
+    if "" in batch.schema.names:  # Polars renames such a column
+        frame = frame.rename(dict(zip(frame.columns, batch.schema.names, strict=True)))
+    return frame
 
 
 def _to_polars_schema(table: str, schema: pa.Schema) -> pl.Schema:

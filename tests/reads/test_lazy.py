@@ -163,6 +163,18 @@ def test_columns_limits_and_counts(frame: pl.LazyFrame) -> None:
     assert some.group_by(_COLUMN("id") % 2).agg(pl.len()).collect()["len"].to_list() == [5, 5]
 
 
+def test_a_column_may_have_an_empty_name(tmp_path: Path) -> None:
+    """Polars renames such a column when it converts a batch of Arrow."""
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"a": [1, 2], "": ["x", "y"]}), tmp_path / "lake" / "1.parquet")
+    table = TableConfig(name="t", uri=str(tmp_path / "lake"))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    lazy = open_table(config.root, "t", table_locations=[str(tmp_path)]).lazy()
+    assert lazy.collect().to_dict(as_series=False) == {"a": [1, 2], "": ["x", "y"]}
+    assert lazy.filter(_COLUMN("") == "y").collect()["a"].to_list() == [2]
+
+
 def test_a_type_that_polars_does_not_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1], "wide": pa.array([1], pa.decimal256(50, 2))}), tmp_path / "lake" / "1.parquet")
