@@ -235,7 +235,7 @@ def test_an_open_table_follows_a_new_location_or_format(glue: Glue, tmp_path: Pa
         ([(("a",), "s3://other/x")], r"s3://other/x"),
         ([(("a",), "OWN/x"), (("b",), "OWN/x")], r"partitions.*'x'"),
         ([(("a",), "OWN/x"), (("b",), "OWN/x/y")], r"partition.*'x'"),
-        ([(("a",), "OWN"), (("b",), "OWN/x")], "has a partition in its own folder, and another one inside"),
+        ([(("a",), "OWN"), (("b",), "OWN/x")], "partition"),
         ([(("a", "b"), "OWN/x")], r"\b2 values\b.*\ba, b\b.*\b1 partition"),
     ],
 )
@@ -265,26 +265,26 @@ _VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (_VIEW, "'t' is a view: name the tables that it reads"),
-        (iceberg("t", "x").replaced(parameters={"table_type": "ICEBERG"}), "without metadata_location"),
+        (_VIEW, r"'t'.*\bview\b"),
+        (iceberg("t", "x").replaced(parameters={"table_type": "ICEBERG"}), "metadata_location"),
         (files("t", "/x").replaced(parameters={"storage_handler": "org.x.HBase"}), r"org\.x\.HBase"),
-        (files("t", "/x").replaced(parameters={"transactional": "true"}), "transactional Hive table"),
-        (files("t", "/x").replaced(parameters={"projection.enabled": "TRUE"}), "are projected.*`uri`"),
-        (files("t", "/x").replaced(input_format="a.SymlinkTextInputFormat"), "list of files elsewhere"),
+        (files("t", "/x").replaced(parameters={"transactional": "true"}), "transactional"),
+        (files("t", "/x").replaced(parameters={"projection.enabled": "TRUE"}), r"project.*`uri`"),
+        (files("t", "/x").replaced(input_format="a.SymlinkTextInputFormat"), "list of files"),
         (
             files("t", "/x").replaced(input_format="a.B", serde="c.RegexSerDe"),
             r"c\.RegexSerDe",
         ),
-        (files("t", "/x").replaced(input_format="", serde=""), "neither serde nor input format"),
-        (files("t", ""), "no location of 't'"),
-        (files("t", "/x").replaced(parameters={"spark.sql.sources.provider": "JDBC"}), "source 'jdbc' has no reader"),
+        (files("t", "/x").replaced(input_format="", serde=""), "serde"),
+        (files("t", ""), r"location.*'t'"),
+        (files("t", "/x").replaced(parameters={"spark.sql.sources.provider": "JDBC"}), "'jdbc'"),
         (
             hudi("t_ro", "/x").replaced(serde_parameters={"hoodie.query.as.ro.table": "true"}),
-            "'t_rt' or the one without",
+            "'t_rt'",
         ),
         (files("t", "/x", "text", serde_parameters={"line.delim": "x"}), "line.delim = 'x'"),
-        (files("t", "/x", "text", parameters={"skip.header.line.count": "2"}), "at most one line is a header"),
-        (files("t", "/x", "text", columns=[("a", "array<int>")]), "'a' is of the type array<int>"),
+        (files("t", "/x", "text", parameters={"skip.header.line.count": "2"}), "header"),
+        (files("t", "/x", "text", columns=[("a", "array<int>")]), r"'a'.*array<int>"),
         (files("t", "/x", "json", serde_parameters={"mapping.a": "b"}), r"mapping\.a = 'b'"),
     ],
 )
@@ -298,7 +298,7 @@ def test_unreadable_tables_are_refused(glue: Glue, table: Declaration, reason: s
     ("parameters", "options", "reason"),
     [
         ({}, {"comment": "#"}, "comment = '#'"),
-        ({}, {"mode": "DROPMALFORMED"}, "leaves out rows"),
+        ({}, {"mode": "DROPMALFORMED"}, "DROPMALFORMED"),
         ({"spark.sql.sources.schema": "{"}, {}, r"spark\.sql\.sources\.schema"),
     ],
 )

@@ -98,12 +98,12 @@ def test_types_in_statistics_are_type_names(type_: pa.DataType) -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ({"zip": "sting"}, r"schema\.zip = 'sting': no type .*did you mean string\?"),
-        ({"zip": "decimal"}, r"schema\.zip = 'decimal': no type .*did you mean decimal\(p,s\)\?"),
-        ({"zip": "decimal(40,2)"}, r"schema\.zip = 'decimal\(40,2\)': a decimal has 1 to 38 digits"),
-        ({"zip": "struct<a: int>"}, r"schema\.zip = 'struct<a: int>': no type"),
-        ({"zpi": "string"}, r"schema\.zpi is no column of the table; did you mean zip\? its columns are: zip, day"),
-        ({"day": "date"}, r"schema\.day: day is a partition column.*options\.template"),
+        ({"zip": "sting"}, r"schema\.zip = 'sting'.*\bstring\b"),
+        ({"zip": "decimal"}, r"schema\.zip = 'decimal'.*\bdecimal\(p,s\)"),
+        ({"zip": "decimal(40,2)"}, r"schema\.zip = 'decimal\(40,2\)'.*\b38\b"),
+        ({"zip": "struct<a: int>"}, r"schema\.zip = 'struct<a: int>'"),
+        ({"zpi": "string"}, r"schema\.zpi\b.*\bzip\b.*\bzip, day"),
+        ({"day": "date"}, r"schema\.day\b.*options\.template"),
     ],
 )
 def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str], said: str) -> None:

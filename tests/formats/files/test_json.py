@@ -113,21 +113,21 @@ def test_values_without_a_common_type_are_refused(tmp_path: Path, one: str, othe
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('[{"a": 1}, {"a": 2}]', "line 1 is no object; what is read is one object per line"),
-        ('{\n "a": 1\n}\n', "line 1: .*one object per line"),
+        ('[{"a": 1}, {"a": 2}]', r"line 1\b.*\bobject"),
+        ('{\n "a": 1\n}\n', r"line 1\b.*\bobject"),
         ('{"a": 1}\n{"a": 2', "line 2: "),
-        ('{"a": 1} {"a": 2}\n', "line 1: Extra data.*one object per line, without"),
-        ('{"a": 1},\n{"a": 2},\n', "line 1: Extra data.*one object per line, without"),
-        ('{"a": 1}{"a": 2}', "line 1: .*add line feeds.*AppendDelimiterToRecord"),
-        ('{"a": 1}\n5\n', "line 2 is no object"),
-        ('{"a": 1, "a": 2}\n', "line 1: an object has a key twice"),
-        ('{"a": 1e400}\n', "line 1: the number 1e400 is beyond all floats; declare"),
+        ('{"a": 1} {"a": 2}\n', r"line 1\b.*\bobject"),
+        ('{"a": 1},\n{"a": 2},\n', r"line 1\b.*\bobject"),
+        ('{"a": 1}{"a": 2}', r"line 1\b.*AppendDelimiterToRecord"),
+        ('{"a": 1}\n5\n', r"line 2\b.*\bobject"),
+        ('{"a": 1, "a": 2}\n', r"line 1\b.*\bkey\b"),
+        ('{"a": 1e400}\n', r"line 1\b.*\b1e400\b"),
         (
             '{"a": 0e-400}\n{"a": -0.01e-400}\n',
-            "line 2: the number -0.01e-400 is closer to zero than all floats; declare",
+            r"line 2\b.*-0\.01e-400\b",
         ),
-        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
-        ("".join(f'{{"k{number}": 1}}\n' for number in range(10_001)), "more than 10000 different keys"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested"),
+        ("".join(f'{{"k{number}": 1}}\n' for number in range(10_001)), r"\b10000\b"),
     ],
 )
 def test_malformed_lines_are_refused_with_the_line(tmp_path: Path, content: str, message: str) -> None:

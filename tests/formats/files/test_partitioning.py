@@ -84,12 +84,12 @@ def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, A
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("2024/01", "not as deep as the template '{year:int}/{month}/{day}'"),
-        ("2024/01/31/12", "deeper than the template"),
-        ("x/01/31", "the folder 'x' where the template '{year:int}/{month}/{day}' has '{year:int}'"),
+        ("2024/01", r"'{year:int}/{month}/{day}'"),
+        ("2024/01/31/12", r"'{year:int}/{month}/{day}'"),
+        ("x/01/31", r"'x'.*'{year:int}/{month}/{day}'.*'{year:int}'"),
         ("99999999999999999999/01/31", "'{year:int}'"),
-        ("9999999999999999999/01/31", "a value of the type int64"),
-        (".", "not as deep"),
+        ("9999999999999999999/01/31", "int64"),
+        (".", "template"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message: str) -> None:
@@ -103,14 +103,14 @@ def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message:
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("", "folders such as"),
-        (5, "folders such as"),
+        ("", "folders"),
+        (5, "folders"),
         ("fixed", "placeholders are"),
-        ("{a}{b}", "something fixed between"),
-        ("{a}/{a}", "a name of its own"),
-        ("{}", "a name of its own"),
-        ("{a/b}", "without a slash"),
-        ("{a:float}", "'float' is no type of a placeholder: text, int, date"),
+        ("{a}{b}", r"\{a\}\{b\}"),
+        ("{a}/{a}", "name"),
+        ("{}", "name"),
+        ("{a/b}", "slash"),
+        ("{a:float}", r"'float'.*\btext, int, date\b"),
         ("{a", "placeholders are"),
         ("{a}//{b}", "placeholders are"),
     ],

@@ -130,11 +130,11 @@ def test_a_folder_without_data_files_is_no_table(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.txt", b"hello", "kind 'text'; parquet, orc, avro, csv, json are read"),
-        ("README", b"hello", "name it .parquet, .orc, .avro, .csv or .json"),
-        ("x.parquet.gz", b"1", "kind 'parquet' inside a gzip file"),
-        ("x.orc.zst", b"1", "kind 'orc' inside a zstd file"),
-        ("delta_0000001_0000001_0000/bucket_00000.orc", b"ORC", "transactional Hive table"),
+        ("x.txt", b"hello", r"'text'.*\bparquet, orc, avro, csv, json\b"),
+        ("README", b"hello", r"\.parquet, \.orc, \.avro, \.csv or \.json"),
+        ("x.parquet.gz", b"1", r"'parquet'.*gzip"),
+        ("x.orc.zst", b"1", r"'orc'.*zstd"),
+        ("delta_0000001_0000001_0000/bucket_00000.orc", b"ORC", "transactional"),
     ],
 )
 def test_a_file_without_a_reader_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:

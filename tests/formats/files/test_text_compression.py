@@ -121,24 +121,23 @@ def _hadoop(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("x.csv.zip", _zip(_CONTENTS["csv"]), "compressed with zip"),
-        ("x.csv", _zip(_CONTENTS["csv"]), "compressed with zip"),
-        ("x.csv.deflate", zlib.compress(_CONTENTS["csv"]), "compressed with deflate"),
-        ("x.csv", zlib.compress(_CONTENTS["csv"]), "compressed with deflate"),
-        ("x.csv.snappy", _hadoop(_CONTENTS["csv"]), "compressed with snappy in Hadoop's blocks"),
-        ("x.csv.lz4", _hadoop(_CONTENTS["csv"]), "compressed with lz4 in Hadoop's blocks"),
-        ("x.json.br", b"\x0b\x05\x80", "compressed with brotli"),
-        ("x.csv", b"\xff\x06\0\0sNaPpY", "compressed with snappy"),
-        ("x.csv.gz", gzip.compress(gzip.compress(_CONTENTS["csv"])), "compressed twice, inside with gzip"),
-        ("x.csv", b"PAR1\x15\0\x15", "begins with zero bytes"),
-        ("x.json", '{"a": 1}'.encode("utf-16"), "begins with zero bytes.*UTF-8"),
+        ("x.csv.zip", _zip(_CONTENTS["csv"]), r"\bzip\b"),
+        ("x.csv", _zip(_CONTENTS["csv"]), r"\bzip\b"),
+        ("x.csv.deflate", zlib.compress(_CONTENTS["csv"]), r"\bdeflate\b"),
+        ("x.csv", zlib.compress(_CONTENTS["csv"]), r"\bdeflate\b"),
+        ("x.csv.snappy", _hadoop(_CONTENTS["csv"]), r"\bsnappy\b.*Hadoop"),
+        ("x.csv.lz4", _hadoop(_CONTENTS["csv"]), r"\blz4\b.*Hadoop"),
+        ("x.json.br", b"\x0b\x05\x80", r"\bbrotli\b"),
+        ("x.csv", b"\xff\x06\0\0sNaPpY", r"\bsnappy\b"),
+        ("x.csv.gz", gzip.compress(gzip.compress(_CONTENTS["csv"])), r"\bgzip\b"),
+        ("x.csv", b"PAR1\x15\0\x15", "zero bytes"),
+        ("x.json", '{"a": 1}'.encode("utf-16"), "UTF-8"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: bytes, said: str) -> None:
     """The message names the compression by the file name if the bytes do not show it."""
-    fault = "is not supported" if "compressed" in said else "cannot be read"
-    with pytest.raises(TableFormatError, match=f"{name}: .*{fault}.*{said}"):
+    with pytest.raises(TableFormatError, match=f"{name}: .*{said}"):
         _read(tmp_path / name, data)
 
 

@@ -90,20 +90,20 @@ def test_the_record_with_the_highest_ordering_value_is_read(
 @pytest.mark.parametrize(
     ("avro", "arrow", "high", "low", "ordering", "message"),
     [
-        ("bytes", pa.binary(), b"b", b"a", "ts", "ordering field 'ts' of the type .*bytes"),
-        ({"type": "fixed", "size": 1, "name": "f"}, pa.binary(1), b"b", b"a", "ts", "'ts' of the type .*fixed"),
+        ("bytes", pa.binary(), b"b", b"a", "ts", r"'ts'.*bytes"),
+        ({"type": "fixed", "size": 1, "name": "f"}, pa.binary(1), b"b", b"a", "ts", r"'ts'.*fixed"),
         (
             {"type": "long", "logicalType": "time-micros"},
             pa.time64("us"),
             time(2),
             time(1),
             "ts",
-            "'ts' of the type .*time-micros",
+            r"'ts'.*time-micros",
         ),
-        (*_STRUCT, {"x": 2}, {"x": 1}, "ts", "'ts' of the type .*record"),
-        (*_STRUCT, {"x": 2}, {"x": 1}, "ts.x", r"nested ordering field 'ts\.x'"),
-        (*_LONG, 2, 1, "TS", "ordering field 'TS', while the column is named 'ts'"),
-        (*_LONG, 2, 1, "ts,value", r"several ordering fields \(ts, value\)"),
+        (*_STRUCT, {"x": 2}, {"x": 1}, "ts", r"'ts'.*record"),
+        (*_STRUCT, {"x": 2}, {"x": 1}, "ts.x", r"'ts\.x'"),
+        (*_LONG, 2, 1, "TS", r"'TS'.*'ts'"),
+        (*_LONG, 2, 1, "ts,value", r"\(ts, value\)"),
     ],
 )
 @pytest.mark.parametrize("version", [6, 9])

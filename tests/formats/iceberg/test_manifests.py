@@ -74,9 +74,9 @@ def test_codecs_written_by_pyiceberg_are_read(tmp_path: Path, codec: str, versio
     [
         (lambda data: data[: len(data) // 2], "ends early"),
         (lambda data: data[:-20], "ends early"),
-        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "does not end with the file's marker"),
-        (lambda data: b"[]", "no Avro file"),
-        (lambda data: b"", "no Avro file"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "marker"),
+        (lambda data: b"[]", "Avro"),
+        (lambda data: b"", "Avro"),
     ],
 )
 def test_the_error_names_a_broken_manifest_or_manifest_list(

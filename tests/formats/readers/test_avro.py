@@ -258,9 +258,9 @@ _NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": [
     ("type_", "message"),
     [
         (_NODE, "'node' contains itself"),
-        (["int", "long", "string"], "union of int32, int64, string"),
-        ("missing", "names a type 'missing' that it does not define"),
-        (_logical("bytes", "decimal", precision=100, scale=77), "77 digits after the point"),
+        (["int", "long", "string"], "int32, int64, string"),
+        ("missing", "'missing'"),
+        (_logical("bytes", "decimal", precision=100, scale=77), r"\b77\b"),
         ({"type": "array"}, "schema is broken"),
     ],
 )
