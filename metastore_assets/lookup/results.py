@@ -255,15 +255,21 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
         return frame
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a data frame of pandas. Raises MissingPackageError if pandas is not installed."""
+        """Return the rows as a data frame of pandas. Raises MissingPackageError if pandas is not installed.
+
+        If Python lacks a value, such as a date after the year 9999, the columns have pandas' types for Arrow.
+        """
         try:
-            import pandas  # noqa: F401
+            import pandas
         except ModuleNotFoundError as error:
             # No extra: those with pandas limit its version for PySpark.
             raise MissingPackageError(
                 "`to_pandas` needs the package pandas, which is not installed: pip install pandas"
             ) from error
-        return self._table.to_pandas()
+        try:
+            return self._table.to_pandas()
+        except (OverflowError, ValueError):
+            return self._table.to_pandas(types_mapper=pandas.ArrowDtype)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._table.__arrow_c_stream__(requested_schema)
