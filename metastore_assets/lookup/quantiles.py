@@ -25,6 +25,7 @@ from metastore_assets.values.physical import integers_array, physical_value, sor
 from metastore_assets.values.types import TypeClass, class_named
 
 if TYPE_CHECKING:
+    from metastore_assets.produce.ranks import Ranks
     from metastore_assets.value_counts import ValueCountReader
 
 Method = Literal["discrete", "continuous"]
@@ -80,14 +81,20 @@ class ValuesInMemory:
 
 
 class TableValues:
-    """The sorted values of a column in the table's value counts. Threads cannot share the object."""
+    """The sorted values of a column in the table's value counts. Threads can share the object."""
 
     guarantee: Guarantee = "exact"
 
     def __init__(self, table_counts: ValueCountReader, field_id: str, type_class: str) -> None:
-        self._ranks = table_counts.ranks(type_class)
+        self._table_counts = table_counts
+        self._type_class = type_class
         self._arrow = class_named(type_class).arrow
         self._column = pa.table({"column": pa.array([field_id])})
+
+    @property
+    def _ranks(self) -> Ranks:
+        """The reader of the calling thread."""
+        return self._table_counts.ranks(self._type_class)
 
     @lock_free_cached_property
     def ranked(self) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -27,6 +29,7 @@ from metastore_assets.errors import (
 )
 from metastore_assets.lookup import Table, ValueFrequency
 from metastore_assets.metastore import Metastore, open_table
+from metastore_assets.produce import rank_index
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 from metastore_assets.store.versions import VersionStore
@@ -386,6 +389,24 @@ def test_a_root_lists_its_tables(store: ObjectStore, request: pytest.FixtureRequ
     for name in ("", "..", "a/b", "nul\0"):
         with pytest.raises(VersionNotFoundError, match="lineitem, orders"):
             metastore.table(name)
+
+
+def test_threads_share_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of row groups is so small that each thread removes what the others read."""
+    monkeypatch.setattr(rank_index, "_BLOCK_BYTES", 1)
+    lookup = publish(ObjectStore(str(tmp_path)), pa.table({"n": range(30_000)}), columns={"n": {"frequencies": "all"}})
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+
+    def ranks(thread: int) -> list[int]:
+        return [lookup.rank("n", (thread * 4_099 + number * 7_919) % 30_000).value for number in range(40)]
+
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(ranks, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert results == [[(thread * 4_099 + number * 7_919) % 30_000 for number in range(40)] for thread in range(8)]
 
 
 def test_threads_share_a_lookup(orders: Table) -> None:
