@@ -147,6 +147,15 @@ class ExportedVersion:
         """Return the selected columns with their statistics, in table order."""
         return self._exported(self.lookup.statistics())
 
+    def unmatched_patterns(self) -> list[str]:
+        """Return the entries of the option `columns` that match no column of the version."""
+        paths = [leaf.path for leaf in self.lookup.columns.leaves]
+        return [
+            pattern
+            for pattern in self._options.columns
+            if not any(matches_any_pattern(path, (pattern,)) for path in paths)
+        ]
+
     def partitions(self) -> Iterator[tuple[PartitionEntry, list[ExportedColumn]]]:
         """Yield each partition's entry with its selected columns, in the order of the version's entries."""
         for entries in batched(self.version.partitions, _PARTITIONS_AT_ONCE):

@@ -18,7 +18,7 @@ from metastore_assets.exports.catalog_table import TableChangedError
 from metastore_assets.exports.configured_targets import ExportEntry, select_export_entries
 from metastore_assets.exports.results import ExportResult, ExportState
 from metastore_assets.lookup.table import Scanner, Table
-from metastore_assets.messages import remove_secrets
+from metastore_assets.messages import join_names, remove_secrets
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -113,8 +113,16 @@ def _write(entry: ExportEntry, table: TableConfig, open_lookup: Callable[[], Tab
                 raise
             time.sleep(random.uniform(0, _WAIT_SECONDS * 2**attempt))
         else:
-            return _result(entry, "written", exported.mark, written.bytes, written.columns, written.notes)
+            notes = (*written.notes, *_unmatched_note(exported.unmatched_patterns()))
+            return _result(entry, "written", exported.mark, written.bytes, written.columns, notes)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _unmatched_note(patterns: Sequence[str]) -> list[str]:
+    """Return one sentence about entries of the option `columns` that match no column; empty without any."""
+    if not patterns:
+        return []
+    return [f"no column matches {join_names(patterns)} under `columns`"]
 
 
 def _state(entry: ExportEntry, table: TableConfig, lookup: Table) -> ExportResult:

@@ -168,6 +168,14 @@ def test_another_policy_or_option_makes_a_target_outdated(exporting: Exporting) 
     assert list(exporting.content()["columns"]) == ["id"]
 
 
+def test_a_setting_that_matches_no_column_is_noted(exporting: Exporting) -> None:
+    """A typing error, or a column that was dropped: the other columns are exported."""
+    exporting.settings["exports"]["one"]["columns"] = ["id", "txet", "s*"]
+    (export,) = exporting.refresh().exports
+    assert (export.state, list(exporting.content()["columns"])) == ("written", ["id", "secret"])
+    assert export.notes == ("no column matches txet under `columns`",)
+
+
 def test_statistics_of_others_are_not_overwritten(exporting: Exporting) -> None:
     (exporting.target("one") / "t.json").write_text("{}")
     (failed,) = exporting.refresh().exports
