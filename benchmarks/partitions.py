@@ -122,7 +122,7 @@ def _times(folder: str, name: str, ask: Callable[[Table], object]) -> tuple[list
     with count_io() as meter:
         ask(Metastore(folder).table(name))
     read = meter.counts().read
-    spent = f"cold {len(read.files)} files, {read.bytes:,} bytes"
+    spent = f"cold {read.files} files, {read.bytes:,} bytes"
     # All warm lookups run first: otherwise their time would include the garbage collection of the cold tables.
     warm = [seconds(lambda: ask(table)) for _ in range(RUNS)]
     cold: list[float] = []

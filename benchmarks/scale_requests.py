@@ -21,7 +21,7 @@ import obstore
 from obstore.store import LocalStore
 
 from metastore_assets.pipeline import refresh
-from metastore_assets.storage.io_counters import IoCounter, count_io
+from metastore_assets.storage.io_counters import FileCount, IoCounter, count_io
 from metastore_assets.storage.location import Location
 from metastore_assets.store import objects, remote
 
@@ -83,16 +83,12 @@ class Requests:
 
         A file of the table that is read counts as one request. Reads in child processes are counted, too.
         """
-        files: set[bytes] = set()
-        read = 0
-        for step in list(self._counter._steps):
-            reads = self._counter.counts(step).read
-            files, read = files | reads.files, read + reads.bytes
+        read = sum((self._counter.counts(step).read for step in list(self._counter._steps)), FileCount())
         return {
             "root requests": self._counts["requests"],
-            "table requests": self._counts["table requests"] + len(files),
+            "table requests": self._counts["table requests"] + read.files,
             "root read": self._counts["read"],
-            "table read": read,
+            "table read": read.bytes,
             "written": self._counts["written"],
         }
 

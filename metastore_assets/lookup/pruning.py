@@ -343,7 +343,7 @@ class Pruning:
                 conjunct.bound_rows(self._row_counts, self._columns, caps) for conjunct in predicate.conjuncts()
             ]
         read = meter.counts().read
-        self.cost = PruningCost(len(read.files), read.bytes)
+        self.cost = PruningCost(read.files, read.bytes)
         self.bounds: RowBounds = bound_conjunction(self._conjunct_bounds, self._row_counts)
         """The least and greatest possible number of matching rows of each selected fragment."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import ceil
 from typing import Literal
 
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
@@ -31,6 +32,8 @@ partition or its policies changed since the newest version. `outdated`: missing 
 CHUNK_BYTES = 16 << 30
 """Maximum stored size in bytes of the fragments that a chunk reads again. Not used if chunks are limited by a number of
 partitions."""
+CHUNK_FRAGMENTS = 50_000
+"""Maximum number of fragments that a chunk reads again, with the same exception. They are in memory."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ class BackfillOptions:
     """Whether chunks publish versions. If the table has no version yet, nothing is published while partitions that are
     not selected are missing."""
     chunk_partitions: int | None = None
-    """Maximum number of partitions that a chunk reads again; None to limit chunks by `CHUNK_BYTES`."""
+    """Maximum number of partitions that a chunk reads again; None to limit chunks by `CHUNK_BYTES` and
+    `CHUNK_FRAGMENTS`."""
     restart: bool = False
     """Whether to process again the partitions that an interrupted backfill has finished."""
 
@@ -319,18 +323,21 @@ def _totals(sizes: Mapping[str, tuple[int, int]], keys: Collection[str]) -> Part
 def _split_into_chunks(
     keys: Sequence[str], partition_sizes: Mapping[str, tuple[int, int]], max_partitions: int | None
 ) -> Iterator[tuple[str, ...]]:
-    """Split keys into consecutive chunks of at most `max_partitions` keys, or of about `CHUNK_BYTES` if it is None."""
-    sizes = {key: partition_sizes[key][1] for key in keys}
-    total = sum(sizes.values())
-    limit = total / max(1, -(-total // CHUNK_BYTES))
+    """Split keys into consecutive chunks of at most `max_partitions` keys.
+
+    If it is None, chunks have about `CHUNK_BYTES` or `CHUNK_FRAGMENTS`, whichever is less.
+    """
+    shares = {key: max(size / CHUNK_BYTES, count / CHUNK_FRAGMENTS) for key, (count, size) in partition_sizes.items()}
+    total = sum(shares[key] for key in keys)
+    limit = total / max(1, ceil(total - 1e-9))
     chunk: list[str] = []
-    size = 0
+    share = 0.0
     for key in keys:
-        is_full = len(chunk) == max_partitions if max_partitions is not None else size + sizes[key] // 2 > limit
+        is_full = len(chunk) == max_partitions if max_partitions is not None else share + shares[key] / 2 > limit
         if chunk and is_full:
             yield tuple(chunk)
-            chunk, size = [], 0
+            chunk, share = [], 0.0
         chunk.append(key)
-        size += sizes[key]
+        share += shares[key]
     if chunk:
         yield tuple(chunk)

@@ -9,53 +9,95 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 _lock = threading.Lock()
 
 
+PackedDigests: TypeAlias = bytes
+"""Distinct digests of the locations of files, 8 bytes each, ascending."""
+_DIGEST = np.dtype("<u8")
+_UNPACKED = 1 << 14
+"""Number of digests in a set before they are packed. A million digests take 100 MB in a set, and 8 MB packed."""
+
+
 @dataclass(frozen=True)
 class FileCount:
-    """The number of bytes that were read or written, and digests of the locations of the distinct files.
+    """The number of bytes that were read or written, and the distinct files.
 
     If a file is read twice, its bytes count twice.
     """
 
-    files: frozenset[bytes] = frozenset()
+    digests: PackedDigests = b""
     bytes: int = 0
 
+    @property
+    def files(self) -> int:
+        """Number of distinct files."""
+        return len(self.digests) // _DIGEST.itemsize
+
     def __add__(self, other: FileCount) -> FileCount:
-        return FileCount(self.files | other.files, self.bytes + other.bytes)
+        return FileCount(_union([self.digests, other.digests]), self.bytes + other.bytes)
 
     def to_json(self) -> dict[str, int]:
         """Return the number of files and the number of bytes as JSON fields."""
-        return {"files": len(self.files), "bytes": self.bytes}
+        return {"files": self.files, "bytes": self.bytes}
 
 
-@dataclass
 class _FileTally:
     """A mutable FileCount that threads may share."""
 
-    files: set[bytes] = field(default_factory=set)
-    size: int = 0
+    def __init__(self) -> None:
+        self._new: set[int] = set()
+        self._packed: list[PackedDigests] = []
+        """Each is less than half as long as the one before, so a digest is merged few times."""
+        self._size = 0
 
-    def add(self, files: frozenset[bytes], size: int) -> None:
+    def add(self, digest: int, size: int) -> None:
+        """Count the read or write of `size` bytes of one file."""
         with _lock:
-            self.files |= files
-            self.size += size
+            self._size += size
+            self._new.add(digest)
+            if len(self._new) >= _UNPACKED:
+                self._pack()
+
+    def add_count(self, count: FileCount) -> None:
+        """Add the counts of another process."""
+        with _lock:
+            self._size += count.bytes
+            self._new.update(np.frombuffer(count.digests, _DIGEST).tolist())
+            if len(self._new) >= _UNPACKED:
+                self._pack()
 
     def count(self) -> FileCount:
         with _lock:
-            return FileCount(frozenset(self.files), self.size)
+            self._pack()
+            self._packed = [_union(self._packed)]
+            return FileCount(self._packed[0], self._size)
+
+    def _pack(self) -> None:
+        new = np.fromiter(self._new, _DIGEST, len(self._new))
+        new.sort()
+        self._packed.append(new.tobytes())
+        self._new = set()
+        while len(self._packed) > 1 and 2 * len(self._packed[-1]) >= len(self._packed[-2]):
+            self._packed[-2:] = [_union(self._packed[-2:])]
+
+
+def _union(packed: Sequence[PackedDigests]) -> PackedDigests:
+    if len(packed) == 1:
+        return packed[0]
+    return np.unique(np.concatenate([np.frombuffer(digests, _DIGEST) for digests in packed])).tobytes()
 
 
 @dataclass(frozen=True)
@@ -122,20 +164,20 @@ def io_step(name: str) -> Iterator[None]:
 def record_read(location: str, size: int) -> None:
     """Count a read of `size` bytes from the file or object at a location."""
     if (current := _current.get()) is not None:
-        current[0].tallies(current[1])[0].add(_digests(location), size)
+        current[0].tallies(current[1])[0].add(_digest(location), size)
 
 
 def record_write(location: str, size: int) -> None:
     """Count a file or object of `size` bytes that was written completely."""
     if (current := _current.get()) is not None:
-        current[0].tallies(current[1])[1].add(_digests(location), size)
+        current[0].tallies(current[1])[1].add(_digest(location), size)
 
 
 def add_io_counts(counts: IoCounts) -> None:
     """Add the counts of a task in another process to the current step."""
     if (current := _current.get()) is not None:
         for tally, count in zip(current[0].tallies(current[1]), (counts.read, counts.written), strict=True):
-            tally.add(count.files, count.bytes)
+            tally.add_count(count)
 
 
 def read_recorder(location: str) -> Callable[[int], None]:
@@ -145,7 +187,7 @@ def read_recorder(location: str) -> Callable[[int], None]:
     """
     if (current := _current.get()) is None:
         return lambda size: None
-    return partial(current[0].tallies(current[1])[0].add, _digests(location))
+    return partial(current[0].tallies(current[1])[0].add, _digest(location))
 
 
 def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
@@ -196,5 +238,6 @@ class _CountingInput(io.RawIOBase):
         super().close()
 
 
-def _digests(location: str) -> frozenset[bytes]:
-    return frozenset((blake2b(location.encode("utf-8", "surrogatepass"), digest_size=8).digest(),))
+def _digest(location: str) -> int:
+    digest = blake2b(location.encode("utf-8", "surrogatepass"), digest_size=_DIGEST.itemsize).digest()
+    return int.from_bytes(digest, "little")

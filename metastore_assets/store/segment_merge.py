@@ -95,7 +95,9 @@ def stored_sources(reader: SegmentReader, columns: Sequence[str]) -> list[MergeS
             segments[-1].append(file)
         else:
             segments.append([file])
-    return [MergeSource.of_segments(files, columns) for files in segments]
+    sources = [MergeSource.of_segments(files, columns) for files in segments]
+    # Tombstones of the oldest segment remove nothing. Reading them would open all of its files at once.
+    return [replace(source, tombstones=()) if number == 0 else source for number, source in enumerate(sources)]
 
 
 def merge_segments(

@@ -218,12 +218,17 @@ class Segment:
             raise self._missing(error) from error
 
     def stream_section(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield all rows of a section, live or not, in parts of a few megabytes."""
+        """Yield all rows of a section, live or not, in parts of a few megabytes, then close the file.
+
+        A later read opens the file again. Open files have their last read in memory, or a file descriptor.
+        """
+        sections = self.sections
         try:
-            parts = self.sections.stream_section(name, columns)
-            yield from (part.select(columns) for part in parts)
+            yield from (part.select(columns) for part in sections.stream_section(name, columns))
         except KeyError as error:
             raise self._missing(error) from error
+        finally:
+            sections.close()
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the live rows of the section `rows`, with all columns or some."""

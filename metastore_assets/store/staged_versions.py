@@ -74,9 +74,10 @@ class StagedVersions(VersionStore):
         for number in self.numbers():
             with suppress(StoreError):
                 manifests.append(load_version(self.documents, number).garbage_manifest)
-        paths = [path for manifest in manifests if manifest is not None for path in self._garbage(manifest)]
         self.remove_documents()
-        self.objects.delete(paths)
+        for manifest in manifests:
+            if manifest is not None:
+                self.objects.delete(self._garbage(manifest))
 
     def _garbage(self, manifest: str) -> list[str]:
         """Return the paths in a garbage manifest and its own path; none if it is missing or damaged."""

@@ -174,6 +174,9 @@ def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPat
         2,
     ]
     assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all")).chunks] == [12]
+    with monkeypatch.context() as patch:
+        patch.setattr(backfill_plan, "CHUNK_FRAGMENTS", 6)
+        assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all")).chunks] == [6, 6]
     size = sum(path.stat().st_size for path in lake.files())
     monkeypatch.setattr(backfill_plan, "CHUNK_BYTES", size // 3 + 1)
     assert [len(chunk.keys) for chunk in plan_of(lake, BackfillSelection("all")).chunks] == [4, 4, 4]

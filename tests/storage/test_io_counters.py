@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,12 +13,17 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.pipeline.outcome import STEPS, RefreshResult
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.storage import io_counters
 from metastore_assets.storage.io_counters import (
+    FileCount,
     IoCountingThreadPool,
+    add_io_counts,
     count_io,
     counting_input,
     io_step,
@@ -137,6 +143,39 @@ def test_counts_belong_to_the_thread_that_counts(tmp_path: Path) -> None:
     assert reported["b"].written.to_json() == {"files": 1, "bytes": 7}
     assert reported[""].read.to_json() == reported[""].written.to_json() == {"files": 0, "bytes": 0}
     assert inner.counts().written.to_json() == {"files": 1, "bytes": 1}
+
+
+@given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=6), st.integers(1, 20))
+def test_distinct_files_are_counted(parts: list[list[int]], unpacked: int) -> None:
+    """Each part is counted by itself, as in a task of another process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(io_counters, "_UNPACKED", unpacked)
+        counts = []
+        for part in parts:
+            with count_io() as task:
+                for number in part:
+                    record_read(f"file {number}", number)
+            assert task.counts().read.to_json() == {"files": len(set(part)), "bytes": sum(part)}
+            counts.append(task.counts())
+        with count_io() as total:
+            for count in counts:
+                add_io_counts(count)
+            record_read("file 0", 1)
+        numbers = [0, *(number for part in parts for number in part)]
+        assert total.counts().read.to_json() == {"files": len(set(numbers)), "bytes": sum(numbers) + 1}
+        summed = sum((count.read for count in counts), FileCount())
+        assert summed.to_json() == {"files": len({n for part in parts for n in part}), "bytes": sum(numbers)}
+
+
+def test_counts_of_many_files_take_little_memory() -> None:
+    tracemalloc.start()
+    with count_io() as meter:
+        for number in range(60_000):
+            record_read(f"file {number}", 1)
+    counts = meter.counts()
+    assert counts.read.files == 60_000
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
 
 
 def _reported_counts(result: RefreshResult) -> dict[str, dict[str, dict[str, int]]]:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.store import sections, segment_levels
+from metastore_assets.store import local, sections, segment_levels
 from metastore_assets.store.entries import (
     FRAGMENTS,
     METADATA_CACHE,
@@ -367,6 +367,27 @@ def test_entries_are_streamed(local_store: ObjectStore, monkeypatch: pytest.Monk
     files = replace(stored.files, rows=99)
     with pytest.raises(CorruptionError, match=r"\b36\b.*\b99\b"):
         list(StoredEntries(NODES, local_store, files).stream())
+
+
+@pytest.mark.usefixtures("write_small_sets_like_large_ones")
+def test_streams_close_files(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of ten million files has more files of entries than a process may open."""
+    monkeypatch.setattr(local, "_SMALL", 0)
+
+    def open_files() -> int:
+        links = [os.path.realpath(path) for path in Path("/proc/self/fd").iterdir()]
+        return sum(link.startswith(os.path.realpath(local_store.uri())) for link in links)
+
+    base = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(200)])
+    stored = write(local_store, NODES, [node(f"{at:03}", 1) for at in range(1, 201)], base)
+    assert len(stored.files.files) > 20
+    before = open_files()
+    stored = StoredEntries(NODES, local_store, stored.files)
+    counts = [open_files() - before for _ in stored.stream()]
+    assert max(counts) <= 4
+    assert open_files() == before
+    assert stored.find("100") == node("100", 1)
+    assert len(list(stored.stream())) == 200
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")
