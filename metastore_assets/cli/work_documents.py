@@ -148,6 +148,8 @@ class StageDocument(Document):
     rule: str = Field(default="")
     """The rule by which the refresh will decide about work that is unknown before profiling."""
     fragments: int = Field(default=0)
+    lots: int = Field(default=0)
+    """The number of lots in which the first version of a large table is made."""
     bytes: int = Field(default=0)
     reused: int = Field(default=0)
     """The number of fragments with a stored profile, which are not read."""

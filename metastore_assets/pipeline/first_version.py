@@ -7,7 +7,7 @@ version, which no reader sees. So memory depends on the size of a lot, and an in
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ from metastore_assets.pipeline.execution import GRACE, execute
 from metastore_assets.pipeline.fragment_runs import Lot, sort_fragments, stream_lots
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
 from metastore_assets.pipeline.planning import AttemptProfiles, matches_policies, plan_lot
-from metastore_assets.pipeline.stages import Publish, WriteExports
+from metastore_assets.pipeline.stages import DivideIntoLots, PlanStage, Publish, WriteExports, join_lots
 from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.store.entries import StoredEntries
 from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
@@ -63,6 +63,8 @@ class FirstVersion:
         self._stream = stream
         self._staged = StagedVersions(context.versions)
         self._profiled = self._bytes = 0
+        self._executed: list[Sequence[PlanStage]] = []
+        """The stages of each lot that was computed."""
 
     def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
         """Compute the missing lots and publish the version. Return None if it cannot be computed in lots.
@@ -104,6 +106,7 @@ class FirstVersion:
             versions.clear_pending()
             self._staged.remove()
             append_when_due(versions, None, version, context.keep_versions, GRACE)
+        exports = export_version(context, version)
         return RefreshResult(
             table=version.table,
             version=1,
@@ -120,7 +123,13 @@ class FirstVersion:
             dropped_columns=version.dropped_columns,
             refresh_stats=version.refresh_stats,
             value_count_changes=None,
-            exports=export_version(context, version),
+            stages=(
+                DivideIntoLots(len(version.fragments), len(self._executed)),
+                *join_lots(self._executed),
+                Publish(1, 0),
+                *([WriteExports(tuple(export.target for export in exports))] if exports else ()),
+            ),
+            exports=exports,
         )
 
     def _make_lots(self) -> Version:
@@ -154,6 +163,7 @@ class FirstVersion:
         stages = tuple(stage for stage in plan.stages if not isinstance(stage, Publish | WriteExports))
         execution = execute(context, replace(plan, stages=stages), attempt, time.monotonic(), {})
         assert execution.version is not None
+        self._executed.append(stages)
         staged.publish(execution.version, base)
         self._profiled += len(attempt.new_entries)
         self._bytes += sum(entry.bytes for entry in attempt.new_entries)

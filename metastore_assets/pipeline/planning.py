@@ -45,6 +45,7 @@ from metastore_assets.pipeline.plan import (
 )
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.retired_fragments import find_retired
+from metastore_assets.pipeline.stages import DivideIntoLots
 from metastore_assets.pipeline.table_changes import SnapshotChanges, changes_from_diff, compare_snapshot
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries
 from metastore_assets.store.entry_changes import entries_of
@@ -103,6 +104,19 @@ class AttemptProfiles:
     def clear(self) -> None:
         """Forget all profiles and files. Nothing is deleted from the store."""
         self.entries, self.resumed, self.specs, self.unpublished_paths = [], 0, {}, set()
+
+
+def with_lots(plan: Plan, request: RefreshRequest) -> Plan:
+    """Return a plan for display: with the stage `DivideIntoLots` if a refresh would execute it in lots.
+
+    Args:
+        plan: A plan of all fragments.
+        request: The request of the plan.
+    """
+    count = len(plan.added)
+    if plan.number > 1 or request.forces_reading or count <= FRAGMENTS_PER_LOT or needs_all_fragments(plan.spec):
+        return plan
+    return replace(plan, stages=(DivideIntoLots(count, -(-count // FRAGMENTS_PER_LOT)), *plan.stages))
 
 
 class ManyFragmentsError(MetastoreError):

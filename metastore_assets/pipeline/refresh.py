@@ -33,6 +33,7 @@ from metastore_assets.pipeline.planning import (
     describes,
     is_up_to_date,
     metadata_cache,
+    with_lots,
 )
 from metastore_assets.pipeline.stages import PlanStage, WriteExports
 from metastore_assets.spark.runner import SizedRunner
@@ -59,7 +60,7 @@ def plan_refresh(config: MetastoreConfig, table: TableConfig, request: RefreshRe
     """
     plan, version = plan_version(config, table, request), versions_of(config, table.name).latest()
     if plan.publishes or version is None or not table.exports:
-        return plan
+        return with_lots(plan, request)
     from metastore_assets.exports.writing import read_export_states  # it imports lookups, which few refreshes need
 
     states = read_export_states(table, versions_of(config, table.name).objects, version)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 _NAMES_SHOWN = 5
 """Maximum number of columns or partitions that a line of text names. JSON has all of them."""
@@ -30,6 +30,13 @@ class PlanStage(ABC):
     def summary(self) -> str:
         """Return a short text that names the work of the stage, such as `2 columns ('a', 'b')`."""
 
+    def joined(self, next_lot: Self) -> Self:
+        """Return the stage that does the work of this stage and of the same stage for the next lot.
+
+        For stages that a plan of all lots describes as the plan of the first lot does, this is the stage itself.
+        """
+        return self
+
     def to_json(self) -> dict[str, Any]:
         """Return the stage as it appears in `refresh --dry-run --json`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -40,6 +47,27 @@ class PlanStage(ABC):
             **content,
             **({"rule": self.rule} if self.rule else {}),
         }
+
+
+@dataclass(frozen=True)
+class DivideIntoLots(PlanStage):
+    """The stage that divides the fragments of a large table into lots, each of which is stored before the next one.
+
+    Only the first version of a table is made in this way. The stages after this one are those of all lots together.
+    """
+
+    name = "divide_into_lots"
+    step = "plan"
+    rule = (
+        "profile_fragments to write_indexes run once for each lot; lots that an interrupted refresh has stored are not "
+        "repeated; one lot if the table's format needs all fragments together"
+    )
+    fragments: int
+    lots: int
+
+    def summary(self) -> str:
+        """Return the numbers of fragments and lots."""
+        return f"{_count(self.fragments, 'fragment')} in {_count(self.lots, 'lot')}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +85,11 @@ class ProfileFragments(PlanStage):
     def summary(self) -> str:
         """Return the numbers of fragments and bytes that are read, and the number of reused stored profiles."""
         return f"{_count(self.fragments, 'fragment')}, {self.bytes:,} bytes; {self.reused:,} stored profiles are reused"
+
+    def joined(self, next_lot: Self) -> Self:
+        # The profiles of this lot are stored profiles for the next one.
+        fragments, size = self.fragments + next_lot.fragments, self.bytes + next_lot.bytes
+        return replace(self, fragments=fragments, bytes=size, reused=next_lot.reused - self.fragments)
 
 
 @dataclass(frozen=True)
@@ -105,6 +138,9 @@ class SaveProfiles(PlanStage):
         """Return the number of profiles that are saved."""
         return _count(self.fragments, "profile")
 
+    def joined(self, next_lot: Self) -> Self:
+        return replace(self, fragments=self.fragments + next_lot.fragments)
+
 
 @dataclass(frozen=True)
 class SkipRewrites(PlanStage):
@@ -140,6 +176,9 @@ class MergePartitions(PlanStage):
         """Return the number of merged partitions, their first keys, and the stages that may change this set."""
         changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
+
+    def joined(self, next_lot: Self) -> Self:
+        return replace(self, partitions=tuple(sorted({*self.partitions, *next_lot.partitions})), total=next_lot.total)
 
 
 @dataclass(frozen=True)
@@ -230,6 +269,16 @@ class WriteExports(PlanStage):
     def summary(self) -> str:
         """Return the number of targets, and the names of the first ones."""
         return _names("target", self.targets)
+
+
+def join_lots(lots: Sequence[Sequence[PlanStage]]) -> tuple[PlanStage, ...]:
+    """Return the stages that do the work of the stages of several lots, of which the first has every kind of stage."""
+    joined: dict[type[PlanStage], PlanStage] = {}
+    for stages in lots:
+        for stage in stages:
+            before = joined.get(type(stage))
+            joined[type(stage)] = stage if before is None else before.joined(stage)
+    return tuple(joined.values())
 
 
 def stages_to_json(stages: Sequence[PlanStage]) -> list[dict[str, Any]]:

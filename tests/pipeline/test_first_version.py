@@ -22,7 +22,8 @@ from metastore_assets.formats.base import Fragment, SnapshotStream, Unstreamable
 from metastore_assets.formats.files.table import FilesFormat
 from metastore_assets.pipeline import auto_policies, first_version, planning
 from metastore_assets.pipeline import refresh as refresh_module
-from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.stages import DivideIntoLots, stages_to_json
 from metastore_assets.pipeline.verification.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.staged_versions import StagedVersions
@@ -143,6 +144,21 @@ def test_lots_and_one_plan_give_equal_versions(seed: int, lot: int, near_unique_
         assert latest is not None
         remaining = {path for path in parts.paths() if not path.startswith("history/")}
         assert remaining <= {*files_of(latest), "versions/oldest"}
+
+
+def test_a_dry_run_shows_the_stages_of_all_lots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the lots themselves, which only the first version has."""
+    lake = lake_of(tmp_path, 8)
+    root = Root(lake, "root", 2)
+    monkeypatch.setattr(planning, "FRAGMENTS_PER_LOT", root.lot)
+    for has_lots in (True, False):
+        plan = plan_refresh(root.config, lake.table)
+        result = root.refresh()
+        assert stages_to_json(result.stages) == plan.to_json()["stages"]
+        assert [stage for stage in plan.stages if isinstance(stage, DivideIntoLots)] == (
+            [DivideIntoLots(9, 5)] if has_lots else []
+        )
+        lake.append(1)
 
 
 def test_an_interruption_loses_one_lot(tmp_path: Path) -> None:
