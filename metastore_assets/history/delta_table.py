@@ -34,7 +34,8 @@ _SETTINGS = {
     "delta.deletedFileRetentionDuration": "interval 1 days",
     "delta.checkpointInterval": "20",
 }
-_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_UNSUPPORTED = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
+"""Parts of a local path that `deltalake` decodes or replaces, so that it uses another folder, or that crash it."""
 _COMPACTION_INTERVAL = 20
 """Small files are compacted at every Delta version that is a multiple of this."""
 _FILE_BYTES = 8_000_000
@@ -44,12 +45,12 @@ _FILE_BYTES = 8_000_000
 def explain_unavailable(objects: ObjectStore) -> str | None:
     """Return a message that says why a table's folder cannot store a history; None if it can."""
     uri = objects.uri(HISTORY)
-    escape = None if objects.is_remote else _ESCAPE.search(uri)
-    if escape is None:
+    unsupported = None if objects.is_remote else _UNSUPPORTED.search(uri)
+    if unsupported is None:
         return None
     return (
-        f"no history can be stored at {uri}: the library deltalake decodes `{escape[0]}` in a path to another "
-        "character, and would use another folder; use a root without it"
+        f"no history can be stored at {uri}: the library deltalake does not support {unsupported[0]!r} in a path; use "
+        "a root without it"
     )
 
 

@@ -371,12 +371,12 @@ def test_a_root_may_have_unusual_characters(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["a%20b", "a%2fb", "100%25"])
-def test_a_root_whose_path_deltalake_decodes_has_no_history(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["a%20b", "a%2fb", "100%25", "[a", "a]", "a\\b", "a|b", "a^b", "a\nb"])
+def test_a_root_whose_path_deltalake_does_not_support_has_no_history(tmp_path: Path, name: str) -> None:
     """Versions expire as without deltalake, and nothing is written outside of the root."""
     store = ObjectStore(str(tmp_path / name))
     versions, new = VersionStore(store, "orders"), published(store, 1).version
-    with pytest.raises(StoreError, match=r"`%2[05f]`"):
+    with pytest.raises(StoreError, match="does not support"):
         append_versions(versions)
     assert append_when_due(versions, None, replace(new, number=7), 2, timedelta(0)) == 5
     assert set(read_history(versions, 1)["version"].to_pylist()) == {1}
