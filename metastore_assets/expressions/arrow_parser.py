@@ -246,10 +246,18 @@ _FUNCTIONS: Mapping[str, Callable[[_Call, pc.Expression], UnboundPredicate]] = {
 
 def _unsupported(expression: pc.Expression) -> PredicateError:
     return PredicateError(
-        f"{expression} is not supported: an expression consists of comparisons of a field with a scalar, isin, "
-        "is_null, is_valid, is_nan, starts_with, match_like, &, | and ~"
+        f"{_to_text(expression)} is not supported: an expression consists of comparisons of a field with a scalar, "
+        "isin, is_null, is_valid, is_nan, starts_with, match_like, &, | and ~"
     )
 
 
 def _ambiguous(expression: pc.Expression) -> PredicateError:
-    return PredicateError(f"{expression} cannot be parsed unambiguously: write it as SQL text")
+    return PredicateError(f"{_to_text(expression)} cannot be parsed unambiguously: write it as SQL text")
+
+
+def _to_text(expression: pc.Expression) -> str:
+    """Return an expression as text for messages."""
+    try:
+        return str(expression)
+    except UnicodeDecodeError:  # Arrow truncates long texts inside a character
+        return "the expression"
