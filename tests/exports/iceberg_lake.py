@@ -25,6 +25,8 @@ class IcebergLake:
     folder: Path
     catalog: SqlCatalog
     settings: dict[str, Any] = field(default_factory=lambda: {"exports": ["iceberg"]})
+    catalog_settings: dict[str, str] | None = None
+    """How the Metastore opens the catalog. By default as an SQL catalog."""
 
     @property
     def table(self) -> Table:
@@ -37,7 +39,8 @@ class IcebergLake:
 
     @property
     def config(self) -> MetastoreConfig:
-        catalog = {"type": "sql", "uri": f"sqlite:///{self.folder}/lake.db", "warehouse": str(self.folder / "lake")}
+        sql = {"type": "sql", "uri": f"sqlite:///{self.folder}/lake.db", "warehouse": str(self.folder / "lake")}
+        catalog = self.catalog_settings or sql
         table = {"name": "orders", "catalog": "lake", "table": "sales.orders", **self.settings}
         root = {"root": str(self.folder / "root"), "engine": "auto", "catalogs": {"lake": catalog}}
         return MetastoreConfig.model_validate({**root, "tables": [table]}).resolve()

@@ -41,6 +41,7 @@ from metastore_assets.store.versions import versions_of
 from metastore_assets.values.physical import canonical
 from metastore_assets.values.types import type_class
 from tests.exports.iceberg_lake import IcebergLake
+from tests.exports.rest_catalog import serve_catalog
 from tests.robustness.refresh_assertions import no_spark
 
 
@@ -348,6 +349,25 @@ def test_two_exports_at_once_leave_the_files_of_the_last(lake: IcebergLake, monk
     assert len(commits) == 2
     assert len(registered_files(lake)) == 2
     assert stored_files(lake) == registered_files(lake)
+
+
+def test_a_rest_catalog_registers_replaces_and_removes_statistics(lake: IcebergLake) -> None:
+    def open_catalog() -> SqlCatalog:
+        return SqlCatalog("lake", uri=f"sqlite:///{lake.folder}/lake.db", warehouse=str(lake.folder / "lake"))
+
+    with serve_catalog(open_catalog) as uri:
+        lake.catalog_settings = {"type": "rest", "uri": uri}
+        lake.settings["exports"] = {"iceberg": {"partition_statistics": True}}
+        create_partitioned(lake).append(pa.table({"day": ["b", "a"], "id": [1, 2]}))
+        assert [lake.refresh().exports[0].state for _ in range(2)] == ["written", "current"]
+        assert lake.target.read_back()["id"]["ndv"] == 2
+        lake.settings["exports"]["iceberg"]["columns"] = ["id"]
+        assert lake.refresh().exports[0].state == "written"
+        assert list(lake.target.read_back()) == ["id"]
+        assert len(registered_files(lake)) == 2
+        assert stored_files(lake) == registered_files(lake)
+        assert lake.target.remove()
+        assert stored_files(lake) == registered_files(lake) == []
 
 
 def test_removing_deletes_files_of_snapshots_that_expired(lake: IcebergLake) -> None:
