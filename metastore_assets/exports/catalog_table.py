@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
+from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.declared_statistics import DeclaredStatistics
+from metastore_assets.formats.catalogs.base import Catalog
+from metastore_assets.formats.catalogs.client import open_catalog, table_identifier
 
 PartitionName = Hashable
 """The name of a partition in requests: a text for a Hive metastore, a tuple of values for Glue."""
@@ -131,3 +135,26 @@ def changed_properties(
             "another process exported the table at the same time: the next refresh exports it again"
         )
     return {**{name: text for name, text in present.items() if name not in removed}, **added}
+
+
+@contextmanager
+def open_catalog_of(table: TableConfig, type_: str, title: str) -> Iterator[tuple[Catalog, str, str]]:
+    """Open the catalog in which a table is registered. Yield it, and the names of database and table in it.
+
+    Args:
+        table: The configuration of the table.
+        type_: The type of the catalog: `glue` or `hive`.
+        title: The name of the target in messages.
+
+    Raises:
+        ExportError: The table is not in a catalog of this type.
+        TableFormatError: The catalog cannot be reached, or refuses a request.
+    """
+    if not isinstance(table.catalog, CatalogConfig) or table.catalog.type != type_:
+        raise ExportError(
+            f"{title} needs a table in a catalog of type `{type_}`, and table {table.name!r} is in none: name it by "
+            "`catalog` and `table` instead of by its location"
+        )
+    database, name = table_identifier(table)
+    with open_catalog(table.catalog, f"update table {table.identifier!r}") as catalog:
+        yield catalog, database, name

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from metastore_assets.config import CatalogConfig, TableConfig
+from metastore_assets.config import TableConfig
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.catalog_table import (
     PartitionName,
@@ -16,10 +16,10 @@ from metastore_assets.exports.catalog_table import (
     RegisteredTable,
     TableDeclaration,
     changed_properties,
+    open_catalog_of,
 )
 from metastore_assets.exports.declared_statistics import DeclaredStatistics
 from metastore_assets.exports.glue.column_statistics import read_response, to_request
-from metastore_assets.formats.catalogs.client import open_catalog, table_identifier
 
 _WRITE_BATCH = 25
 """The greatest number of columns whose statistics one request writes."""
@@ -218,13 +218,7 @@ def open_glue_table(table: TableConfig, title: str) -> Iterator[GlueTable]:
         ExportError: The table is not in a catalog of type `glue`.
         TableFormatError: Glue cannot be reached, or refuses a request.
     """
-    if not isinstance(table.catalog, CatalogConfig) or table.catalog.type != "glue":
-        raise ExportError(
-            f"{title} needs a table in a catalog of type `glue`, and table {table.name!r} is in none: name it by "
-            "`catalog` and `table` instead of by its location"
-        )
-    database, name = table_identifier(table)
-    with open_catalog(table.catalog, f"update table {table.identifier!r}") as catalog:
+    with open_catalog_of(table, "glue", title) as (catalog, database, name):
         from metastore_assets.formats.catalogs.glue import GlueCatalogClient
 
         assert isinstance(catalog, GlueCatalogClient)

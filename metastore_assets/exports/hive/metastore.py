@@ -8,18 +8,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from metastore_assets.config import CatalogConfig, TableConfig
-from metastore_assets.errors import ExportError
+from metastore_assets.config import TableConfig
 from metastore_assets.exports.catalog_table import (
     PartitionName,
     RegisteredPartition,
     RegisteredTable,
     TableDeclaration,
     changed_properties,
+    open_catalog_of,
 )
 from metastore_assets.exports.declared_statistics import DeclaredStatistics
 from metastore_assets.exports.hive.column_statistics import read_thrift, to_thrift
-from metastore_assets.formats.catalogs.client import open_catalog, table_identifier
 
 if TYPE_CHECKING:
     from hive_metastore.ttypes import ColumnStatistics, ColumnStatisticsObj, Partition, Table
@@ -250,13 +249,7 @@ def open_hive_table(table: TableConfig, title: str) -> Iterator[HiveTable]:
         ExportError: The table is not in a catalog of type `hive`.
         TableFormatError: The metastore cannot be reached, or refuses a request.
     """
-    if not isinstance(table.catalog, CatalogConfig) or table.catalog.type != "hive":
-        raise ExportError(
-            f"{title} needs a table in a catalog of type `hive`, and table {table.name!r} is in none: name it by "
-            "`catalog` and `table` instead of by its location"
-        )
-    database, name = table_identifier(table)
-    with open_catalog(table.catalog, f"update table {table.identifier!r}") as catalog:
+    with open_catalog_of(table, "hive", title) as (catalog, database, name):
         from metastore_assets.formats.catalogs.hive import HiveCatalogClient
 
         assert isinstance(catalog, HiveCatalogClient)
