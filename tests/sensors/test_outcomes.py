@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import lance
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from deltalake import DeltaTable
 
 from metastore_assets.sensors.table_probe import TableProbe
 from tests.formats.iceberg.tables import IcebergCopyOnWrite
+from tests.formats.lance.tables import LanceTable
 from tests.formats.table_writers import DeltaCopyOnWrite, ParquetFiles, Table
 from tests.sensors.watched_table import WatchedTable
 
 DAY = "2024-01-01"
-KINDS = [DeltaCopyOnWrite, *(pytest.param(kind, marks=pytest.mark.long) for kind in (IcebergCopyOnWrite, ParquetFiles))]
+KINDS = [
+    DeltaCopyOnWrite,
+    *(pytest.param(kind, marks=pytest.mark.long) for kind in (IcebergCopyOnWrite, ParquetFiles, LanceTable)),
+]
 of_each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 
 
@@ -97,6 +103,23 @@ def test_a_dropped_table_is_reported_once_on_the_asset(
     assert message.endswith(" follows version 2" if kind is ParquetFiles else rebuilt)
     assert watched.latest.row_count == 5
     assert watched.check()[0]
+
+
+def test_commits_of_a_lance_table_are_seen(tmp_path: Path, instance: DagsterInstance) -> None:
+    """Tags are no commits, and neither is a cleanup of old versions."""
+    table = table_in(tmp_path / "t", LanceTable, rows=3)
+    watched = WatchedTable(tmp_path, instance)
+    assert watched.catches_up() == "snapshot 1 is the first"
+    table.append([(9, "y", DAY)])
+    table.delete([1])
+    assert watched.catches_up() == "snapshot 3 follows version 1"
+    dataset = lance.dataset(tmp_path / "t")
+    dataset.tags.create("v1", 3)
+    dataset.cleanup_old_versions(older_than=timedelta(0))
+    assert watched.skips() == watched.is_current()
+    dataset.checkout_version("v1").restore()
+    assert watched.catches_up() == "snapshot 4 follows version 2"
+    assert watched.latest.row_count == 3
 
 
 @pytest.mark.parametrize("key", [None, "k" * 32])
