@@ -1,8 +1,8 @@
 """Single values as JSON, without loss of precision. The JSON of a value is the same in all releases.
 
-Dates, times and timestamps are ISO 8601 text, to the nanosecond and of any year (see `iso8601`); with a time zone they
-are in UTC and end in `Z`. Decimals, and integers beyond 2**53, are text. Binary is hexadecimal text. Floats without a
-JSON number are "NaN", "Infinity" and "-Infinity".
+Dates, times, timestamps and durations are ISO 8601 text, to the nanosecond and of any year (see `iso8601`); with a time
+zone they are in UTC and end in `Z`. Decimals, and integers beyond 2**53, are text. Binary is hexadecimal text. Floats
+without a JSON number are "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.iso8601 import temporal_text
+from metastore_assets.iso8601 import TICKS, date_text, temporal_text
 
 Json = dict[str, Any]
 
 _MAX_EXACT = 2**53
 """The greatest magnitude up to which integers are exact in every JSON reader."""
+_MILLISECONDS_OF_A_DAY = 86_400_000
+_WRAPPERS = (pa.DictionaryScalar, pa.UnionScalar, pa.RunEndEncodedScalar)
 
 
 def scalar_json(value: pa.Scalar | None) -> Any:
@@ -38,11 +40,15 @@ def scalar_json(value: pa.Scalar | None) -> Any:
     if t.is_decimal(value.type):
         return f"{value.as_py():f}"
     if t.is_interval(value.type):
-        return _interval_text(value.as_py())
+        return _interval_text(*value.as_py())
+    if t.is_duration(value.type):
+        return _interval_text(0, 0, value.value * (TICKS["ns"] // TICKS[value.type.unit]))
+    if t.is_date64(value.type):
+        return date_text(value.value // _MILLISECONDS_OF_A_DAY)
     if t.is_temporal(value.type):
         return temporal_text(value.value, value.type)
     data = value.as_buffer().to_pybytes()
-    if t.is_string(value.type) or t.is_large_string(value.type):
+    if t.is_string(value.type) or t.is_large_string(value.type) or t.is_string_view(value.type):
         # Parquet files may contain invalid UTF-8 as text; its bytes are escaped.
         return data.decode("utf-8", "backslashreplace")
     return data.hex()
@@ -77,9 +83,14 @@ class ScalarFieldsRepr:
 
 
 def value_json(value: pa.Scalar) -> Any:
-    """Return a value of any type as JSON: a list as an array, a map as an array of pairs, a struct as an object."""
+    """Return a value of any type as JSON: a list as an array, a map as an array of pairs, a struct as an object.
+
+    A value of a dictionary, a union, a run or an extension type is that of the type inside.
+    """
     if not value.is_valid:
         return None
+    if isinstance(value, _WRAPPERS) or (isinstance(value, pa.ExtensionScalar) and value.type != pa.uuid()):
+        return value_json(value.value)
     if t.is_struct(value.type):
         return {name: value_json(item) for name, item in value.items()}
     if t.is_map(value.type):
@@ -89,13 +100,13 @@ def value_json(value: pa.Scalar) -> Any:
     return scalar_json(value)
 
 
-def _interval_text(interval: pa.MonthDayNano) -> str:
+def _interval_text(months: int, days: int, nanoseconds: int) -> str:
     """Return an interval of SQL as ISO 8601 text, whose parts may have different signs: `P1M-2DT3.5S`."""
-    seconds, nanoseconds = divmod(abs(interval.nanoseconds), 1_000_000_000)
-    fraction = f".{nanoseconds:09}".rstrip("0") if nanoseconds else ""
-    sign = "-" if interval.nanoseconds < 0 else ""
-    time = f"T{sign}{seconds}{fraction}S" if interval.nanoseconds else ""
-    dates = "".join(f"{number}{unit}" for number, unit in ((interval.months, "M"), (interval.days, "D")) if number)
+    seconds, remainder = divmod(abs(nanoseconds), TICKS["ns"])
+    fraction = f".{remainder:09}".rstrip("0") if remainder else ""
+    sign = "-" if nanoseconds < 0 else ""
+    time = f"T{sign}{seconds}{fraction}S" if nanoseconds else ""
+    dates = "".join(f"{number}{unit}" for number, unit in ((months, "M"), (days, "D")) if number)
     return f"P{dates}{time}" if dates or time else "PT0S"
 
 

@@ -21,6 +21,7 @@ from metastore_assets.lookup.json import column_to_json, columns_json, histogram
 from metastore_assets.statistics.column import ColumnStatistics, parse_sum
 from metastore_assets.statistics.user_defined.results import UserResult
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.json import value_json
 from tests.lookup.publishing import publish
 
 MINIMAL = ColumnStatistics(0, "c", "c", "int64", "int64", 3, 1)
@@ -105,6 +106,25 @@ def through_json(value: Any) -> Any:
 def test_values(scalar: pa.Scalar | None, expected: Any) -> None:
     assert through_json(scalar_json(scalar)) == expected
     assert type(scalar_json(scalar)) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([1500, -90_000, None], pa.duration("ms")), ["PT1.5S", "PT-90S", None]),
+        (pa.array([0, -86_400_000], pa.date64()), ["1970-01-01", "1969-12-31"]),
+        (pa.array(["é", None], pa.string_view()), ["é", None]),
+        (pa.array(["a", None]).dictionary_encode("encode"), ["a", None]),
+        (pa.array([["a"]]).cast(pa.list_(pa.dictionary(pa.int8(), pa.string()))), [["a"]]),
+        (pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array([3])), [3, 3]),
+        (pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])]), [1, "b"]),
+        (pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8())), [1]),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_values_of_queries(values: pa.Array, expected: list[Any]) -> None:
+    """Types that no column of statistics has, such as enumerations and unions of DuckDB."""
+    assert [value_json(value) for value in values] == expected
 
 
 def test_uuids_are_canonical_text() -> None:
