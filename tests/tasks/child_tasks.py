@@ -109,6 +109,11 @@ def endless(sink: str) -> Iterator[int]:
         number += 1
 
 
+def endless_blobs(sink: str) -> Iterator[bytes]:
+    """Yield blobs of one MiB for ever, and write one byte per blob to a file."""
+    return (bytes(1 << 20) for _ in endless(sink))
+
+
 KILL, ABORT, SEGV = -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV
 """Numbers for `double`."""
 

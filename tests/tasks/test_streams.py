@@ -53,6 +53,19 @@ def test_a_crash_that_no_file_causes_alone_blames_none() -> None:
     assert not isinstance(raised.value, FatalFileError)
 
 
+@pytest.mark.parametrize(("processes", "threads"), [(1, 1), (1, 4), (2, 4)])
+def test_children_wait_for_a_caller_that_reads_slowly(processes: int, threads: int, tmp_path: Path) -> None:
+    """So memory is bounded: each thread of a child is at most a few items ahead of the caller."""
+    blobs = with_arguments(tasks.endless_blobs)
+    requested = [PathTask(f"/t/{number}", (str(tmp_path / str(number)),)) for number in range(8)]
+    items = stream_parallel(blobs, requested, processes, threads)
+    read = [next(items) for _ in range(3)]
+    time.sleep(1)
+    yielded = sum(path.stat().st_size for path in tmp_path.iterdir())
+    items.close()  # type: ignore[attr-defined]
+    assert len(read) <= yielded <= len(read) + processes * (threads + 5)
+
+
 def test_closing_a_stream_ends_its_children(no_idle_children: None, tmp_path: Path) -> None:
     """They yield without end, so that they still run."""
     endless = with_arguments(tasks.endless)
