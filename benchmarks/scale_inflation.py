@@ -46,7 +46,7 @@ from metastore_assets.store.manifest import (
     node_key,
     node_key_prefix,
 )
-from metastore_assets.store.segment_merge import MergeSource, merge_segments, write_segment
+from metastore_assets.store.segment_merge import MergeSource, merge_segments, shorten_bounds, write_segment
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.store.version_document import encode_version, stored_entries
 from metastore_assets.store.versions import VersionStore
@@ -136,7 +136,7 @@ class _Inflation:
 
         expected = len(rows) + len(template) * len(self._days)
         written = write_segment(self._objects, kind.segments, counted(), expected)
-        return SegmentFiles(count, written)
+        return SegmentFiles(count, tuple(shorten_bounds(written)))
 
     def _template(self, kind: EntryKind[Any], rows: pa.Table) -> pa.Table:
         if kind is SHARED_FILES:

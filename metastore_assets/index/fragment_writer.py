@@ -159,7 +159,8 @@ class _IndexMerge:
         self._merge = merge
         self._written = written
         files = [file for part in merge.parts for file in part.files]
-        directories = {**open_directories(store, base), **written}
+        has_ranges = any(file.companion is not None for file in files)
+        directories = {**open_directories(store, base), **written} if has_ranges else {}
         self._segments = [open_segment(store, [file], directories.get(file.path)) for file in files]
         self._batch = None if merge.batch is None or not len(merge.batch.fragments) else _sort_rows(merge.batch)
         self._removed = pa.array(sorted(merge.removed), pa.large_string())
@@ -296,8 +297,13 @@ def _write_directories(
         files: The files of the new index.
         written: The directory of each new file, by path.
     """
+    stored_paths, new_paths = (
+        [file.path for file in each.files if file.companion is not None] for each in (base, files)
+    )
+    if stored_paths == new_paths:
+        return base.directories
     before: dict[str, SegmentFile] = {}
-    paths = iter([file.path for file in base.files if file.companion is not None])
+    paths = iter(stored_paths)
     for directory in base.directories:
         before |= dict.fromkeys(islice(paths, directory.rows), directory)
     opened = {**open_directories(store, base), **written}
@@ -305,7 +311,7 @@ def _write_directories(
     for segment in files.segments:
         for members in _divide([file.path for file in segment if file.companion is not None], before):
             if all(path in before for path in members) and len({before[path].path for path in members}) == 1:
-                directories.append(replace(before[members[0]], rows=len(members)))
+                directories.append(before[members[0]]._replace(rows=len(members)))
             else:
                 directories.append(_write_directory(store, members, opened))
     return tuple(directories)

@@ -59,7 +59,7 @@ _REWRITE_BELOW = 500
 _MERGE_BELOW = 500
 _FILE_ROWS = 16_384
 """Number of entries after which a file is closed, about a megabyte."""
-_MAX_DELTAS = 6
+_MAX_DELTAS = 3
 _STRINGS = pa.list_(pa.string())
 _INTEGERS = pa.list_(pa.int64())
 _SINGLE_LOOKUPS = 16
@@ -375,9 +375,12 @@ class StoredEntries(Entries[Entry]):
 
     def open_files(self, files: Sequence[SegmentFile]) -> list[Segment]:
         """Return a reader of each file. Files of this version already have one."""
-        stored = dict(zip(self.files.paths(), self._reader.segments, strict=True))
-        others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files))).segments
-        return [stored.get(file.path, other) for file, other in zip(files, others, strict=True)]
+        numbers = {file.path: number for number, file in enumerate(self.files.files)}
+        others = SegmentReader(self._objects, self.kind.segments, SegmentFiles(0, tuple(files)))
+        return [
+            self._reader.segment(numbers[file.path]) if file.path in numbers else others.segment(at)
+            for at, file in enumerate(files)
+        ]
 
     def stream_rows(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the entries as tables of bounded size, by ascending key: all columns, or the key and `columns`."""

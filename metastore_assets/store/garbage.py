@@ -56,8 +56,9 @@ def write_garbage_manifest(
     Returns:
         The path of the garbage manifest; None if there are no such files.
     """
-    paths = {path for stored in stored_entries(base) for path in stored.files.paths()}
-    paths -= {path for files in entries.values() for path in files.paths()}
+    paths: set[str] = set()
+    for stored in stored_entries(base):
+        paths |= {*stored.files.paths()}.difference(entries[stored.kind.name].paths())
     paths.update(garbage, () if base.garbage_manifest is None else (base.garbage_manifest,))
     if not paths:
         return None

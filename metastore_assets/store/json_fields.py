@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 Record = TypeVar("Record")
-_MAX_COUNT = 2**63 - 1
+MAX_COUNT = 2**63 - 1
+"""Maximum value of an integer field."""
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -52,7 +53,7 @@ def mapping(value: object, name: str) -> Mapping[str, Any]:
 
 def count(value: object, name: str) -> int:
     """Return the value of a field if it is an integer from 0 to 2**63 - 1. Raises ValueError otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
         raise ValueError(f"{name} is {_format_value(value)}, no whole number from 0 to 2**63 - 1")
     return value
 

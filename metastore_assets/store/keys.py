@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,6 +21,13 @@ class KeySelection(Protocol):
     def overlaps(self, low: Any, high: Any) -> bool:
         """Return whether a selected key may be in a range of keys, both ends inclusive."""
 
+    def find_ranges(self, firsts: Sequence[Any]) -> range:
+        """Return the numbers of consecutive ranges of keys, of which the first and the last may have a selected key.
+
+        Args:
+            firsts: The first key of each range, ascending. A range ends before the next one.
+        """
+
     def filter(self, rows: pa.Table) -> pa.Table:
         """Return the selected rows of a table that is sorted by its first column, the key."""
 
@@ -33,6 +40,11 @@ class KeySet:
 
     def overlaps(self, low: Any, high: Any) -> bool:
         return bisect_left(self._keys, low) < bisect_right(self._keys, high)
+
+    def find_ranges(self, firsts: Sequence[Any]) -> range:
+        if not self._keys:
+            return range(0)
+        return range(max(0, bisect_right(firsts, self._keys[0]) - 1), bisect_right(firsts, self._keys[-1]))
 
     def filter(self, rows: pa.Table) -> pa.Table:
         """Return the rows with a selected key."""
@@ -64,6 +76,10 @@ class SegmentKeyRange:
     def overlaps(self, low: Any, high: Any) -> bool:
         return (self.start is None or high >= self.start) and (self.end is None or low < self.end)
 
+    def find_ranges(self, firsts: Sequence[Any]) -> range:
+        start = 0 if self.start is None else max(0, bisect_right(firsts, self.start) - 1)
+        return range(start, len(firsts) if self.end is None else bisect_left(firsts, self.end))
+
     def filter(self, rows: pa.Table) -> pa.Table:
         """Return the rows with a selected key, by binary search."""
         start, end = self.positions(rows.column(0))
@@ -93,6 +109,14 @@ class KeyPrefixes:
         if at < len(self._prefixes) and self._prefixes[at] <= high:
             return True
         return at > 0 and bool(low.startswith(self._prefixes[at - 1]))
+
+    def find_ranges(self, firsts: Sequence[Any]) -> range:
+        if not self._prefixes:
+            return range(0)
+        stop = bisect_right(firsts, self._prefixes[-1])
+        while stop < len(firsts) and firsts[stop].startswith(self._prefixes[-1]):
+            stop += 1
+        return range(max(0, bisect_right(firsts, self._prefixes[0]) - 1), stop)
 
     def filter(self, rows: pa.Table) -> pa.Table:
         """Return the rows whose key begins with one of the prefixes."""

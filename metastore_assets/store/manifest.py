@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -449,12 +450,10 @@ class Version:
         paths = (*(self.value_counts.paths() if self.value_counts else ()), *self._index_paths())
         return paths if self.garbage_manifest is None else (*paths, self.garbage_manifest)
 
-    def document_paths(self) -> Iterator[str]:
-        """Yield the paths of the files of the table's profile, value counts and indexes."""
-        yield from self.files.paths()
-        if self.value_counts is not None:
-            yield from self.value_counts.paths()
-        yield from self._index_paths()
+    def document_paths(self) -> tuple[str, ...]:
+        """Return the paths of the files of the table's profile, value counts and indexes."""
+        value_counts = () if self.value_counts is None else self.value_counts.paths()
+        return (*self.files.paths(), *value_counts, *self._index_paths())
 
     def paths(self) -> Iterator[str]:
         """Yield the paths of all files of profiles, value counts and indexes. All entries are read."""
@@ -463,10 +462,6 @@ class Version:
             for entry in entries:
                 yield from entry.files.paths()
 
-    def _index_paths(self) -> Iterator[str]:
-        if self.index is not None:
-            yield from self.index.paths()
-        if self.partition_index is not None:
-            yield from self.partition_index.files.paths()
-        if self.value_filters is not None:
-            yield from self.value_filters.files.paths()
+    def _index_paths(self) -> tuple[str, ...]:
+        indexes = [each.files for each in (self.partition_index, self.value_filters) if each is not None]
+        return tuple(chain.from_iterable(files.paths() for files in (self.index, *indexes) if files is not None))

@@ -445,7 +445,7 @@ class SectionReader:
         with self._file.acquire() as file, parquet_errors(self._uri):
             groups = self._without_large_misses(file, groups, selection)
             tables = self._read_groups(file, groups)
-            empty = file.read_row_groups([])
+            empty = tables[0].slice(0, 0) if tables else file.read_row_groups([])
         rows: dict[str, pa.Table] = {}
         for name, section in sections.items():
             parts = [empty]

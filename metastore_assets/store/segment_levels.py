@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from metastore_assets.store.keys import SegmentKeyRange
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segment_merge import MergeSource, cut_files, merge_segments
+from metastore_assets.store.segment_merge import MergeSource, cut_files, merge_segments, shorten_bounds
 from metastore_assets.store.segments import (
     EMPTY,
     KeyChanges,
@@ -98,7 +98,7 @@ class SegmentMerge(Generic[Batch]):
             ranges = ((rows, tombstones.slice(0, 0)) for rows, tombstones in ranges)
         files: list[SegmentFile] = []
         for rows, tombstones in cut_files(ranges, self.file_rows):
-            files.append(replace(write_file(rows, tombstones), continues=bool(files)))
+            files.append(write_file(rows, tombstones)._replace(continues=bool(files)))
         return files
 
 
@@ -128,7 +128,7 @@ def update_levels(
         merged = SegmentFiles(0, before.files[len(retained) :]).segments
         return (*retained, *write([SegmentPart(files) for files in merged], True, bool(retained), limit))
     count = _retained_segments(kind, segments, changed)
-    newest = write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit)
+    newest = shorten_bounds(write([SegmentPart(files) for files in segments[count:]], True, bool(count), limit))
     segments = [*segments[:count], *([tuple(newest)] if newest else [])]
     work = changed * _WORK_PER_KEY
     for _ in range(work // limit + (allow_step or work * _STEP_INTERVAL >= limit)):
@@ -137,16 +137,16 @@ def update_levels(
         if at is None:
             break
         segments[at - 1 : at + 1] = _absorb(kind, segments[at - 1], segments[at], write, is_base=at == 1)
-    return tuple(
-        file if file.continues == (number > 0) else replace(file, continues=number > 0)
-        for segment in segments
-        for number, file in enumerate(segment)
-    )
+    files: list[SegmentFile] = []
+    for first, *others in segments:
+        files.append(first._replace(continues=False))
+        files += [file if file.continues else file._replace(continues=True) for file in others]
+    return tuple(files)
 
 
 def _have_bounds(segments: Sequence[Sequence[SegmentFile]]) -> bool:
     """Return whether the first and the last key of every file are known."""
-    return all(file.first is not None and file.last is not None for segment in segments for file in segment)
+    return not any(None in [bound for file in segment for bound in (file.first, file.last)] for segment in segments)
 
 
 def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]], changed: int) -> int:
@@ -172,7 +172,7 @@ def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]])
     for number in range(len(segments) - 1, 0, -1):
         older, newer = segments[number - 1], segments[number]
         # After a step, the newer segment begins with the first key of a file of the older one.
-        is_begun = any(file.first == newer[0].first for file in older[1:])
+        is_begun = newer[0].first in [file.first for file in older[1:]]
         count = key_count(newer)
         is_large = count >= kind.file_rows * _MIN_ABSORBED
         if is_large and (is_begun or is_full or count * _GROWTH >= key_count(older)):
@@ -210,8 +210,8 @@ def _absorb(
     written = write(parts, False, not is_base, max(-(-count // files), kind.file_rows // 2))
     remaining = [file for file in newer if keys.end is not None and file.last >= keys.end]
     if remaining and remaining[0].first < keys.end:
-        remaining[0] = replace(remaining[0], first=keys.end, absorbed=True)
-    merged = (*older[:start], *written, *older[end:])
+        remaining[0] = remaining[0]._replace(first=keys.end, absorbed=True)
+    merged = (*older[:start], *shorten_bounds(written, keys.start, keys.end), *older[end:])
     return [segment for segment in (merged, tuple(remaining)) if segment]
 
 

@@ -5,11 +5,12 @@ A segment has rows with unique keys, and tombstones: keys that it removes from t
 
 from __future__ import annotations
 
+import sys
 import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, zip_longest
 from math import sqrt
 from typing import Any
 
@@ -39,6 +40,7 @@ _COLUMN_FOOTER_BYTES = 85
 """Size in a footer of one column of one row group."""
 _COMPRESSION = 4
 """Size of rows in memory divided by their size in a file."""
+_MAX_CHARACTER = chr(sys.maxunicode)
 MAX_BOUND = 1024
 """Maximum length of a first or last key of a file that the version's document records."""
 
@@ -163,7 +165,7 @@ def write_segment(
     for first in ranges:
         count = min(row_count, file_rows)
         file = _write_file(objects, kind, chain([first], ranges), count, file_rows)
-        files.append(replace(file, continues=bool(files)))
+        files.append(file._replace(continues=bool(files)))
     return tuple(files)
 
 
@@ -196,7 +198,7 @@ def _write_file(
     file = SegmentFile(path, count, footer_bytes=writer.footer_bytes)
     if not pa.types.is_string(kind.key.type) or max(len(low), len(high)) > MAX_BOUND:
         return file
-    return replace(file, first=low, last=high)
+    return file._replace(first=low, last=high)
 
 
 def row_group_rows(kind: SegmentKind, rows: pa.Table, row_count: int) -> int:
@@ -308,7 +310,35 @@ def with_bounds(file: SegmentFile, rows: pa.Table, removed: pa.Array) -> Segment
         removed: Its tombstones, sorted.
     """
     first, last = _bounds(rows, removed)
-    return file if max(len(first), len(last)) > MAX_BOUND else replace(file, first=first, last=last)
+    return file if max(len(first), len(last)) > MAX_BOUND else file._replace(first=first, last=last)
+
+
+def shorten_bounds(files: Sequence[SegmentFile], start: str | None = None, end: str | None = None) -> list[SegmentFile]:
+    """Return files with shorter bounds, which still separate the keys of each file from those of the next one.
+
+    If the last key of a file is `day=2/3a07`, and the first key of the next file is `day=2/5c12`, the bounds become
+    `day=2/3` followed by the greatest character, and `day=2/5`. The document of a version names thousands of files, and
+    with exact bounds, most of its bytes would be keys.
+
+    Args:
+        files: The files of one segment, by ascending key, with exact bounds.
+        start: A lower bound of all keys, which becomes that of the first file; None to retain its first key.
+        end: A key that is greater than all keys; None to retain the last key of the last file.
+    """
+    shortened = list(files)
+    if shortened and start is not None and shortened[0].first is not None:
+        shortened[0] = shortened[0]._replace(first=start)
+    for number, (file, following) in enumerate(zip_longest(files, files[1:])):
+        last, first = file.last, end if following is None else following.first
+        if last is None or first is None:
+            continue
+        common = next((at for at, (a, b) in enumerate(zip(last, first, strict=False)) if a != b), len(last))
+        if common < len(last) and last[common + 1 : common + 2] < _MAX_CHARACTER:
+            last = min(last, last[: common + 1] + _MAX_CHARACTER, key=len)
+        shortened[number] = shortened[number]._replace(last=last)
+        if following is not None:
+            shortened[number + 1] = following._replace(first=first[: common + 1])
+    return shortened
 
 
 def _slices(table: pa.Table) -> Iterator[pa.Table]:

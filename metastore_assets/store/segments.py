@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,18 +50,17 @@ _PARALLEL_ROWS = 10_000
 """Minimum number of rows of segments that are read in parallel. Threads cost more than smaller local files."""
 
 
-@dataclass(frozen=True)
-class SegmentFile:
-    """One file of a segment set."""
+class SegmentFile(NamedTuple):
+    """One file of a segment set. A named tuple, because large sets have thousands of files."""
 
     path: str
     rows: int
     """Number of keys in the file, tombstones included."""
     first: str | None = None
-    """The first key in the file, or a greater key if older segments have absorbed rows (see `store.segment_levels`);
-    None if unknown."""
+    """The first key in the file, or a smaller one that is greater than all keys in the file before it. If older
+    segments have absorbed rows (see `store.segment_levels`), it may be greater. None if unknown."""
     last: str | None = None
-    """The last key in the file; None if unknown."""
+    """The last key in the file, or a greater one that is less than `first` of the file after it; None if unknown."""
     continues: bool = False
     """Whether the file continues the segment of the file before it, with greater keys."""
     footer_bytes: int = 0
@@ -91,9 +90,16 @@ class SegmentFiles:
 
     def paths(self) -> tuple[str, ...]:
         """Return the paths of all files, including companions and directories."""
-        return tuple(path for file in (*self.files, *self.directories) for path in file.paths)
+        return self._paths
 
-    @property
+    @lock_free_cached_property
+    def _paths(self) -> tuple[str, ...]:
+        # Without a generator: a large set has a thousand files, and a commit needs their paths several times.
+        files = (*self.files, *self.directories)
+        companions = [file.companion for file in files if file.companion is not None]
+        return (*[file.path for file in files], *companions)
+
+    @lock_free_cached_property
     def segments(self) -> list[tuple[SegmentFile, ...]]:
         """The files of each segment: the base, then the deltas, oldest first."""
         segments: list[list[SegmentFile]] = []
@@ -184,7 +190,7 @@ def retained_files(kind: SegmentKind, files: SegmentFiles, row_count: int, chang
 
 def key_count(segment: Sequence[SegmentFile]) -> int:
     """Return the number of keys in the files of a segment, tombstones included."""
-    return sum(file.rows for file in segment)
+    return sum([file.rows for file in segment])
 
 
 def unshared_files(one: SegmentFiles, other: SegmentFiles) -> tuple[SegmentFile, ...]:
@@ -269,11 +275,6 @@ class Segment:
         live = self._reader.live_masks[self._number]
         return rows if live is None else rows.filter(live)
 
-    def may_contain(self, selection: KeySelection) -> bool:
-        """Return whether the file may have a selected key, by its first and last key. True if these are unknown."""
-        file = self._file
-        return file.first is None or file.last is None or selection.overlaps(file.first, file.last)
-
     @property
     def continues(self) -> bool:
         """Whether the file belongs to the same segment as the file before it."""
@@ -313,8 +314,19 @@ class SegmentReader:
         self._files = files
         self.cache = RowGroupCache(_MAX_CACHED_BYTES)
         """Row groups of lookups by key, because a refresh looks up neighbouring keys several times."""
-        self.segments = [Segment(self, number, file) for number, file in enumerate(files.files)]
+        self._opened: dict[int, Segment] = {}
+
+    @lock_free_cached_property
+    def segments(self) -> list[Segment]:
         """One object per file."""
+        return [self.segment(number) for number in range(len(self._files.files))]
+
+    def segment(self, number: int) -> Segment:
+        """Return the reader of a file, given its number among all files."""
+        segment = self._opened.get(number)
+        if segment is None:
+            segment = self._opened.setdefault(number, Segment(self, number, self._files.files[number]))
+        return segment
 
     def read_rows(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all live rows, segment by segment, with all columns or some."""
@@ -342,13 +354,34 @@ class SegmentReader:
 
     def find(self, selection: KeySelection) -> pa.Table:
         """Return the live rows with a selected key, segment by segment."""
-        segments = [segment for segment in self.segments if segment.may_contain(selection)]
+        segments = list(map(self.segment, self._find_files(selection)))
         matches = parallel_map(
             lambda segment: segment.find(selection), segments, _READERS, is_parallel=self.objects.is_remote
         )
         masks = live_masks([one_chunk(rows.column(0)) for _, rows in matches], [removed for removed, _ in matches])
         tables = [rows if live is None else rows.filter(live) for (_, rows), live in zip(matches, masks, strict=True)]
         return pa.concat_tables(tables) if tables else self.kind.rows.empty_table()
+
+    def _find_files(self, selection: KeySelection) -> list[int]:
+        """Return the numbers of the files that may have a selected key, by the bounds of their keys."""
+        numbers: list[int] = []
+        for first_number, files, firsts in self._bounds:
+            for at in range(len(files)) if firsts is None else selection.find_ranges(firsts):
+                file = files[at]
+                if file.first is None or file.last is None or selection.overlaps(file.first, file.last):
+                    numbers.append(first_number + at)
+        return numbers
+
+    @lock_free_cached_property
+    def _bounds(self) -> list[tuple[int, tuple[SegmentFile, ...], list[str] | None]]:
+        """(number of its first file, its files, their first keys) of each segment; None if some keys are unknown."""
+        bounds = []
+        number = 0
+        for files in self._files.segments:
+            firsts = [file.first for file in files if file.first is not None]
+            bounds.append((number, files, firsts if len(firsts) == len(files) else None))
+            number += len(files)
+        return bounds
 
     def read_all_keys(self) -> set[Any]:
         """Return the keys of all rows and of all tombstones, live or not."""

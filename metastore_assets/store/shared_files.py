@@ -59,9 +59,9 @@ def count_references(
     before = {*base.document_paths()} if base is not None else set()
     after = {*version.document_paths()}
     # Most of the files of a large index stay. They are counted only if entries reference them, too.
-    unchanged_paths = (before & after) - references.keys()
-    _add_references(references, before - unchanged_paths, _TABLE, is_put=False)
-    _add_references(references, after - unchanged_paths, _TABLE, is_put=True)
+    counted_paths = (before ^ after) | references.keys()
+    _add_references(references, before & counted_paths, _TABLE, is_put=False)
+    _add_references(references, after & counted_paths, _TABLE, is_put=True)
     references = {path: changed for path, changed in references.items() if changed.put != changed.dropped}
     stored = counted.find_all(references) if counted is not None else {}
     unchanged = _unchanged_references(version, references, stored, changes) if base is not None else {}

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store import local, sections, segment_levels
 from metastore_assets.store.entries import (
     FRAGMENTS,
@@ -314,6 +315,19 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
     return paths
+
+
+@pytest.mark.s3
+def test_reads_of_several_segments_count_for_the_caller(s3_store: ObjectStore, travelled: list[int]) -> None:
+    nodes = [NodeEntry(f"{at:04}", ProfileFiles("s", "", ())) for at in range(600)]
+    base = StoredEntries(NODES, s3_store, write_entries(s3_store, EntryChanges.changed(NODES, None, nodes)))
+    changes = EntryChanges.changed(NODES, base, [replace(nodes[300], spec_id="other")])
+    stored = StoredEntries(NODES, s3_store, write_entries(s3_store, changes))
+    assert len(stored.files.files) == 2
+    travelled.clear()
+    with count_io() as counter:
+        assert len(stored.find_all(["0300", "0301"])) == 2
+    assert counter.counts().read.bytes == sum(travelled) > 0
 
 
 @pytest.mark.usefixtures("write_small_sets_like_large_ones")

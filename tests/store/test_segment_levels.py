@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 from metastore_assets.store import segment_levels
 from metastore_assets.store.entries import NODES, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges, write_entries
+from metastore_assets.store.keys import KeyPrefixes, KeySet, SegmentKeyRange
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_levels import SegmentPart, update_levels
-from metastore_assets.store.segment_merge import MAX_BOUND
+from metastore_assets.store.segment_merge import MAX_BOUND, shorten_bounds
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind
 from tests.store.sample_versions import write_small_segments
 
@@ -88,6 +90,45 @@ def test_a_commit_may_write_a_key_that_is_too_long_to_be_recorded() -> None:
         assert keys <= {key for file in stored.files.files for key in stored.contents[file.path]}
 
 
+_LAST = chr(sys.maxunicode)
+"""The greatest character."""
+
+
+@given(
+    st.sets(st.text("\0ab" + _LAST, max_size=6), min_size=2),
+    st.sets(st.text("\0ab" + _LAST, max_size=6), min_size=1, max_size=4),
+    st.randoms(use_true_random=False),
+)
+def test_shortened_bounds_separate_files(keys: set[str], selected: set[str], draw: random.Random) -> None:
+    """A lookup by shortened bounds finds every file with a selected key."""
+    ordered = sorted(keys)
+    start, end = draw.choice([None, ordered.pop(0)]), draw.choice([None, ordered.pop()])
+    contents: list[list[str]] = []
+    for key in ordered:
+        if not contents or draw.random() < 0.5:
+            contents.append([])
+        contents[-1].append(key)
+    exact = [SegmentFile(str(at), len(part), part[0], part[-1]) for at, part in enumerate(contents)]
+    files = shorten_bounds(exact, start, end)
+    for file, part in zip(files, contents, strict=True):
+        assert str(file.first) <= part[0] <= part[-1] <= str(file.last)
+        assert len(str(file.last)) <= len(part[-1])
+    bounds = [bound for file in files for bound in (str(file.first), str(file.last))]
+    assert all(last < first for last, first in zip(bounds[1::2], bounds[2::2], strict=False))
+    assert start is None or not files or files[0].first == start
+    assert end is None or not files or str(files[-1].last) < end
+    low, high = draw.choice(ordered or [""]), draw.choice(ordered or [""])
+    for selection, is_selected in (
+        (KeySet(selected), selected.__contains__),
+        (KeyPrefixes(selected), lambda key: key.startswith(tuple(selected))),
+        (SegmentKeyRange(low, high), lambda key: low <= key < high),
+        (SegmentKeyRange(None, None), lambda key: True),
+    ):
+        numbers = selection.find_ranges([str(file.first) for file in files])
+        found = {number for number in numbers if selection.overlaps(files[number].first, files[number].last)}
+        assert found >= {number for number, part in enumerate(contents) if any(map(is_selected, part))}
+
+
 def _node(key: str, value: int) -> NodeEntry:
     return NodeEntry(key, ProfileFiles(f"s{value}", "", ()))
 
@@ -106,10 +147,12 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
         base: StoredEntries[NodeEntry] | None = None
         state: dict[str, int] = {}
         versions: list[tuple[StoredEntries[NodeEntry], dict[str, int]]] = []
+        # Bounds of files are shortened, so keys have characters after those that differ.
+        names = [f"{number:03}{_LAST * draw.randrange(3)}{draw.randrange(100)}" for number in range(80)]
         for size in (60, *sizes):
             before = dict(state)
             for _ in range(size):
-                key = f"{draw.randrange(80):03}"
+                key = draw.choice(names)
                 if draw.random() < 0.35:
                     state.pop(key, None)
                 else:
@@ -121,7 +164,7 @@ def test_every_state_between_two_merge_steps_is_read_correctly(
             expected = [_node(key, state[key]) for key in sorted(state)]
             assert list(base.stream()) == expected
             assert list(StoredEntries(NODES, objects, files)) == expected
-            keys = [f"{draw.randrange(80):03}" for _ in range(6)]
+            keys = [draw.choice(names) for _ in range(6)]
             assert base.find_all(keys) == {key: _node(key, state[key]) for key in keys if key in state}
             prefix = f"0{draw.randrange(8)}"
             assert base.find_prefixes([prefix]) == [entry for entry in expected if entry.key.startswith(prefix)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
+import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -16,6 +18,7 @@ from metastore_assets.store.entries import FRAGMENTS, StoredMetadataCache
 from metastore_assets.store.entry_changes import change_metadata_cache
 from metastore_assets.store.manifest import RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import SegmentFile, SegmentFiles
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import SCHEMA, fragment, version
@@ -291,6 +294,45 @@ def test_a_damaged_document_is_named(local_versions: VersionStore, damage: objec
     assert callable(damage)
     assert damage(data) != data
     local_versions.objects.write("versions/1.json", damage(data))
+    with pytest.raises(CorruptionError, match=r"versions/1\.json"):
+        local_versions.latest()
+
+
+MANY_FILES = SegmentFiles(
+    200,
+    tuple(
+        SegmentFile(f"index/{at}.parquet", 10, f"k{at:02}", f"k{at:02}z", at > 0, companion=f"index/{at}.columns")
+        for at in range(20)
+    ),
+)
+"""So many files that their list is compressed."""
+
+
+def test_a_list_of_many_files_is_read_as_published(local_versions: VersionStore) -> None:
+    published = replace(version(1), index=MANY_FILES)
+    local_versions.publish(published)
+    assert "compressed_files" in json.loads(local_versions.objects.read("versions/1.json"))["index"]
+    assert local_versions.read(1).index == MANY_FILES
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("path", None), ("path", ""), ("path", "../a"), ("path", "/a"), ("path", "a//b"), ("path", "a/."),
+        ("path", "a\0"), ("companion", "a/../../b"), ("companion", 3), ("rows", -1), ("rows", 1 << 63), ("rows", True),
+        ("rows", "1"), ("footer_bytes", 0.5), ("first", 7), ("last", ["k"]),
+    ],
+)  # fmt: skip
+def test_an_invalid_file_in_a_compressed_list_is_damage(
+    local_versions: VersionStore, field: str, value: object
+) -> None:
+    local_versions.publish(replace(version(1), index=MANY_FILES))
+    document = json.loads(local_versions.objects.read("versions/1.json"))
+    columns = json.loads(zlib.decompress(base64.b64decode(document["index"]["compressed_files"])))
+    columns[field][7] = value
+    compressed = base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
+    document["index"]["compressed_files"] = compressed
+    local_versions.objects.write("versions/1.json", json.dumps(document).encode())
     with pytest.raises(CorruptionError, match=r"versions/1\.json"):
         local_versions.latest()
 
