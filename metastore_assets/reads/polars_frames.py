@@ -42,7 +42,7 @@ class _FrameSource:
         needed = list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))
         remaining = n_rows
         batches = self._open(needed, predicate, n_rows)
-        frame = _to_frame(pa.RecordBatch.from_pylist([], pa.schema([schema.field(name) for name in needed])))
+        frame = _empty_frame(pa.schema([schema.field(name) for name in needed]))
         while True:
             if predicate is not None:
                 frame = frame.filter(predicate)
@@ -66,6 +66,11 @@ class _FrameSource:
         return iter(self._rows.read(columns, None, limit if predicate is None else None))
 
 
+def _empty_frame(schema: pa.Schema) -> pl.DataFrame:
+    # Arrow builds no empty arrays of UUIDs inside lists and structs from Python values.
+    return _to_frame(pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema))
+
+
 def _to_frame(batch: pa.RecordBatch) -> pl.DataFrame:
     frame = cast(pl.DataFrame, pl.from_arrow(batch))
     if "" in batch.schema.names:  # Polars renames such a column
@@ -81,7 +86,7 @@ def _to_polars_schema(table: str, schema: pa.Schema) -> pl.Schema:
                 f"column {field.name!r} of table {table!r}: Polars has no type for {field.type}; read the other "
                 "columns with `read(columns=…)`"
             )
-    return _to_frame(pa.RecordBatch.from_pylist([], schema)).schema
+    return _empty_frame(schema).schema
 
 
 def _has_wide_decimal(type_: pa.DataType) -> bool:

@@ -175,6 +175,24 @@ def test_a_column_may_have_an_empty_name(tmp_path: Path) -> None:
     assert lazy.filter(_COLUMN("") == "y").collect()["a"].to_list() == [2]
 
 
+def test_nested_uuids_are_bytes(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16), None], pa.binary(16)))
+    nested = {"list": pa.ListArray.from_arrays([0, 1, 2], ids), "struct": pa.StructArray.from_arrays([ids], ["id"])}
+    pq.write_table(pa.table({"a": [1, 2], **nested}), tmp_path / "lake" / "1.parquet")
+    table = TableConfig(name="t", uri=str(tmp_path / "lake"))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    lookup = open_table(config.root, "t", table_locations=[str(tmp_path)])
+    rows = [
+        {"a": 1, "list": [bytes(16)], "struct": {"id": bytes(16)}},
+        {"a": 2, "list": [None], "struct": {"id": None}},
+    ]
+    assert lookup.lazy().sort("a").collect().to_dicts() == rows
+    assert lookup.lazy().filter(_COLUMN("a") > 2).collect().height == 0
+    assert lookup.read(where="a > 2").read_all().num_rows == 0
+
+
 def test_a_type_that_polars_does_not_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     pq.write_table(pa.table({"a": [1], "wide": pa.array([1], pa.decimal256(50, 2))}), tmp_path / "lake" / "1.parquet")
