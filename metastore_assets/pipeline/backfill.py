@@ -16,6 +16,7 @@ from metastore_assets.pipeline.backfill_plan import (
     BackfillPlan,
     BackfillSelection,
     Chunk,
+    PlannedRefresh,
     expected_seconds,
     make_backfill_plan,
 )
@@ -24,7 +25,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, RefreshRequest
-from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, metadata_cache
+from metastore_assets.pipeline.planning import AttemptProfiles, current_plan, first_version_totals, metadata_cache
 from metastore_assets.pipeline.profiling import profile_all, profile_error
 from metastore_assets.pipeline.refresh import plan_version, refresh
 from metastore_assets.spark.runner import SizedRunner
@@ -103,19 +104,33 @@ def plan_backfill(
         ColumnNotFoundError: The condition names a column that is no partition column.
         LiteralError: A bound is no value of the partition columns.
     """
-    plan = plan_version(config, table)
-    versions = versions_of(config, table.name)
-    record = BackfillRecord.of(versions.objects, selection.id, plan.base)
+    versions, plan = versions_of(config, table.name), None
+    planned = _plan_first_version(config, table, versions)
+    if planned is None:
+        plan = plan_version(config, table)
+        planned = PlannedRefresh.of(plan)
+    record = BackfillRecord.of(versions.objects, selection.id, planned.base)
     if options.restart:
         record = BackfillRecord(versions.objects, selection.id)
-    backfill_plan = make_backfill_plan(plan, selection, options, done=record.finished_keys(plan.base))
+    backfill_plan = make_backfill_plan(planned, selection, options, done=record.finished_keys(planned.base))
     backfill_plan = replace(backfill_plan, attempt=record.attempt)
     if not backfill_plan.chunks:
         return backfill_plan
-    backfill_plan = _without_profiled(backfill_plan, plan, versions)
-    refresh_stats = _recent_refresh_stats(versions, plan.base.number if plan.base else 0)
+    if plan is not None:
+        backfill_plan = _without_profiled(backfill_plan, plan, versions)
+    refresh_stats = _recent_refresh_stats(versions, planned.base.number if planned.base else 0)
     seconds = expected_seconds(refresh_stats, backfill_plan.bytes, len(backfill_plan.chunks))
     return replace(backfill_plan, seconds=seconds)
+
+
+def _plan_first_version(config: MetastoreConfig, table: TableConfig, versions: VersionStore) -> PlannedRefresh | None:
+    """Plan the first version without a list of its fragments; None if the table has a version, or needs the list."""
+    if versions.newest():
+        return None
+    table = with_hidden_key(config, table)
+    table_format = open_table_format(table, metadata_cache(versions, full=False))
+    totals = first_version_totals(versions, table_format, table)
+    return None if totals is None else PlannedRefresh.of_first(table.name, totals)
 
 
 def backfill(

@@ -22,8 +22,9 @@ from metastore_assets.formats.partition_ranges import PartitionRanges
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.planning import FirstVersionTotals
 from metastore_assets.store.entries import partition_fragment_counts, partition_sizes
-from metastore_assets.store.manifest import RefreshStats
+from metastore_assets.store.manifest import RefreshStats, Version
 
 Mode = Literal["outdated", "missing", "stale", "all"]
 """The partitions to select, by their state. `missing`: the newest version does not have the partition. `stale`: the
@@ -209,13 +210,51 @@ class BackfillPlan:
         return sum(chunk.bytes for chunk in self.chunks)
 
 
+@dataclass(frozen=True)
+class PlannedRefresh:
+    """What the plan of a backfill needs to know of a refresh that reads no fragments again."""
+
+    table: str
+    base: Version | None
+    """The newest version; None if there is none."""
+    snapshot: SnapshotMetadata
+    changed: frozenset[str]
+    """Keys of the partitions that the refresh would merge."""
+    partitions: Mapping[str, tuple[int, int]]
+    """Number and stored bytes of the fragments of each partition of the snapshot."""
+    unread: Mapping[str, tuple[int, int]]
+    """The same, of the fragments that the refresh would read."""
+    is_current: bool
+    """Whether the newest version has the snapshot and the profile spec of the refresh."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlannedRefresh:
+        """Summarize the plan of a refresh."""
+        unread: dict[str, tuple[int, int]] = {}
+        for fragment in plan.to_profile:
+            count, size = unread.get(fragment.partition_key, (0, 0))
+            unread[fragment.partition_key] = count + 1, size + fragment.bytes
+        changed, sizes = frozenset(plan.changed_partitions), _partition_sizes(plan)
+        return cls(plan.table, plan.base, plan.snapshot, changed, sizes, unread, _is_current(plan))
+
+    @classmethod
+    def of_first(cls, table: str, totals: FirstVersionTotals) -> PlannedRefresh:
+        """Summarize the first version of a table."""
+        partitions = totals.partitions
+        return cls(table, None, totals.snapshot, frozenset(partitions), partitions, totals.unread, False)
+
+
 def make_backfill_plan(
-    plan: Plan, selection: BackfillSelection, options: BackfillOptions = DEFAULT_OPTIONS, *, done: Collection[str] = ()
+    planned: PlannedRefresh,
+    selection: BackfillSelection,
+    options: BackfillOptions = DEFAULT_OPTIONS,
+    *,
+    done: Collection[str] = (),
 ) -> BackfillPlan:
     """Return the plan of a backfill: the chunks and their totals, without the duration.
 
     Args:
-        plan: The plan of a refresh that reads no fragments again.
+        planned: A refresh that reads no fragments again.
         selection: The criteria of the partitions.
         options: Whether versions are published, and the size of chunks.
         done: Keys of partitions that an interrupted backfill has finished.
@@ -225,15 +264,9 @@ def make_backfill_plan(
         ColumnNotFoundError: The condition names a column that is no partition column.
         LiteralError: A bound is no value of the partition columns.
     """
-    base = plan.base
+    base, changed, sizes, unread = planned.base, planned.changed, planned.partitions, planned.unread
     published = partition_fragment_counts(base) if base else {}
-    changed = set(plan.changed_partitions)
-    sizes = _partition_sizes(plan)
-    selected = selection.select_keys(plan.table, plan.snapshot, sizes)
-    unread: dict[str, tuple[int, int]] = {}
-    for fragment in plan.to_profile:
-        count, size = unread.get(fragment.partition_key, (0, 0))
-        unread[fragment.partition_key] = count + 1, size + fragment.bytes
+    selected = selection.select_keys(planned.table, planned.snapshot, sizes)
     mode = selection.mode
     outdated = [key for key in selected if key in changed and _mode_includes(mode, is_published=key in published)]
     forced = [key for key in outdated if mode == "all" and key in published and key not in done]
@@ -241,7 +274,7 @@ def make_backfill_plan(
     publishes = options.publish and (base is not None or not unselected.partitions)
     current = [key for key in selected if mode == "all" and key not in changed]
     # If partitions were only removed from the table, a version is published although nothing is read.
-    only_removed = mode in ("outdated", "all") and not selection.is_limited and not current and not _is_current(plan)
+    only_removed = mode in ("outdated", "all") and not selection.is_limited and not current and not planned.is_current
     chunks = []
     if outdated or only_removed:
         totals = _totals({**unread, **{key: sizes[key] for key in forced}}, outdated)
@@ -258,12 +291,12 @@ def make_backfill_plan(
         chunks.append(Chunk(keys, keys, totals.fragments + others.fragments, totals.bytes + others.bytes))
     stale = sum(key in published for key in outdated)
     return BackfillPlan(
-        table=plan.table,
-        snapshot=plan.snapshot.id,
+        table=planned.table,
+        snapshot=planned.snapshot.id,
         version=base.number if base else 0,
         selection=selection,
         selected=len(selected),
-        total=plan.partition_count,
+        total=len(sizes),
         missing=len(outdated) - stale,
         stale=stale,
         chunks=tuple(chunks),

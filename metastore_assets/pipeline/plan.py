@@ -340,8 +340,8 @@ def make_plan(inputs: PlanInputs, request: RefreshRequest = DEFAULT_REQUEST) -> 
     unforced = {id_: location for id_, location in locations.items() if location[0] not in forced}
     stored = [*chain.from_iterable(affected.before.values()), *inputs.stored]
     reused = {
-        **_usable_profiles(inputs.attempt_profiles, compatibility, locations),
-        **_usable_profiles(stored, compatibility, unforced),
+        **usable_profiles(inputs.attempt_profiles, compatibility, locations),
+        **usable_profiles(stored, compatibility, unforced),
     }
     to_profile = _fragments_to_profile(changes, [id_ for id_ in locations if id_ not in reused])
     published = entries_of(base, PARTITIONS).find_all([*affected.fragments, *affected.before]) if base else {}
@@ -641,7 +641,7 @@ def _read_again(
     return counts
 
 
-def _usable_profiles(
+def usable_profiles(
     profiles: Iterable[FragmentEntry], compatibility: SpecCompatibility, locations: Mapping[str, tuple[str, str]]
 ) -> dict[str, FragmentEntry]:
     """Return the stored profiles that satisfy the wanted spec, by fragment id.

@@ -20,6 +20,7 @@ from metastore_assets.exports.configured_targets import read_export_entries
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats import MetadataCache
 from metastore_assets.formats.base import (
+    Fragment,
     NoDiff,
     NoDiffError,
     Snapshot,
@@ -42,8 +43,9 @@ from metastore_assets.pipeline.plan import (
     RefreshRequest,
     make_plan,
     needs_all_fragments,
+    usable_profiles,
 )
-from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
+from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility, table_profile_spec
 from metastore_assets.pipeline.retired_fragments import find_retired
 from metastore_assets.pipeline.stages import DivideIntoLots
 from metastore_assets.pipeline.table_changes import SnapshotChanges, changes_from_diff, compare_snapshot
@@ -145,6 +147,27 @@ def plan_lot(
     """
     planner = _Planner(context.versions, table_format, context.table, DEFAULT_REQUEST, attempt)
     return planner.plan_lot(metadata, lot)
+
+
+@dataclass(frozen=True)
+class FirstVersionTotals:
+    """The totals of a plan of a table's first version."""
+
+    snapshot: SnapshotMetadata
+    partitions: Mapping[str, tuple[int, int]]
+    """Number and stored bytes of the fragments of each partition."""
+    unread: Mapping[str, tuple[int, int]]
+    """The same, without fragments that have a saved profile."""
+
+
+def first_version_totals(
+    versions: VersionStore, table_format: TableFormat, table: TableConfig
+) -> FirstVersionTotals | None:
+    """Return the totals of a plan of the first version. Few fragments are in memory.
+
+    Returns None if the table has a version, or if its fragments cannot be streamed.
+    """
+    return _Planner(versions, table_format, table, DEFAULT_REQUEST, AttemptProfiles()).first_version_totals()
 
 
 def metadata_cache(versions: VersionStore, *, full: bool) -> MetadataCache:
@@ -357,6 +380,30 @@ class _Planner:
             return replace(stream, fragments=fragments).read_all()
         except UnstreamableError:
             return None
+
+    def first_version_totals(self) -> FirstVersionTotals | None:
+        if self._base is not None or self._number > 1:
+            return None
+        stream = self._format.stream()
+        spec, _ = self._resolve_policies(stream.metadata)
+        saved_ids = {entry.id for entry in self._pending}
+        saved: dict[str, Fragment] = {}
+        partitions: dict[str, tuple[int, int]] = {}
+        try:
+            for fragment in stream.fragments:
+                count, size = partitions.get(fragment.partition_key, (0, 0))
+                partitions[fragment.partition_key] = count + 1, size + fragment.bytes
+                if fragment.id in saved_ids:
+                    saved[fragment.id] = fragment
+        except UnstreamableError:
+            return None
+        compatibility = SpecCompatibility({spec.id: spec.column_specs}, spec)
+        locations = {id_: (fragment.partition_key, fragment.path) for id_, fragment in saved.items()}
+        unread = dict(partitions)
+        for id_ in usable_profiles(self._pending, compatibility, locations):
+            count, size = unread[saved[id_].partition_key]
+            unread[saved[id_].partition_key] = count - 1, size - saved[id_].bytes
+        return FirstVersionTotals(stream.metadata, partitions, unread)
 
     def plan_lot(self, metadata: SnapshotMetadata, lot: Lot) -> Plan:
         """Return the plan of one lot of the first version, see `plan_lot`."""

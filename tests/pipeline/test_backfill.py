@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import CorruptionError, PartitionNotFoundError, ProfileError
+from metastore_assets.formats.base import SnapshotStream
 from metastore_assets.pipeline import backfill_plan
 from metastore_assets.pipeline.backfill import BackfillResult, backfill, local_processor, plan_backfill
 from metastore_assets.pipeline.backfill_plan import (
@@ -20,11 +22,13 @@ from metastore_assets.pipeline.backfill_plan import (
     BackfillPlan,
     BackfillSelection,
     Mode,
+    PlannedRefresh,
     expected_seconds,
+    make_backfill_plan,
 )
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import RefreshRequest
-from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.refresh import plan_version, refresh
 from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -116,6 +120,19 @@ def test_profiles_of_selected_partitions_are_saved_before_the_first_version(lake
     assert fill(lake, selection).fragments == 0
     rest = fill(lake, BackfillSelection())
     assert (rest.versions, rest.fragments, rest.done) == ([1], 3, True)
+
+
+def test_the_plan_of_the_first_version_needs_no_list_of_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It equals the plan from the list, also if profiles are saved."""
+    fill(lake, BackfillSelection(first="3", last="5"))
+    lake.append(4, 8)
+    config = config_of(lake)
+    selections = [BackfillSelection(), BackfillSelection("stale"), BackfillSelection("all", ("part=4", "part=9"))]
+    expected = [make_backfill_plan(PlannedRefresh.of(plan_version(config, lake.table)), each) for each in selections]
+    assert (expected[0].fragments, expected[2].fragments) == (10, 2)
+    monkeypatch.setattr(SnapshotStream, "read_all", lambda self: pytest.fail("all files are listed"))
+    plans = [plan_of(lake, selection) for selection in selections]
+    assert [replace(plan, attempt="") for plan in plans] == expected
 
 
 def test_no_publish_saves_profiles_only(lake: Lake) -> None:
