@@ -71,7 +71,7 @@ class IcebergFragmentPlanner:
         self.files = files
         self.metadata = metadata
         self.state = state
-        self.fallback = FallbackIds.of(metadata)
+        self.fallback = FallbackIds.of(metadata, state.schema)
         """The rule for data files without field ids."""
         self.partitions = Partitions(files.name, metadata, state.schema)
         self.specs_in_use = {metadata.default_spec_id} & metadata.specs.keys()
@@ -232,7 +232,8 @@ class IcebergFragmentPlanner:
         position_deletes, equality_deletes = self._references(deletes)
         identity = [entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]
         # Only opening the file would show whether it has field ids.
-        identity += [self.fallback.deviations] if self.fallback.deviations else []
+        fallback_identity = self.fallback.identity(entry.format)
+        identity += [fallback_identity] if fallback_identity else []
         source = IcebergFragmentSource(
             location=location,
             path=path,

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,7 @@ from metastore_assets.storage.corrupt_input import metadata_errors
 
 NAME_MAPPING = "schema.name-mapping.default"
 _Tree = tuple["Node", ...]
+_Deviations = tuple[tuple[int, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,16 @@ class FallbackIds:
 
     nodes: _Tree
     by_position: bool
-    deviations: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    """(field id, names) of each field that the mapping gives other names than the schemas: names that no schema has for
-    the field, and names from the schemas that it gives to another field. A field without an entry in the mapping
-    has all of its names here. Renamed and added columns, which engines also add to the mapping, are no deviations."""
+    """Whether `nodes` apply to columns by position. ORC and Avro files have columns by name even then."""
+    deviations: _Deviations = ()
+    """(field id, names) of each field that the mapping gives other names than the schemas: names that only the schemas
+    or only the mapping have for the field, and names from the schemas that the mapping also gives to another field. A
+    field without an entry in the mapping has all of its names here. Renamed and added columns, which engines also add
+    to the mapping, are no deviations."""
+    current: _Tree = dataclass_field(default=(), compare=False)
+    """The fields of the planned schema. Without a mapping, columns of ORC and Avro files are found by their names."""
+    reused_names: _Deviations = dataclass_field(default=(), compare=False)
+    """(field id, name) of each field in `current` that had other names, or whose name another field had."""
 
     @cached_property
     def digest(self) -> str:
@@ -48,12 +56,19 @@ class FallbackIds:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
 
     @classmethod
-    def of(cls, metadata: TableMetadata) -> FallbackIds:
-        """Return the rule of a table: its name mapping, otherwise the column positions in its oldest schema.
+    def of(cls, metadata: TableMetadata, schema: Mapping[str, Any]) -> FallbackIds:
+        """Return the rule of a table: its name mapping, otherwise that of Iceberg's Java library.
 
-        A mapping that contradicts the field ids of the schemas is ignored. Migrations from Hive write such mappings.
+        Without a mapping, columns of Parquet files have the position of a column in the oldest schema, and columns of
+        ORC and Avro files the name of a column in the planned schema. A mapping that contradicts the field ids of the
+        schemas is ignored. Migrations from Hive write such mappings.
 
-        Raises TableFormatError for a mapping that does not have the form of the specification.
+        Args:
+            metadata: the table's metadata.
+            schema: the schema of the planned state.
+
+        Raises:
+            TableFormatError: the mapping does not have the form of the specification.
         """
         field_paths: dict[int | None, set[tuple[int | None, ...]]] = {}
         for field_path in (
@@ -68,7 +83,19 @@ class FallbackIds:
                 mapping = _parse_mapping(parse_json(text), NAME_MAPPING)
             if all(_is_among(field_path, field_paths.get(field_path[-1])) for field_path in _field_paths(mapping)):
                 return cls(mapping, by_position=False, deviations=_deviations(mapping, metadata))
-        return cls(_struct_nodes(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
+        return cls(
+            _struct_nodes(metadata.schemas[min(metadata.schemas)]["fields"]),
+            by_position=True,
+            current=_struct_nodes(schema["fields"]),
+            reused_names=_reused_names(schema, metadata),
+        )
+
+    def identity(self, kind: str) -> _Deviations:
+        """Return what identifies the rule for files of a format, such as `parquet`; empty for the natural rule.
+
+        If two states of a table have equal identities, columns that both have are the same columns of the files.
+        """
+        return self.reused_names if self.by_position and kind != "parquet" else self.deviations
 
     def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> FieldMatcher:
         """Return a matcher that finds the table's fields among the fields of one file.
@@ -80,30 +107,40 @@ class FallbackIds:
         """
         # The specification says so. ORC has an attribute for it, which not all writers set.
         longs_are_times = kind == "orc"
-        if has_ids(fields) or (self.by_position and not positions):
+        by_position = self.by_position and kind == "parquet"
+        if has_ids(fields) or (by_position and not positions):
             return FieldMatcher(by_id=True, longs_are_times=longs_are_times)
-        nodes = _position_nodes(self.nodes, len(fields)) if self.by_position else self.nodes
+        nodes = self.current if self.by_position else self.nodes
+        find_node = _node_by_name
+        if by_position:
+            nodes, find_node = _position_nodes(self.nodes, len(fields)), _node_by_position
         top_level = {
             field.name: str(node.id)
             for index, field in enumerate(fields)
-            if (node := self._node(field, index, nodes)) is not None and node.id is not None
+            if (node := find_node(field, index, nodes)) is not None and node.id is not None
         }
-        unmapped = None if self.by_position else UNMAPPED_COLUMNS
-        return _NamedMatcher(dict(self._ids_and_names(fields, nodes)), top_level, unmapped, longs_are_times)
+        unmapped = None if by_position else UNMAPPED_COLUMNS
+        return _NamedMatcher(dict(_ids_and_names(fields, nodes, find_node)), top_level, unmapped, longs_are_times)
 
-    def _ids_and_names(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
-        """Yield (field id, name in the file) of each field of a file, including nested fields."""
-        for index, field in enumerate(fields):
-            node = self._node(field, index, nodes)
-            if node is not None:
-                if node.id is not None:
-                    yield str(node.id), field.name
-                yield from self._ids_and_names(_child_fields(field.type), node.children)
 
-    def _node(self, field: pa.Field, index: int, nodes: _Tree) -> Node | None:
-        if self.by_position:
-            return nodes[index] if index < len(nodes) else None
-        return next((node for node in nodes if field.name in node.names), None)
+def _ids_and_names(
+    fields: Sequence[pa.Field], nodes: _Tree, find_node: Callable[[pa.Field, int, _Tree], Node | None]
+) -> Iterator[tuple[str, str]]:
+    """Yield (field id, name in the file) of each field of a file, including nested fields."""
+    for index, field in enumerate(fields):
+        node = find_node(field, index, nodes)
+        if node is not None:
+            if node.id is not None:
+                yield str(node.id), field.name
+            yield from _ids_and_names(_child_fields(field.type), node.children, find_node)
+
+
+def _node_by_position(field: pa.Field, index: int, nodes: _Tree) -> Node | None:
+    return nodes[index] if index < len(nodes) else None
+
+
+def _node_by_name(field: pa.Field, index: int, nodes: _Tree) -> Node | None:
+    return next((node for node in nodes if field.name in node.names), None)
 
 
 class _NamedMatcher(FieldMatcher):
@@ -190,7 +227,22 @@ def _type_nodes(type_: Any) -> _Tree:
     return tuple(Node((part,), type_[f"{part}-id"], _type_nodes(type_[part])) for part in parts)
 
 
-def _deviations(mapping: _Tree, metadata: TableMetadata) -> tuple[tuple[int, tuple[str, ...]], ...]:
+def _reused_names(schema: Mapping[str, Any], metadata: TableMetadata) -> _Deviations:
+    """Return the fields of a schema that had other names, or whose names others had; see `FallbackIds.reused_names`."""
+    names: dict[int | None, set[str]] = {}
+    ids: dict[tuple[tuple[int | None, ...], str], set[int | None]] = {}
+    for one in (schema, *metadata.schemas.values()):
+        for above, node in _nodes(_struct_nodes(one["fields"])):
+            names.setdefault(node.id, set()).update(node.names)
+            ids.setdefault((above, node.names[0]), set()).add(node.id)
+    return tuple(
+        (node.id, node.names)
+        for above, node in _nodes(_struct_nodes(schema["fields"]))
+        if node.id is not None and (len(names[node.id]) > 1 or len(ids[above, node.names[0]]) > 1)
+    )
+
+
+def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
     """Return the deviations of a name mapping from the schemas; see `FallbackIds.deviations`."""
     names: dict[int | None, set[str]] = {}
     for schema in metadata.schemas.values():
@@ -203,7 +255,7 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> tuple[tuple[int, tup
         for node in nodes:
             if node.id is not None and node.id in names:
                 mapped, known = set(node.names), names[node.id]
-                deviations[node.id] = (mapped - known) | {name for name in known if uses[name] > (name in mapped)}
+                deviations[node.id] = (mapped ^ known) | {name for name in known if uses[name] > 1}
     current = metadata.schemas.get(metadata.current_schema_id, {"fields": ()})["fields"]
     deviations |= {field["id"]: names[field["id"]] for field in current if field["id"] not in deviations}
     return tuple(
@@ -231,10 +283,15 @@ def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None,
     )
 
 
-def _field_paths(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:
+def _field_paths(nodes: _Tree) -> Iterator[tuple[int | None, ...]]:
     """Yield, for each field with an id, the ids from its top-level column down to the field."""
-    for node in nodes:
-        field_path = (*above, node.id)
+    for above, node in _nodes(nodes):
         if node.id is not None:
-            yield field_path
-        yield from _field_paths(node.children, field_path)
+            yield (*above, node.id)
+
+
+def _nodes(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[tuple[int | None, ...], Node]]:
+    """Yield each field, after the ids of the fields that it is nested in, from the top-level column down."""
+    for node in nodes:
+        yield above, node
+        yield from _nodes(node.children, (*above, node.id))

@@ -12,6 +12,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import NoDiffError, SnapshotReference
 from metastore_assets.formats.iceberg.fragment_planner import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.schema import arrow_schema
+from metastore_assets.formats.readers.columns import KINDS
 
 _REASONS = {
     "schema": "the schema changed",
@@ -47,7 +48,7 @@ class PlannedState:
             "schema": arrow_schema(table.uri, planner.state.schema).serialize().to_pybytes(),
             "specs": [specs, partitions.columns(), partitions.types(), partitions.constant_columns()],
             "selection": planner.selection,
-            "mapping": planner.fallback.deviations,
+            "mapping": [planner.fallback.identity(kind) for kind in KINDS],
             "location": [files.folder.uri, files.previous_roots, sorted(table.path_mapping.items())],
         }
         return cls(

@@ -214,6 +214,32 @@ def test_files_without_ids_and_mapping_are_read_by_position(tmp_path: Path) -> N
         assert read_columns(after) == {"s": _NESTED.to_pylist(), "b": [None, None], "text": ["p", "q"]}
 
 
+@pytest.mark.parametrize("format_", ["orc", "avro"])
+def test_orc_and_avro_files_without_ids_and_mapping_are_read_by_name(tmp_path: Path, format_: str) -> None:
+    """Iceberg's Java library reads them by the names of the planned schema. Positions are only for Parquet."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "string"), column(3, "c", "long")])
+    data = pa.table({"b": ["p", "q"], "d": [7, 8], "a": [1, 2], "c": [5, 6]})
+    writer.commit(writer.data(data, format_=format_, ids=False))
+    before = _snapshot(writer.folder)
+    assert read_columns(before) == {"a": [1, 2], "b": ["p", "q"], "c": [5, 6]}
+    with before.fragments[0].source.open() as reader:
+        assert reader.stored_columns == {"1", "2", "3", "(unmapped)"}  # so that a later column d is looked for
+
+    def change(*fields: tuple[int, str]) -> Snapshot:
+        writer.schemas.append([column(number, name, "string" if name == "b" else "long") for number, name in fields])
+        writer.write_metadata()
+        return _snapshot(writer.folder)
+
+    added = change((1, "a"), (2, "b"), (3, "c"), (4, "d"))
+    assert added.fragments[0].id == before.fragments[0].id
+    assert read_columns(added)["d"] == [7, 8]
+    renamed = change((1, "x"), (2, "b"), (3, "c"), (4, "d"))
+    assert read_columns(renamed)["x"] == [None, None]
+    reused = change((2, "b"), (4, "d"), (5, "c"))
+    assert read_columns(reused) == {"b": ["p", "q"], "d": [7, 8], "c": [5, 6]}
+    assert len({snapshot.fragments[0].id for snapshot in (added, renamed, reused)}) == 3
+
+
 @pytest.mark.parametrize(
     ("mapping", "message"),
     [("{}", "not a list"), ('[{"field-id": 1, "names": "id"}]', "names.*'id'"), ("[", "Expecting value")],
@@ -248,11 +274,12 @@ def test_ids_change_if_a_mapping_gives_columns_other_names(tmp_path: Path) -> No
         (["b"], ["a"], ["c"]),
         (["a", "renamed", "x"], ["b"], ["c"]),
         (["a", "renamed"], ["c"], ["b"]),
+        (["renamed"], ["b"], ["c"]),
         (["a"],),
     ):
         swapped = set_mapping(*names)
         ids.add(swapped.fragments[0].id)
-    assert len(ids) == 5
+    assert len(ids) == 6
     assert read_columns(swapped) == {"renamed": [1], "b": [None], "c": [None]}
     before = swapped.reference
     writer.properties["schema.name-mapping.default"] = json.dumps([{"field-id": 2, "names": ["a"]}])
