@@ -25,6 +25,7 @@ from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_OF_SOURCE_TYPE = ("identity", "truncate[")
 _BOOLEANS = {"false": 0, "true": 1}
 
 
@@ -96,11 +97,8 @@ class PartitionRanges:
         type_ = snapshot.partition_type(name)
         # Folders of plain files have no types, and formats report text for values of unknown types. Use the first order
         # that can parse all values.
-        is_text = (
-            snapshot.format != "files"
-            and name in snapshot.schema.names
-            and (t.is_string(snapshot.schema.field(name).type))
-        )
+        is_column = name in snapshot.schema.names and t.is_string(snapshot.schema.field(name).type)
+        is_text = snapshot.format != "files" and (is_column or _has_source_type(snapshot, name))
         orders = [value_order(type_)] if is_text or not t.is_string(type_) else []
         if texts:
             orders.append(_Order("a whole number", _integer))
@@ -184,6 +182,12 @@ def value_order(type_: pa.DataType) -> _Order:
     if t.is_binary(type_) or t.is_large_binary(type_) or t.is_fixed_size_binary(type_):
         return _Order("hexadecimal bytes", bytes.fromhex)
     return _TEXT
+
+
+def _has_source_type(snapshot: SnapshotMetadata, name: str) -> bool:
+    """Return True if a partition field has values of its source column's type, as `identity` and `truncate[4]` have."""
+    transforms = (field.transform for field in snapshot.derived if field.is_partition_field and field.name == name)
+    return any(transform.strip().lower().startswith(_OF_SOURCE_TYPE) for transform in transforms)
 
 
 def _can_parse(order: _Order, texts: Iterable[str | None]) -> bool:

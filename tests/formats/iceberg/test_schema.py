@@ -21,6 +21,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, PrimitiveType, St
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, open_table_format
+from metastore_assets.formats.partition_ranges import PartitionRanges
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_columns
 
@@ -325,6 +326,18 @@ def test_duplicate_names_in_a_file_without_ids_are_refused(tmp_path: Path) -> No
 
 def _field(field_id: int, source_id: int, transform: str, name: str) -> dict[str, Any]:
     return {"name": name, "field-id": field_id, "source-id": source_id, "transform": transform}
+
+
+@pytest.mark.parametrize("transform", ["identity", "truncate[2]"])
+def test_partition_fields_of_texts_are_ordered_as_texts(tmp_path: Path, transform: str) -> None:
+    """Values of digits only were ordered as integers. The field has another name than the column."""
+    spec = {0: [_field(1000, 1, transform, "part")]}
+    writer = IcebergWriter(tmp_path / "t", [column(1, "s", "string")], specs=spec, partition_types={1000: "string"})
+    writer.commit(*(writer.data(pa.table({"s": [text]}), partition=(text,)) for text in ("9", "10", "2")))
+    snapshot = _snapshot(writer.folder)
+    ranges = PartitionRanges("t", snapshot, {fragment.partition_key for fragment in snapshot.fragments})
+    assert ranges.keys == ("part=10", "part=2", "part=9")
+    assert ranges.between("1", "2") == ("part=10", "part=2")
 
 
 def test_files_are_in_partitions_of_their_own_spec(tmp_path: Path) -> None:
