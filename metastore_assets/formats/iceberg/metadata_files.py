@@ -109,14 +109,17 @@ def _version(name: str) -> int | None:
 
 
 def _read_version_hint(folder: Location) -> str | None:
-    """Return the name or stem of the metadata file that the version hint names; None without a hint."""
+    """Return the name or stem of the metadata file that the version hint names; None without a hint.
+
+    The hint is a number, a stem, a name, or a path.
+    """
     for name in _HINTS:
         try:
             text = folder.read(f"{METADATA}/{name}").decode("utf-8", "replace").strip()
         except FileNotFoundError:
             continue
         if text:
-            return f"v{text}" if text.isdecimal() else text
+            return f"v{text}" if text.isdecimal() else text.rpartition("/")[2]
     return None
 
 

@@ -33,14 +33,15 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> Iceberg
     Args:
         name: the table's name, for messages.
         metadata: the table's metadata.
-        at: a branch, a tag, a snapshot id, or a time in the history of the branch `main`.
+        at: a snapshot id, a branch, a tag, or a time in the history of the branch `main`. The id takes precedence over
+            a branch or tag of this name, as in Spark.
 
     Raises:
         SnapshotNotFoundError: the table does not have that state.
     """
     if at is None:
         return _current_state(name, metadata)
-    if at in metadata.refs:
+    if at in metadata.refs and not (at.isdecimal() and int(at) in metadata.snapshots):
         kind, snapshot_id = metadata.refs[at]
         return _state(name, metadata, snapshot_id, at, current_schema=kind == "branch")
     if at.isdecimal():

@@ -66,6 +66,7 @@ def test_compressed_metadata_are_read(writer: IcebergWriter, name: str) -> None:
         (("00009-a", "00010-b", "00002-c"), None, [1, 2]),
         (("00001-a", "00002-c", "00002-b"), None, [1, 2, 3]),  # Of two, the one that was updated last,
         (("00001-a", "00002-b", "00002-c"), "00002-b", [1, 2]),  # unless one is named.
+        (("00001-a", "00002-b", "00002-c"), "s3://b/t/metadata/00002-b.metadata.json\n", [1, 2]),
         (("v1", "v2", "final"), None, [1, 2, 3]),
         (("final", "v1", "v2"), None, [1, 2, 3]),
         (("v1", "v2", "e07c5a1c-55a7-4f4a-8f8c-6a4d2f1b9c3e"), None, [1, 2]),  # It was not committed.
@@ -100,6 +101,9 @@ def test_snapshots_are_selected_by_id_branch_tag_and_time(writer: IcebergWriter)
     assert _ids(writer.folder, at="side") == [1, 2, 3, 4]
     assert _ids(writer.folder, at="old") == _ids(writer.folder, at=str(ids[0])) == [1]
     assert _ids(writer.folder, at="12") == [1, 2]
+    writer.refs[str(ids[0])] = {"snapshot-id": ids[1], "type": "branch"}  # An id is always that snapshot, as in Spark.
+    writer.write_metadata(**{"snapshot-log": log})
+    assert _ids(writer.folder, at=str(ids[0])) == [1]
     assert _ids(writer.folder, at="2023-11-14T22:13:20.001Z") == [1, 2]
     assert _ids(writer.folder, at="2023-11-14 23:13:20.000999+01:00") == [1]
     assert _ids(writer.folder, at="2030-01-01") == [1, 2, 3]
