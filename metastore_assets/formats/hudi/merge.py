@@ -28,7 +28,7 @@ from metastore_assets.formats.hudi.log import (
     read_blocks,
 )
 from metastore_assets.formats.hudi.operations import add_operations, operation_positions
-from metastore_assets.formats.hudi.ordering import check_ordering_values, ordering_kind
+from metastore_assets.formats.hudi.ordering import check_concurrent_values, check_ordering_values, ordering_kind
 from metastore_assets.formats.hudi.timeline import boolean_property, names_property
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
 from metastore_assets.formats.hudi.type_changes import avro_columns, check_calendar, check_type_changes
@@ -147,6 +147,8 @@ class HudiMergePlan:
     instants: tuple[str, ...]
     """Instants of the writes that apply. Up to table version 6 they are those in the blocks of log files; in later
     versions, those in the names of log files."""
+    in_order: bool = True
+    """Whether the writes of the log files began in the order in which they were completed."""
 
 
 def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBlock]:
@@ -241,6 +243,8 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
     kind = plan.rules.ordering_kind(plan.schema)
     if kind is not None:
         check_ordering_values(base, logs, plan.rules.ordering[0], kind, plan.instants)
+        if not plan.in_order:
+            check_concurrent_values(logs, plan.rules.ordering[0], kind, plan.instants)
 
 
 def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:

@@ -78,12 +78,13 @@ class MergePlanner:
             raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
         if file_slice.kind == "lance" and _has_local_times(self.schema.columns):
             raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
-        if not file_slice.in_order and kind is None:
+        if not file_slice.in_order and (kind is None or not rules.meta_fields):
             raise TableFormatError(
                 f"{uri}: the file group {file_slice.file_id} has log files of concurrent writes, whose order is not "
                 "defined"
             )
-        return PlannedSlice(file_slice, HudiMergePlan(rules, self.schema.avro, instants), log_ranges)
+        merge_plan = HudiMergePlan(rules, self.schema.avro, instants, file_slice.in_order)
+        return PlannedSlice(file_slice, merge_plan, log_ranges)
 
     def _select_logs(self, file_slice: FileSlice) -> tuple[FileSlice, tuple[str, ...], LogRanges]:
         """Select the log files of a slice that apply.

@@ -7,13 +7,20 @@ without an error. It compares a null as zero.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, LogBlock, read_blocks
+from metastore_assets.formats.hudi.log import (
+    AVRO_BLOCK,
+    DELETE_BLOCK,
+    PARQUET_BLOCK,
+    SCHEMA_HEADER,
+    LogBlock,
+    read_blocks,
+)
 from metastore_assets.formats.hudi.transcode import encode_avro_block
 from metastore_assets.formats.readers.avro import read_avro_records
 from metastore_assets.formats.readers.parquet import open_parquet
@@ -29,6 +36,50 @@ _KINDS = {
     "boolean": "boolean",
 }
 _TIMES = ("date", "timestamp-millis", "timestamp-micros")
+_WRAPPERS: Mapping[str, Any] = {
+    "Boolean": "boolean",
+    "Int": "int",
+    "Long": "long",
+    "Float": "float",
+    "Double": "double",
+    "Bytes": "bytes",
+    "String": "string",
+    "Date": "int",
+    "Decimal": "bytes",
+    "TimeMicros": "long",
+    "TimestampMicros": "long",
+}
+"""The types of ordering values in delete blocks, in the order of Hudi's schema, by the type of the value in Avro."""
+_DELETED_KINDS: Mapping[str, Collection[str]] = {
+    "integer": ("Int", "Long"),
+    "float": ("Float", "Double"),
+    "text": ("String",),
+    "boolean": ("Boolean",),
+    "date": ("Date", "Int"),
+    "timestamp-millis": ("Long",),
+    "timestamp-micros": ("Long", "TimestampMicros"),
+    "decimal": ("Decimal",),
+}
+"""For each kind of ordering values, the types in delete blocks whose values are comparable with them."""
+_DELETES = {
+    "type": "record",
+    "name": "HoodieDeleteRecordList",
+    "fields": [{"name": "deleteRecordList", "type": {"type": "array", "items": {
+        "type": "record",
+        "name": "HoodieDeleteRecord",
+        "fields": [
+            {"name": "recordKey", "type": ["null", "string"]},
+            {"name": "partitionPath", "type": ["null", "string"]},
+            {"name": "orderingVal", "type": ["null", *(
+                # The name of the field shows the type of a decoded value.
+                {"type": "record", "name": f"{name}Wrapper", "fields": [{"name": name, "type": type_}]}
+                for name, type_ in _WRAPPERS.items()
+            )]},
+        ],
+    }}}],
+}  # fmt: skip
+"""The schema of the content of delete blocks."""
+_KEY = "_hoodie_record_key"
 
 
 @lru_cache(maxsize=8)
@@ -71,19 +122,18 @@ def check_ordering_values(base: str, logs: Iterable[str], field: str, kind: str,
         instants: the instants of the writes that apply.
     """
     has_negative = False
-    for path in logs:
-        with pa.memory_map(path) as source:
-            for block in read_blocks(pa.OSFile(path)):
-                if block.kind not in (AVRO_BLOCK, PARQUET_BLOCK) or block.instant not in instants:
-                    continue
-                values = _ordering_values(source, block, field, kind)
-                if values.null_count:
-                    raise UnsupportedError(
-                        f"log blocks with nulls in the ordering field {field!r} are not supported, because versions of "
-                        "Hudi merge them in different ways; compact the table with Hudi"
-                    )
-                is_number = pa.types.is_integer(values.type)
-                has_negative = has_negative or bool(is_number and (pc.min(values).as_py() or 0) < 0)
+    for block, content in _blocks(logs, instants):
+        if block.kind == DELETE_BLOCK:
+            _check_deletes(_deletes(content), field, kind)
+            continue
+        values = _column(content, block, field, kind)
+        if values.null_count:
+            raise UnsupportedError(
+                f"log blocks with nulls in the ordering field {field!r} are not supported, because versions of "
+                "Hudi merge them in different ways; compact the table with Hudi"
+            )
+        is_number = pa.types.is_integer(values.type)
+        has_negative = has_negative or bool(is_number and (pc.min(values).as_py() or 0) < 0)
     if has_negative and base and _has_nulls(base, field):
         raise UnsupportedError(
             f"nulls in the ordering field {field!r} of a base file whose log files have negative values there are not "
@@ -91,11 +141,75 @@ def check_ordering_values(base: str, logs: Iterable[str], field: str, kind: str,
         )
 
 
-def _ordering_values(source: pa.MemoryMappedFile, block: LogBlock, field: str, kind: str) -> pa.ChunkedArray:
-    """Return the ordering values of a block with rows: times as integers, and other values as stored.
+def check_concurrent_values(logs: Iterable[str], field: str, kind: str, instants: Collection[str]) -> None:
+    """Raise UnsupportedError if two writes changed a record with equal ordering values, or with incomparable ones.
 
-    A block without the field gives one null. Raises UnsupportedError if the values are of another kind than the
-    table's.
+    Then the result depends on the order of concurrent writes, which is not defined. The arguments are those of
+    `check_ordering_values`, which must have accepted the log files.
+    """
+    writes: dict[tuple[str, object], str] = {}
+    keys: dict[str, set[object]] = {}
+    for block, content in _blocks(logs, instants):
+        if block.kind == DELETE_BLOCK:
+            changes = [(key, _comparable(value, kind)) for key, value in _deletes(content)]
+        else:
+            columns = [
+                _column(content, block, name, name_kind).to_pylist()
+                for name, name_kind in ((_KEY, "text"), (field, kind))
+            ]
+            changes = [(str(key), _comparable({field: value}, kind)) for key, value in zip(*columns, strict=True)]
+        for key, value in changes:
+            others = {other for other in keys.get(key, ()) if writes[key, other] != block.instant}
+            if others and (value is None or None in others or value in others):
+                raise UnsupportedError(
+                    f"log files of concurrent writes with equal values of the ordering field {field!r}, as for the "
+                    f"record {key!r}, are not supported: their order is not defined; compact the table with Hudi"
+                )
+            keys.setdefault(key, set()).add(value)
+            writes[key, value] = block.instant
+
+
+def _blocks(logs: Iterable[str], instants: Collection[str]) -> Iterator[tuple[LogBlock, bytes]]:
+    """Yield each block of rows or deletes of the given instants, with its content."""
+    for path in logs:
+        with pa.memory_map(path) as source:
+            for block in read_blocks(pa.OSFile(path)):
+                if block.kind in (AVRO_BLOCK, DELETE_BLOCK, PARQUET_BLOCK) and block.instant in instants:
+                    start, length = block.content_range
+                    yield block, source.read_at(length, start)
+
+
+def _deletes(content: bytes) -> list[tuple[str, Mapping[str, Any] | None]]:
+    """Return the record key and the ordering value of each delete in a block, such as ("a", {"Long": 3})."""
+    # The content is a version, a length, and one Avro record. A block of rows also has the number of its rows.
+    block = content[:4] + (1).to_bytes(4, "big") + content[4:]
+    (deleted,) = read_avro_records(encode_avro_block(block, json.dumps(_DELETES)))
+    return [(str(entry["recordKey"]), entry["orderingVal"]) for entry in deleted["deleteRecordList"]]
+
+
+def _check_deletes(deletes: Sequence[tuple[str, Mapping[str, Any] | None]], field: str, kind: str) -> None:
+    """Raise UnsupportedError if a delete has an ordering value of another type than the table's ordering field."""
+    allowed = _DELETED_KINDS[kind.partition(" ")[0]]
+    types = {name for _, value in deletes if value is not None and value != {"Int": 0} for name in value}
+    for name in sorted(types.difference(allowed)):
+        raise UnsupportedError(
+            f"delete blocks with ordering values of the type {name} are not supported, because the ordering field "
+            f"{field!r} of the table has values of the kind {kind!r}; compact the table with Hudi"
+        )
+
+
+def _comparable(value: Mapping[str, Any] | None, kind: str) -> object:
+    """Return a hashable form of an ordering value; None if the order of the value is unknown."""
+    if value is None or value == {"Int": 0} or kind.startswith("decimal"):
+        return None  # Deletes without an ordering value have none or zero.
+    (number,) = value.values()
+    return repr(number)
+
+
+def _column(content: bytes, block: LogBlock, field: str, kind: str) -> pa.ChunkedArray:
+    """Return a column of a block with rows: times as integers, and other values as stored.
+
+    A block without the field gives one null. Raises UnsupportedError if the values are of another kind than `kind`.
     """
     schema = json.loads(block.headers[SCHEMA_HEADER])
     types = {part["name"]: part["type"] for part in schema["fields"]}
@@ -106,8 +220,6 @@ def _ordering_values(source: pa.MemoryMappedFile, block: LogBlock, field: str, k
             f"log blocks whose ordering field {field!r} has the type {json.dumps(types[field])} are not supported, "
             f"because that of the table has values of the kind {kind!r}; compact the table with Hudi"
         )
-    start, length = block.content_range
-    content = source.read_at(length, start)
     if block.kind == PARQUET_BLOCK:
         file = open_parquet(pa.BufferReader(content))
         column = file.read([field]).column(0)

@@ -197,3 +197,96 @@ def test_concurrent_log_files_without_ordering_values_are_refused(tmp_path: Path
         writer.complete(early, "deltacommit", stats[:1])
         with pytest.raises(TableFormatError, match=r"\bconcurrent\b"):
             _read(tmp_path / name)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize(
+    ("ordering", "older", "newer"),
+    [
+        ((*_LONG, 5), ("Int", 3), ("Long", 7)),
+        ((*_DOUBLE, 5.0), ("Float", 3.0), ("Double", 7.0)),
+        (("string", pa.string(), "5"), ("String", "3"), ("String", "7")),
+        ((*_MILLIS, datetime(1970, 1, 2, tzinfo=UTC)), ("Long", 1), ("Long", 10**9)),
+        ((*_MICROS, datetime(1970, 1, 2, tzinfo=UTC)), ("TimestampMicros", 1), ("TimestampMicros", 10**12)),
+        (({"type": "int", "logicalType": "date"}, pa.date32(), date(1970, 1, 6)), ("Date", 3), ("Int", 7)),
+        (
+            ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, pa.decimal128(9, 2), Decimal(5)),
+            ("Decimal", Decimal(3)),
+            ("Decimal", Decimal(7)),
+        ),
+    ],
+    ids=["long", "double", "string", "millis", "micros", "date", "decimal"],
+)
+def test_deletes_apply_by_their_ordering_values(
+    tmp_path: Path, version: int, ordering: Version, older: Any, newer: Any
+) -> None:
+    """Zero, as an integer, stands for a delete without an ordering value."""
+    for name, value, expected in (("older", older, [0.0]), ("newer", newer, []), ("zero", ("Int", 0), [])):
+        _write_delete(tmp_path / name, version, ordering, value)
+        assert _read(tmp_path / name) == expected
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize(
+    ("ordering", "value"),
+    [
+        ((*_MILLIS, datetime(2024, 1, 5, tzinfo=UTC)), ("TimestampMicros", 10**15)),
+        ((*_LONG, 5), ("Double", 3.0)),
+        ((*_DOUBLE, 5.0), ("Long", 3)),
+        ((*_LONG, 5), ("String", "3")),
+    ],
+    ids=["microseconds", "double", "long", "string"],
+)
+def test_deletes_with_ordering_values_of_another_type_are_refused(
+    tmp_path: Path, version: int, ordering: Version, value: Any
+) -> None:
+    """The delete won although it is older, because hudi-rs compared its number with another unit, or not at all."""
+    _write_delete(tmp_path / "t", version, ordering, value)
+    with pytest.raises(FragmentError, match=rf"delete.*{value[0]}.*'ts'"):
+        _read(tmp_path / "t")
+
+
+def _write_delete(folder: Path, version: int, ordering: Version, value: Any) -> None:
+    """Write a record to a base file, and a delete of it to a log file."""
+    avro, arrow, number = ordering
+    writer = HudiWriter(folder, version, fields=[FIELDS[0], FIELDS[2] | {"type": ["null", avro]}, FIELDS[3]])
+    writer.types["ts"] = arrow
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+    stat = writer.base_file(one, instant, [{"key": "a", "ts": number, "value": 0.0}])
+    one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "deltacommit", [stat])
+    instant = writer.tick()
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, deletes={"a": value})])
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "is_refused"),
+    [
+        ({"rows": [{"key": "a", "ts": 5, "value": 1.0}]}, {"rows": [{"key": "a", "ts": 5, "value": 2.0}]}, True),
+        ({"rows": [{"key": "a", "ts": 5, "value": 1.0}]}, {"deletes": {"a": 5}}, True),
+        ({"rows": [{"key": "a", "ts": 5, "value": 1.0}]}, {"deletes": {"a": 0}}, True),
+        ({"rows": [{"key": "a", "ts": 5, "value": 1.0}]}, {"deletes": {"a": 6}}, False),
+        ({"rows": [{"key": "a", "ts": 5, "value": 1.0}]}, {"rows": [{"key": "b", "ts": 5, "value": 2.0}]}, False),
+    ],
+)
+@pytest.mark.parametrize("kind", [3, 5])
+def test_concurrent_changes_with_equal_ordering_values_are_refused(
+    tmp_path: Path, earlier: Any, later: Any, is_refused: bool, kind: int
+) -> None:
+    """The write that began last won, and the order of concurrent writes is not defined."""
+    writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+    stat = writer.base_file(one, instant, [{"key": "a", "ts": 1, "value": 0.0}])
+    one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "deltacommit", [stat])
+    first, second = writer.tick(), writer.tick()
+    stats = [writer.log_file(one, at, kind=kind, **change) for at, change in ((first, earlier), (second, later))]
+    writer.complete(second, "deltacommit", stats[1:])
+    writer.complete(first, "deltacommit", stats[:1])
+    if is_refused:
+        with pytest.raises(FragmentError, match=r"concurrent.*'ts'.*'a'"):
+            _read(tmp_path / "t")
+    else:
+        assert len(_read(tmp_path / "t")) == (0 if "deletes" in later else 2)

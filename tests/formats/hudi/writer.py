@@ -30,9 +30,22 @@ FIELDS = [
     {"name": "value", "type": ["null", "double"], "default": None},
 ]
 _ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64(), "int": pa.int32(), "boolean": pa.bool_()}
+_WRAPPED: dict[str, Any] = {
+    "Boolean": "boolean",
+    "Int": "int",
+    "Long": "long",
+    "Float": "float",
+    "Double": "double",
+    "Bytes": "bytes",
+    "String": "string",
+    "Date": "int",
+    "Decimal": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
+    "TimeMicros": {"type": "long", "logicalType": "time-micros"},
+    "TimestampMicros": "long",
+}
 _WRAPPERS: list[Any] = [
-    {"type": "record", "name": f"{name}Wrapper", "fields": [{"name": "value", "type": name.lower()}]}
-    for name in ("Boolean", "Int", "Long")
+    {"type": "record", "name": f"{name}Wrapper", "fields": [{"name": "value", "type": type_}]}
+    for name, type_ in _WRAPPED.items()
 ]
 _DELETES = {
     "type": "record",
@@ -226,10 +239,13 @@ class HudiWriter:
         one: Slice,
         instant: str,
         rows: Iterable[Row] = (),
-        deletes: Mapping[str, int] | None = None,
+        deletes: Mapping[str, Any] | None = None,
         kind: int = 3,
     ) -> dict[str, Any]:
-        """Write a log file with a block of rows and a block of deletes, which are ordering values by key."""
+        """Write a log file with a block of rows and a block of deletes, which are ordering values by key.
+
+        An ordering value is an integer, or a pair such as ("Double", 1.0).
+        """
         content = b""
         records = list(rows)
         schema = json.dumps(self.stored_schema)
@@ -285,7 +301,7 @@ class HudiWriter:
         pq.write_table(pa.Table.from_pylist(records, self._arrow()), sink)
         return sink.getvalue().to_pybytes()
 
-    def _delete_block(self, one: Slice, deletes: Mapping[str, int]) -> bytes:
+    def _delete_block(self, one: Slice, deletes: Mapping[str, Any]) -> bytes:
         out = io.BytesIO()
         entries = [
             {"recordKey": key, "partitionPath": one.partition, "orderingVal": _ordering(ordering)}
@@ -305,8 +321,10 @@ class HudiWriter:
         }
 
 
-def _ordering(value: int) -> tuple[str, dict[str, int]]:
+def _ordering(value: Any) -> tuple[str, dict[str, Any]]:
     """Return the ordering value as stored. Zero stands for none and is an integer."""
+    if isinstance(value, tuple):
+        return f"{value[0]}Wrapper", {"value": value[1]}
     return ("LongWrapper" if value else "IntWrapper", {"value": value})
 
 
