@@ -145,18 +145,25 @@ class Replay:
     def _add(self, name: str, actions: Iterator[Action]) -> None:
         """Apply the actions of one file of the log, except where newer files override them.
 
-        Raises TableFormatError if an action is invalid, or if the file adds a data file twice.
+        Raises TableFormatError if an action is invalid, or if the file adds a data file twice, or adds and removes it.
         """
         file_keys = self._file_keys
         added_paths: set[str] = set()
+        kinds: dict[FileKey, str] = {}
         with metadata_errors(self._location.full_path(f"{LOG}/{name}")):
             for kind, action in actions:
                 if kind == "protocol":
                     self.protocol = self.protocol or check_protocol(action)
                 elif kind == "metaData":
                     self.metadata = self.metadata or check_metadata(action)
-                elif (key := action_key(action)) not in file_keys:
+                elif (key := action_key(action)) in kinds and kinds[key] != kind:
+                    raise TableFormatError(
+                        f"{self._location.uri}: {LOG}/{name} both adds and removes the data file {action['path']}; "
+                        "readers differ in whether the table then has it"
+                    )
+                elif key not in file_keys:
                     file_keys.add(key)
+                    kinds[key] = kind
                     if kind == "add":
                         if key[0] in added_paths:
                             raise TableFormatError(

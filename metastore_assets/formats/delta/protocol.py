@@ -92,7 +92,7 @@ def mapping_mode(table: str, protocol: Mapping[str, Any], metadata: Mapping[str,
     version = protocol["minReaderVersion"]
     if version < _FEATURES_VERSION - 1 or (version == _FEATURES_VERSION and "columnMapping" not in _features(protocol)):
         return "none"
-    mode = (metadata.get("configuration") or {}).get("delta.columnMapping.mode", "none").lower()
+    mode = ((metadata.get("configuration") or {}).get("delta.columnMapping.mode") or "none").lower()
     if mode not in ("none", "name", "id"):
         raise TableFormatError(f"{table} has the column mapping mode {mode!r}, which is not supported")
     return cast(MappingMode, mode)

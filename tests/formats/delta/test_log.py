@@ -292,6 +292,16 @@ def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
         _snapshot(tmp_path)
 
 
+@pytest.mark.parametrize("is_removed_first", [False, True])
+def test_a_file_added_and_removed_in_one_commit_is_refused(tmp_path: Path, is_removed_first: bool) -> None:
+    """Spark takes the last action on it, deltalake the first. With another deletion vector it is another file."""
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
+    actions = [_add(1), _remove(1)]
+    commit(tmp_path, *(reversed(actions) if is_removed_first else actions))
+    with pytest.raises(TableFormatError, match=r"1\.json.*\b1\b"):
+        _snapshot(tmp_path)
+
+
 def test_names_that_are_not_utf_8_are_refused(tmp_path: Path) -> None:
     """Two such files were one."""
     adds = [add_file(tmp_path, pa.table({"a": [1]}), f"{name}.parquet", f"%{name}.parquet") for name in ("FE", "FF")]

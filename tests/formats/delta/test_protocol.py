@@ -91,6 +91,14 @@ def test_an_unknown_mapping_mode_is_refused(tmp_path: Path) -> None:
         _snapshot(_table(tmp_path, protocol("columnMapping"), **{"delta.columnMapping.mode": "position"}))
 
 
+def test_a_mapping_mode_of_null_is_none(tmp_path: Path) -> None:
+    """It ended with an error about an attribute of Python."""
+    metadata_action = metadata([field("a", "long")])
+    metadata_action["metaData"]["configuration"] = {"delta.columnMapping.mode": None}
+    commit(tmp_path, protocol("columnMapping"), metadata_action, add_file(tmp_path, pa.table({"a": [1]})))
+    assert read_columns(_snapshot(tmp_path)) == {"a": [1]}
+
+
 def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
     """The metadata action has a field for the format."""
     metadata_action = metadata([field("a", "long")])
