@@ -144,7 +144,8 @@ class _Resolver:
             return AvroType(written | {"symbols": schema["symbols"]}, pa.string(), pa.string())
         if schema["type"] == "fixed":
             check_limit(FIXED_BYTES, schema["size"], "bytes in a value of fixed width")
-            return _leaf(written | {"size": schema["size"]}, pa.binary(schema["size"]), schema)
+            # Parquet, to which decoded rows are written, has no values of zero bytes.
+            return _leaf(written | {"size": schema["size"]}, pa.binary(schema["size"] or -1), schema)
         self._open.append(type_name)
         fields = [(field, self.resolve(field["type"], namespace)) for field in schema["fields"]]
         self._open.pop()

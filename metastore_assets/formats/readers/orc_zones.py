@@ -33,7 +33,7 @@ _NAMED_UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu|Universal|Greenwich|GMT[+-]?0
 _UTC = re.compile(rf"{_NAMED_UTC.pattern}|Z|GMT[+-]0?0(:?00)?")
 _LOCAL = "localtime"
 """A name of the zone of the reading machine."""
-_FIXED = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d{2}))?")
+_FIXED = re.compile(r"GMT([+-])([01]?\d|2[0-3])(?::?([0-5]\d))?")
 _SHORT_NAMES: Mapping[str, str] = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",

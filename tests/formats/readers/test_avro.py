@@ -66,6 +66,7 @@ _TYPES: list[tuple[Any, pa.DataType, list[Any], list[Any] | None]] = [
     ("string", pa.string(), ["", "é😀"], None),
     ("null", pa.null(), [None, None], None),
     (_FIXED, pa.binary(3), [b"abc"], None),
+    (_FIXED | {"size": 0}, pa.binary(), [b"", b""], None),
     (_ENUM, pa.string(), ["B", "A"], None),
     ({"type": "array", "items": ["null", "long"]}, pa.list_(pa.field("element", pa.int64())), [[1, None], []], None),
     (

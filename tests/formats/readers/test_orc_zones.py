@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,13 @@ def test_the_zone_of_the_reading_machine_is_refused() -> None:
     """It is not the zone of the writer."""
     with pytest.raises(UnsupportedError, match="'localtime'"):
         _read(_in_zone([datetime(2020, 1, 1)], "localtime", "zlib"))
+
+
+@pytest.mark.parametrize("zone", ["GMT+24", "GMT+25:00", "GMT-1:60"])
+def test_offsets_that_java_does_not_know_are_refused(zone: str) -> None:
+    """Java takes such a zone for GMT, and it was taken for an offset of more than a day."""
+    with pytest.raises(UnsupportedError, match=re.escape(repr(zone))):
+        _read(_in_zone([datetime(2020, 1, 1)], zone, "zlib"))
 
 
 def test_an_unknown_zone_is_refused(tmp_path: Path) -> None:
