@@ -105,6 +105,9 @@ class ArrowFile:
     """Name and value of each column that is constant in the file's partition, as an array of one value."""
     ignores_case: bool = False
     """Whether the format matches column names without regard to case. Arrow matches them exactly."""
+    widens_text: bool = False
+    """Whether the format widens a float to the double with the same text: 0.1 stays 0.1. Arrow keeps the value, and
+    formats floats as texts otherwise."""
     constant_ids: frozenset[str] | None = None
     """For a format that matches columns by Parquet field id: the ids of the columns that are constant in the partition.
     Arrow can read the file only if the file stores these columns. None for a format that matches columns by name."""

@@ -108,8 +108,8 @@ def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
 def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
     """Raise MetastoreError if Arrow would read another column of a file than the table's format does.
 
-    Only files of formats that ignore case or match columns by field id are checked. A child process reads their
-    schemas.
+    Only files of formats that ignore case, match columns by field id, or widen the texts of floats are checked. A child
+    process reads their schemas. Floats are widened only in tables with doubles or texts.
 
     Args:
         rows: The rows of the snapshot.
@@ -117,10 +117,11 @@ def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowF
         files: The files.
         paths: The path of each file.
     """
+    may_widen = any(_may_be_widened(leaf) for field in schema for leaf in leaf_types(field.type))
     chosen = [
         (file, path)
         for file, path in zip(files, paths, strict=True)
-        if file.ignores_case or file.constant_ids is not None
+        if file.ignores_case or file.constant_ids is not None or (file.widens_text and may_widen)
     ]
     outcomes = IsolatedRunner(_FOOTER_THREADS, _FOOTER_CHUNK).outcomes(
         partial(_find_difference, schema),
@@ -141,6 +142,8 @@ def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
         columns.close()
     if file.constant_ids is not None:
         return _find_id_difference(schema, fields, file.constant_ids)
+    if file.widens_text:
+        return _find_float_difference(schema, fields)
     return _find_case_difference(schema, fields, {name for name, _ in file.constants})
 
 
@@ -211,6 +214,20 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
             if leaf.path not in stored and (other := by_folded.get(leaf.path.lower())) is not None:
                 return f"it names the column {leaf.path!r} {other!r}, and Arrow does not ignore case"
     return None
+
+
+def _find_float_difference(schema: pa.Schema, fields: Sequence[pa.Field]) -> str | None:
+    """Return a message if the file stores floats in a column of doubles or texts; None otherwise."""
+    expected = {leaf.path: leaf.type for leaves in schema_leaves(schema) for leaf in leaves}
+    for leaf in (leaf for leaves in schema_leaves(fields) for leaf in leaves):
+        target = expected.get(leaf.path, leaf.type)
+        if pa.types.is_floating(leaf.type) and leaf.type != target and _may_be_widened(target):
+            return f"its column {leaf.path!r} has floats of the type {leaf.type}, of which Arrow makes another {target}"
+    return None
+
+
+def _may_be_widened(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_float64(type_) or pa.types.is_string(type_))
 
 
 def _refused(table: str, reason: str) -> MetastoreError:

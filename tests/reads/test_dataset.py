@@ -24,6 +24,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.hudi.tables import HUDI_TABLES
+from tests.formats.hudi.writer import FIELDS, HudiWriter
 from tests.formats.table_writers import Table
 from tests.reads.tables import SCHEMA, build, no_spark, rows
 
@@ -309,3 +310,22 @@ def test_a_hudi_table_without_log_files_is_read(tmp_path: Path, kind: type[Table
     result = lookup.dataset().to_table()
     assert result.schema.equals(wanted.schema)
     assert sorted(map(repr, result.to_pylist())) == sorted(map(repr, wanted.to_pylist()))
+
+
+@pytest.mark.parametrize(("stored", "refused"), [(("float", pa.float32()), True), (("double", pa.float64()), False)])
+def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, stored: Any, refused: bool) -> None:
+    """Arrow makes 0.10000000149011612 of the float 0.1, and Hudi 0.1, which the statistics describe."""
+    writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], {"name": "v", "type": ["null", stored[0]]}])
+    writer.types["v"] = stored[1]
+    for number in (1, 2):
+        instant = writer.tick()
+        stat = writer.base_file(writer.new_slice("x", instant), instant, [{"key": str(number), "v": number / 10}])
+        writer.complete(instant, "deltacommit", [stat])
+        writer.fields[1], writer.types["v"] = {"name": "v", "type": ["null", "double"]}, pa.float64()
+    lookup = open_table(_publish(tmp_path, str(writer.folder)).root, "t", table_locations=[str(writer.folder)])
+    assert sorted(lookup.read(columns=["v"]).read_all()["v"].to_pylist()) == [0.1, 0.2]
+    if refused:
+        with pytest.raises(MetastoreError, match=r"'v'.*float.*`read`"):
+            lookup.dataset()
+    else:
+        assert sorted(lookup.dataset().to_table()["v"].to_pylist()) == [0.1, 0.2]

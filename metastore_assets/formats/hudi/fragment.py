@@ -49,7 +49,7 @@ class HudiFragmentSource:
             return f"it is no Parquet file, but {self.kind}"
         if self.numbers:
             return "it may store numbers as texts"
-        return ArrowFile(self.location, self.base.path, self.constants)
+        return ArrowFile(self.location, self.base.path, self.constants, widens_text=True)
 
     def open(self) -> FileFragmentReader:
         """Open the base file, or merge the files of the slice into a temporary file. Raises FragmentError."""
