@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow.parquet as pq
 
-from metastore_assets.formats.hudi.timeline import FOLDER, Timeline
+from metastore_assets.formats.hudi.timeline import FOLDER, Timeline, archive_folder
 from metastore_assets.formats.metadata_json import as_object, as_objects, as_text, check_distinct, parse_json
 from metastore_assets.storage.corrupt_input import metadata_errors
 from metastore_assets.storage.location import Location
@@ -46,13 +46,7 @@ def _read_archive(timeline: Timeline) -> dict[str, str]:
     location, properties = timeline.location, timeline.properties
     if timeline.layout == 1:
         return {}
-    folder = "/".join(
-        [
-            FOLDER,
-            properties.get("hoodie.timeline.path", "timeline"),
-            properties.get("hoodie.timeline.history.path", "history"),
-        ]
-    )
+    folder = f"{FOLDER}/{archive_folder(properties)}"
     path = f"{folder}/_version_"
     try:
         with metadata_errors(location.full_path(path)):

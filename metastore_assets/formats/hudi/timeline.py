@@ -105,7 +105,16 @@ class Timeline:
                 for instant in self.completed
                 if (visible_at := instant_time(instant.became_visible)) and visible_at <= moment
             ]
-            until = max((instant.requested for instant in visible), default="")
+            last = max(visible, default=None)
+            until = last.requested if last else ""
+            if last and until < self.start and instant_time(last.became_visible) != moment and self._has_archive():
+                raise state_not_found(
+                    self.location.uri,
+                    at,
+                    f"a savepoint retains {until}, and archived writes may have followed it: name an instant, or a "
+                    f"time since {self.start}; its instants are",
+                    [instant.requested for instant in self.completed],
+                )
             later = frozenset(instant.requested for instant in self.completed if instant not in visible)
         else:
             until = match[1] if match else ""
@@ -118,6 +127,14 @@ class Timeline:
                 self.location.uri, at, "name an instant, or a time since the first instant; its instants are", instants
             )
         return state
+
+    def _has_archive(self) -> bool:
+        """Return whether there are files of archived instants."""
+        if self.layout == 1:
+            folder = self.properties.get("hoodie.archivelog.folder") or "archived"
+        else:
+            folder = archive_folder(self.properties)
+        return any(self.location.names(f"{FOLDER}/{folder}"))
 
     def _state(self, until: str, without: frozenset[str]) -> HudiState:
         """Return the state of the completed instants up to `until`, inclusive, except those in `without`."""
@@ -172,7 +189,7 @@ def load_timeline(location: Location) -> Timeline:
     properties = load_properties(location)
     layout = _layout(location, properties)
     _version(location, properties)
-    folder = FOLDER if layout == 1 else f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
+    folder = FOLDER if layout == 1 else f"{FOLDER}/{_timeline_folder(properties)}"
     completed: dict[str, Instant] = {}
     pending: dict[str, str] = {}
     cleans = []
@@ -210,6 +227,15 @@ def load_timeline(location: Location) -> Timeline:
     )
 
 
+def _timeline_folder(properties: Mapping[str, str]) -> str:
+    return properties.get("hoodie.timeline.path", "timeline")
+
+
+def archive_folder(properties: Mapping[str, str]) -> str:
+    """Return the path, relative to `FOLDER`, of the folder of archived instants in layout 2."""
+    return f"{_timeline_folder(properties)}/{properties.get('hoodie.timeline.history.path', 'history')}"
+
+
 def is_hudi_table(location: Location) -> bool:
     """Return True if a folder has Hudi's file of table properties, or its backup.
 
@@ -238,7 +264,7 @@ def load_properties(location: Location) -> dict[str, str]:
         raise TableNotFoundError(f"{location.uri} is no Hudi table: there is no {_PROPERTIES}")
     raise TableFormatError(
         f"{location.full_path(incomplete)} lacks the property {_NAME}, as for a moment while a writer replaces the "
-        "file; try again"
+        "file: try again, and if the error stays, add the property with the name of the table"
     )
 
 

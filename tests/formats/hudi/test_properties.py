@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.timeline import load_properties
 from metastore_assets.storage.location import Location
 
@@ -17,3 +20,11 @@ def test_line_feeds_and_tabs_in_values_are_escapes(tmp_path: Path) -> None:
         "hoodie.table.name": "t",
         "hoodie.table.create.schema": '{\n\t"type":"record"}',
     }
+
+
+def test_a_table_without_a_name_is_an_error_that_may_stay(tmp_path: Path) -> None:
+    """The error advised to try again, which never ended if the file lacks the property for good."""
+    (tmp_path / ".hoodie").mkdir()
+    (tmp_path / ".hoodie/hoodie.properties").write_text("hoodie.table.version=6\n")
+    with pytest.raises(TableFormatError, match=r"hoodie\.table\.name.*try again, and if the error stays, add"):
+        load_properties(Location.of(str(tmp_path)))

@@ -237,6 +237,28 @@ def test_the_state_of_a_savepoint_lacks_archived_writes_after_it(tmp_path: Path,
     assert isinstance(at_savepoint.changes(newest.reference), NoDiff)
 
 
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_time_between_a_savepoint_and_the_timeline_is_refused(tmp_path: Path, version: int) -> None:
+    """Writes that were archived may have been visible then. The state of the savepoint was read, without their rows."""
+    history = History(HudiWriter(tmp_path / "t", version))
+    for part in ("x", "y", "z"):
+        history.insert(part, [_A])
+    writer, (first, second, third) = history.writer, sorted(history.states)
+    folder = writer.folder
+    before_second, before_third = (str(_moment(instant) - timedelta(seconds=0.1)) for instant in (second, third))
+    completed = "" if version < 8 else f"_{writer.tick()}"
+    (writer.timeline / f"{first}{completed}.savepoint").write_bytes(b"")
+    assert _rows(_open(folder, before_second)) == history.states[first]  # Nothing is archived.
+    for path in list(writer.timeline.glob(f"{second}*")):
+        path.unlink()
+    archive = folder / ".hoodie" / ("archived" if version < 8 else "timeline/history")
+    (archive / "archived_file").write_bytes(b"")
+    with pytest.raises(SnapshotNotFoundError, match=rf"savepoint.*{first}.*{third}"):
+        _open(folder, before_third)
+    assert _rows(_open(folder, first)) == history.states[first]
+    assert _rows(_open(folder, "2030-01-01")) == history.states[third]
+
+
 def test_states_survive_a_copy(history: History, tmp_path: Path) -> None:
     """States do not depend on modification times."""
     shutil.copytree(history.writer.folder, tmp_path / "copy", copy_function=shutil.copyfile)
