@@ -139,9 +139,10 @@ def _plain_files_entry(table: DeclaredTable, recorded_location: str, load_partit
     if table.provider and not _tracks_partitions(table):
         return CatalogEntry("files", location, options=options, types=types)
     folders = tuple(_folder(table, partition) for partition in load_partitions()) if table.partition_columns else ()
-    return CatalogEntry(
-        "files", location, options=options, types=types, folders=RegisteredFolders(table.partition_columns, folders)
-    )
+    # Metastores store names in lower case. Spark records how it spells them.
+    spelled = {name.lower(): name for name in _spark_partition_columns(table)}
+    columns = tuple((spelled.get(name.lower(), name), type_) for name, type_ in table.partition_columns)
+    return CatalogEntry("files", location, options=options, types=types, folders=RegisteredFolders(columns, folders))
 
 
 def _reader_settings(table: DeclaredTable) -> tuple[dict[str, Any], dict[str, str]]:
@@ -213,6 +214,13 @@ def _tracks_partitions(table: DeclaredTable) -> bool:
     return count == 0 or table.parameters.get("spark.sql.partitionProvider", "").lower() == "catalog"
 
 
+def _spark_partition_columns(table: DeclaredTable) -> set[str]:
+    """Return the names of the partition columns of a Spark table, as Spark spells them; empty for other tables."""
+    count = _count(table, "spark.sql.sources.schema.numPartCols") if table.provider else 0
+    names = (table.parameters.get(f"spark.sql.sources.schema.partCol.{index}") for index in range(count))
+    return {name for name in names if name}
+
+
 def _count(table: DeclaredTable, key: str) -> int:
     """Return the number in a parameter of the table; 0 without the parameter. Raises TableFormatError."""
     text = table.parameters.get(key) or "0"
@@ -235,8 +243,7 @@ def _spark_columns(table: DeclaredTable) -> Columns:
         fields = [(field["name"], field["type"]) for field in json.loads(text)["fields"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("its schema in spark.sql.sources.schema cannot be read") from None
-    count = _count(table, "spark.sql.sources.schema.numPartCols")
-    partition_columns = {table.parameters.get(f"spark.sql.sources.schema.partCol.{index}") for index in range(count)}
+    partition_columns = _spark_partition_columns(table)
     # The JSON of a nested type is an object instead of a name.
     return tuple(
         (name, type_ if isinstance(type_, str) else "") for name, type_ in fields if name not in partition_columns

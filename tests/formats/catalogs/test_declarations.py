@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +61,25 @@ def test_numbers_are_codes_of_characters_in_text_files_of_hive(
 def test_delimiters_of_hive_without_counterpart_are_refused(delimiter: str) -> None:
     with pytest.raises(TableFormatError, match=r"'t': field\.delim = "):
         resolve_entry(replace(_TEXT, serde_parameters={"field.delim": delimiter}), tuple)
+
+
+@pytest.mark.parametrize("provider", ["parquet", "csv"])
+def test_partition_columns_of_spark_are_spelled_as_by_spark(provider: str) -> None:
+    """Metastores store their names in lower case, under which they were columns of the table."""
+    schema = "spark.sql.sources.schema"
+    parameters = {
+        "spark.sql.sources.provider": provider,
+        "spark.sql.partitionProvider": "catalog",
+        schema: json.dumps({"fields": [{"name": name, "type": "string"} for name in ("Id", "Day", "zone")]}),
+        f"{schema}.numPartCols": "2",
+        f"{schema}.partCol.0": "Day",
+        f"{schema}.partCol.1": "zone",
+    }
+    declared = (("day", "string"), ("zone", "string"))
+    entry = resolve_entry(replace(_TEXT, parameters=parameters, partition_columns=declared), tuple)
+    assert entry.folders is not None
+    assert [name for name, _ in entry.folders.columns] == ["Day", "zone"]
+    assert list(entry.types) == (["Id"] if provider == "csv" else [])
 
 
 def test_a_damaged_declaration_does_not_hide_other_tables_of_a_database() -> None:
