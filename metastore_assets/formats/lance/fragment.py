@@ -22,7 +22,7 @@ from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, FieldMatch
 from metastore_assets.startup import pc
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, UnsupportedError, check_limit
 from metastore_assets.storage.io_counters import record_read
-from metastore_assets.storage.limits import FILE_ROWS
+from metastore_assets.storage.limits import FIELDS, FILE_ROWS
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.object_store import OverwrittenError
 
@@ -162,9 +162,10 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
 
 
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
-    """Return placeholders for the stored columns that the schema no longer has."""
+    """Return placeholders for the stored columns that the schema no longer has. Raises LimitError for a high id."""
     # Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, so each
     # unused lower id may be that of a dropped column.
     dropped = [number for number in stored_ids - schema_ids if number >= 0]
+    check_limit(FIELDS, max(dropped, default=0), "as the id of a field that the schema lacks")
     candidates = sorted(set(range(max(dropped) + 1)) - schema_ids) if dropped else []
     return [pa.field("", pa.null(), metadata={PARQUET_FIELD_ID: str(number)}) for number in candidates]

@@ -31,9 +31,10 @@ from metastore_assets.formats import MetadataCache, NoDiff, Snapshot, SnapshotDi
 from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.formats.lance import native
 from metastore_assets.formats.lance import table as table_module
+from metastore_assets.formats.lance.fragment import _dropped_fields
 from metastore_assets.formats.lance.versions import LanceVersion, list_versions, newest_version
-from metastore_assets.formats.schema_casting import identity
-from metastore_assets.storage.corrupt_input import UnsupportedError
+from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, identity
+from metastore_assets.storage.corrupt_input import LimitError, UnsupportedError
 from metastore_assets.storage.location import Location, StoredFile
 from metastore_assets.tasks.isolation import run_isolated
 from tests.formats.lance.waiting import wait_without_end
@@ -563,3 +564,13 @@ def test_a_cached_commit_time_needs_no_manifest(tmp_path: Path, monkeypatch: pyt
     first = table.current()
     monkeypatch.setattr("metastore_assets.formats.lance.table.run_isolated", None)
     assert table.current() == first
+
+
+def test_a_high_id_of_a_dropped_field_is_refused() -> None:
+    """An entry for each lower id filled the memory."""
+    assert [field.metadata for field in _dropped_fields({0, 3}, {0, 1})] == [
+        {PARQUET_FIELD_ID: b"2"},
+        {PARQUET_FIELD_ID: b"3"},
+    ]
+    with pytest.raises(LimitError, match="2,147,483,647"):
+        _dropped_fields({0, 2**31 - 1}, {0})
