@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from metastore_assets.formats.hudi.type_changes import cast_as_hudi
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import ColumnMapping, FileFragmentReader, fragment_errors
 from metastore_assets.formats.schema_casting import FieldMatcher
-from metastore_assets.formats.values import Constant
+from metastore_assets.formats.values import Constant, value_text
 from metastore_assets.storage.location import Location, StoredFile
 
 
@@ -88,8 +89,13 @@ class HudiFragmentSource:
             self.location.check(self.base)
 
 
-def fragment_id(planned: PlannedSlice) -> str:
-    """Return the id of the fragment of a file slice. Equal ids mean equal rows."""
+def fragment_id(planned: PlannedSlice, constants: Sequence[tuple[str, Constant]]) -> str:
+    """Return the id of the fragment of a file slice. Equal ids mean equal rows.
+
+    Args:
+        planned: the file slice.
+        constants: (column, value) of each partition column that its files do not store.
+    """
     file_slice, merge_plan = planned.file_slice, planned.merge_plan
     files = file_slice.files
     parts: list[object] = [[stored.path, stored.size] for stored in files]
@@ -102,4 +108,6 @@ def fragment_id(planned: PlannedSlice) -> str:
         rules = merge_plan.rules
         # File names do not show which blocks of the log files apply, and how they merge.
         parts += [list(merge_plan.instants), rules.mode, list(rules.ordering), list(rules.record_key)]
+    # The table's properties say how values are taken from the path of a partition.
+    parts += [[name, value_text(value)] for name, value in constants]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

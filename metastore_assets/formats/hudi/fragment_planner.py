@@ -83,19 +83,20 @@ class HudiFragmentPlanner:
         fragments = {}
         for planned in self._plan(slices):
             used = planned.file_slice
+            constants = self._constants.partition_constants(used.partition)
             source = HudiFragmentSource(
                 self._location,
                 used.base,
                 used.kind,
                 used.logs,
-                self._constants.partition_constants(used.partition),
+                constants,
                 self._planner.schema.numbers,
                 meta_columns,
                 planned.merge_plan,
             )
             key, path = self._fragment_path(used)
             fragments[used.group] = Fragment(
-                id=fragment_id(planned),
+                id=fragment_id(planned, constants),
                 partition_key=key,
                 path=path,
                 bytes=sum(stored.size for stored in used.files),

@@ -465,6 +465,21 @@ def test_renamed_columns_are_refused(history: History) -> None:
         _open(writer.folder)
 
 
+def test_another_encoding_of_folder_names_changes_fragments(tmp_path: Path) -> None:
+    """Their files do not store the partition column. They kept the statistics of the former values."""
+    history = History(HudiWriter(tmp_path / "t", 9))
+    history.insert("a%20b", [{"key": "a", "ts": 1, "value": 1.0}])
+    (base,) = history.writer.folder.glob("part=*/*.parquet")
+    pq.write_table(pq.ParquetFile(base).read().drop_columns(["part"]), base)
+    history.writer.set_properties(**{"hoodie.datasource.write.drop.partition.columns": "true"})
+    snapshots = []
+    for encoded, value in (("false", "a%20b"), ("true", "a b")):
+        history.writer.set_properties(**{"hoodie.datasource.write.partitionpath.urlencode": encoded})
+        snapshots.append(open_table_format(TableConfig(name="t", uri=str(history.writer.folder))).snapshot())
+        assert read_columns(snapshots[-1])["part"] == [value]
+    assert snapshots[0].fragments[0].id != snapshots[1].fragments[0].id
+
+
 def test_dropped_partition_columns_come_from_folder_names(history: History) -> None:
     """Types are those of the schema, or text if it lacks the column."""
     writer = history.writer
