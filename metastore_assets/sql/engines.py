@@ -67,6 +67,11 @@ def query(
                     _define(session.connection, metastore, tables, schema, name)
             return session.run(text).to_arrow_table()
     except QueryError as error:
+        for schema, name in sorted(named):
+            if f'because schema "{schema}" does not exist' in str(error):
+                alternatives = close_names(f"{schema}_{name}", tables, "; there are: {}")
+                message = f"there is no table {f'{schema}.{name}'!r}: tables are named without a schema{alternatives}"
+                raise QueryError(message) from error
         existing_names = {table.lower() for table in tables} | VIEWS.keys()
         for written in sorted({schema or name for schema, name in named}):
             if find_table is None or written.lower() in existing_names:

@@ -129,6 +129,7 @@ def test_only_views_named_in_the_query_are_read(metastore: Metastore, monkeypatc
         ("select * from nix", "nix"),
         ("select * from order.statistics", "syntax error"),
         ("select * from oders.statistics", r"'oders'.*'orders'"),
+        ("select * from shop.orders", r"'shop.orders': tables are named without a schema.*'orders'"),
     ],
 )
 def test_bad_queries_are_errors(metastore: Metastore, text: str, message: str) -> None:
