@@ -137,12 +137,12 @@ def assert_page_shows(page: Any, lab: Lab, url: str, name: str, row_count: str) 
 
 def assert_checks_are_shown(page: Any, lab: Lab, url: str) -> None:
     """Assert that the page shows why one check failed and one is unknown, beside the passed ones."""
-    for name, said in (
+    for name, message in (
         ("shop_accepted_values", "5 distinct values, and 3 are accepted"),
         ("note_unique", "unknown: about"),
     ):
         page.goto(f"{url}?view=checks&checkDetail={name}")
-        page.get_by_text(said).first.wait_for(timeout=60_000)
+        page.get_by_text(message).first.wait_for(timeout=60_000)
         page.wait_for_timeout(500)
         page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / f"check-{name}.png")
 

@@ -119,13 +119,13 @@ def test_a_page_fetches_nothing_that_a_table_names(lab: Lab, served: tuple[int, 
     url = f"http://127.0.0.1:{webserver}/assets"
     with process(lab.folder, "dagster-webserver", "-h", "127.0.0.1", "-p", str(webserver)):
         wait_for("the webserver", 120, lambda: answers(f"http://127.0.0.1:{webserver}/server_info"))
-        for path, said in (
+        for path, message in (
             ("notes/notes_statistics", "4 distinct"),
             ("notes/notes_statistics?view=checks&checkDetail=note_accepted_values", "1 is accepted"),
             ("raw/notes?view=events", "4 distinct"),
         ):
             page.goto(f"{url}/{path}")
-            page.get_by_text(said).first.wait_for(timeout=60_000)
+            page.get_by_text(message).first.wait_for(timeout=60_000)
             page.wait_for_timeout(1_000)
             assert page.locator(f"a[href*='127.0.0.1:{port}'], img[src*='127.0.0.1:{port}']").count() == 0, path
             shown = page.inner_text("body")

@@ -109,10 +109,10 @@ def results_by_case(tmp_path_factory: pytest.TempPathFactory) -> list[CheckResul
 
 @pytest.mark.parametrize("at", range(len(CASES)), ids=lambda at: f"{CASES[at][0]} {CASES[at][1]} {CASES[at][2]}"[:60])
 def test_a_check_has_the_expected_result(results_by_case: list[CheckResult], at: int) -> None:
-    column, _, status, said = CASES[at]
+    column, _, status, message = CASES[at]
     result = results_by_case[at]
     assert (result.column, result.status) == (column, status), result.finding
-    assert said in f"{result.finding.observed} {result.finding.advice or ''}"
+    assert message in f"{result.finding.observed} {result.finding.advice or ''}"
 
 
 def test_values_that_are_hard_to_see_are_quoted() -> None:

@@ -66,7 +66,7 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    ("stored", "status", "said"),
+    ("stored", "status", "message"),
     [
         ({"a": 2, "b": 3}, "passed", "2 files, 5 rows"),
         ({"a": 2}, "failed", "b.parquet is not a file of the table"),
@@ -77,7 +77,7 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
     ],
 )
 def test_complete_compares_files_and_rows(
-    local_store: ObjectStore, stored: dict[str, int | None], status: str, said: str
+    local_store: ObjectStore, stored: dict[str, int | None], status: str, message: str
 ) -> None:
     """Removed fragments that are still stored do not count; row counts that metadata lack are unknown, but no
     difference.
@@ -87,7 +87,7 @@ def test_complete_compares_files_and_rows(
     snapshot = _snapshot(table.version, **stored)
     result = table_finding(local_store, table, "complete", lambda: snapshot, fragments=entries, retired=retired)
     assert result.status == status
-    assert said in result.observed
+    assert message in result.observed
 
 
 def test_complete_is_unknown_after_a_later_commit(local_store: ObjectStore) -> None:
@@ -119,7 +119,7 @@ def test_consistent_names_contradictory_numbers(local_store: ObjectStore) -> Non
     table = publish(local_store, rows)
     assert finding(local_store, table, "consistent").status == "passed"
     (of_x,) = [row for row in table.statistics() if row.column == "x"]
-    for wrong, said in (
+    for wrong, message in (
         ({"null_count": 5}, "1 values and 5 nulls in 2 rows"),
         ({"distinct_count": 7}, "7 distinct values among 1 values"),
         ({"duplicate_count": 2}, "2 values that occur more than once among 1 distinct values"),
@@ -129,7 +129,7 @@ def test_consistent_names_contradictory_numbers(local_store: ObjectStore) -> Non
     ):
         others = [row for row in table.statistics() if row.column != "x"]
         (problem,) = find_contradictions(table.version, [*others, replace(of_x, **wrong)])  # type: ignore[arg-type]
-        assert said in problem
+        assert message in problem
     version = replace(table.version, row_count=3)
     problems = list(find_contradictions(version, table.statistics()))
     assert problems[0] == "the partitions have 2 rows and the table has 3"
@@ -187,14 +187,14 @@ def test_the_compared_version_is_selected(local_store: ObjectStore) -> None:
     same = table.at(replace(table.version, snapshot="snapshot 2"))
     check = NamedCheck("own", None, parse_check({"row_count_change": 0}, "table"))
     assert evaluate(check, Subject(same, around(local_store))).measures["change"] == 3.0, "version 2 is of its snapshot"
-    for against, said in (
+    for against, message in (
         (3, "is not before version 3"),
         (7, "is not before version 3"),
         ("52w", "there is no version from 364 d before: "),
     ):
         none = finding(local_store, table, {"row_count_change": 0, "against": against})
         assert none.status == "unknown"
-        assert said in none.observed
+        assert message in none.observed
     first = publish(local_store, numbers(1), name="new")
     assert "no version of an earlier snapshot" in finding(local_store, first, {"row_count_change": 0}).observed
 
@@ -259,7 +259,7 @@ def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> No
 
 
 @pytest.mark.parametrize(
-    ("checks", "columns", "said"),
+    ("checks", "columns", "message"),
     [
         (
             [],
@@ -281,7 +281,7 @@ def test_missing_partitions_make_a_check_unknown(local_store: ObjectStore) -> No
     ],
 )
 def test_a_check_that_does_not_fit_the_table_has_failed(
-    local_store: ObjectStore, checks: list[Any], columns: dict[str, Any], said: str
+    local_store: ObjectStore, checks: list[Any], columns: dict[str, Any], message: str
 ) -> None:
     """The reason is reported once; other checks are evaluated, for partitions too."""
     table = publish(local_store, pa.table({"n": [1], "t": ["a"]}))
@@ -296,5 +296,5 @@ def test_a_check_that_does_not_fit_the_table_has_failed(
         first, misfit = results(local_store, table, *checks, {"row_count": 1}, **column_checks)
         assert (first.status, misfit.status, misfit.partitions) == ("passed", "failed", None)
         assert misfit.finding.observed.startswith("the check does not fit the table: ")
-        assert re.search(said, misfit.finding.observed)
+        assert re.search(message, misfit.finding.observed)
         assert misfit.is_violated

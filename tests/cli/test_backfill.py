@@ -148,7 +148,7 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "explanation"),
     [
         ("t --partition part=11", 3, "has no partition 'part=11'; of 4 the nearest are"),
         ("t --partition prat=1", 3, "it is partitioned by 'part', not by 'prat'"),
@@ -170,13 +170,13 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
     ],
 )
 def test_bad_input_is_an_error_before_data_is_read(
-    untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, said: str
+    untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, explanation: str
 ) -> None:
     """It is reported before data is read, with the names of table, option and value."""
     monkeypatch.chdir(untouched.parent)
     (untouched.parent / "keys").write_text("part=1\npart=7\n")
     message = error_of(run("backfill", *arguments.split(), "--dry-run", config=untouched), status)
-    assert said in message
+    assert explanation in message
     assert not (untouched.parent / "root").exists()
 
 

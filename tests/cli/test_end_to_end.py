@@ -263,14 +263,16 @@ def test_a_failed_start_of_spark_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moment", "number", "said"),
+    ("moment", "number", "explanation"),
     [
         ("Spark starts", signal.SIGINT, "interrupted\n"),
         ("fragments are profiled", signal.SIGINT, "interrupted\n"),
         ("fragments are profiled", signal.SIGTERM, ""),
     ],
 )
-def test_an_interrupted_refresh_leaves_nothing(tmp_path: Path, moment: str, number: signal.Signals, said: str) -> None:
+def test_an_interrupted_refresh_leaves_nothing(
+    tmp_path: Path, moment: str, number: signal.Signals, explanation: str
+) -> None:
     """Ctrl-C and SIGTERM: at most one line, the usual status, no traceback, no files, and no version."""
     built = build(tmp_path)
     orders = built.rows("orders")  # once: the query below would also read it
@@ -297,7 +299,7 @@ def test_an_interrupted_refresh_leaves_nothing(tmp_path: Path, moment: str, numb
         stdout, stderr = process.communicate(timeout=60)
     # An interrupt while Python creates a class from text ends the process by the signal, even if it is caught.
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    assert (status, stdout, stderr) == (128 + number, "", said)
+    assert (status, stdout, stderr) == (128 + number, "", explanation)
     assert list(scratch.glob("metastore-*")) == []
     assert not (tmp_path / "root" / "orders" / "versions").exists()
 

@@ -17,7 +17,7 @@ from tests.cli.run_command import error_of, run
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "explanation"),
     [
         (["show", "nope"], ["'nope'", "orders, gone, fresh"]),
         (["show", "fresh"], ["'fresh'", "no published version", "metastore refresh fresh"]),
@@ -38,15 +38,17 @@ from tests.cli.run_command import error_of, run
         (["expire", "nope"], ["'nope'"]),
     ],
 )
-def test_missing_names_are_reported_with_existing_ones(published: Path, arguments: list[str], said: list[str]) -> None:
+def test_missing_names_are_reported_with_existing_ones(
+    published: Path, arguments: list[str], explanation: list[str]
+) -> None:
     """The line has the requested name and the existing names."""
     for as_json in ([], ["--json"]):
         message = error_of(run(*arguments, *as_json, config=published))
-        assert all(part in message for part in said), message
+        assert all(part in message for part in explanation), message
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "explanation"),
     [
         (["bogus"], "'bogus'"),
         (["--bogus"], "'--bogus'"),
@@ -70,10 +72,10 @@ def test_missing_names_are_reported_with_existing_ones(published: Path, argument
         (["expire", "orders", "--grace", "nan"], "nan is no number of hours"),
     ],
 )
-def test_wrong_usage_is_status_2(published: Path, arguments: list[str], said: str) -> None:
+def test_wrong_usage_is_status_2(published: Path, arguments: list[str], explanation: str) -> None:
     """The status is 2, and the line names the help option."""
     message = error_of(run(*arguments, config=published), failures.BAD_USAGE)
-    assert said in message
+    assert explanation in message
     assert "--help`)" in message
 
 
@@ -127,7 +129,7 @@ def test_a_missing_configuration_is_an_error(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "explanation"),
     [
         ("root: [", ["cannot be read as YAML"]),
         ("- a", ["must be a mapping"]),
@@ -158,25 +160,25 @@ def test_a_missing_configuration_is_an_error(tmp_path: Path, monkeypatch: pytest
         ("{root: r, roof: s}", ["roof"]),
     ],
 )
-def test_an_invalid_configuration_is_explained(tmp_path: Path, text: str, said: list[str]) -> None:
+def test_an_invalid_configuration_is_explained(tmp_path: Path, text: str, explanation: list[str]) -> None:
     """The line names file, key path, value, and what is allowed."""
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     message = error_of(run("tables", config=path))
-    assert all(part in message for part in [str(path), *said]), message
+    assert all(part in message for part in [str(path), *explanation]), message
 
 
 @pytest.mark.parametrize(
-    ("declared", "said"),
+    ("declared", "explanation"),
     [
         ("zip=sting", "schema.zip = 'sting': no type that a column can be read in; did you mean string?"),
         ("zpi=string", "schema.zpi is no column of the table; did you mean zip?"),
     ],
 )
-def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, said: str) -> None:
+def test_a_wrong_column_type_is_an_error(tmp_path: Path, declared: str, explanation: str) -> None:
     """It is reported before any data is read."""
     (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
-    assert said in error_of(run("profile", str(tmp_path), "--schema", declared))
+    assert explanation in error_of(run("profile", str(tmp_path), "--schema", declared))
 
 
 def test_an_unexpected_error_is_one_line(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +207,10 @@ def test_an_error_of_a_spark_worker_is_one_line() -> None:
         "\tat org.apache.spark.Some.thing\n"
     )
     error.add_note("more in a file")
-    said = failures.explain_error(error)
-    assert said == "unexpected RuntimeError: KeyError: 'first'; more in a file. This is a bug: --debug shows where"
+    explanation = failures.explain_error(error)
+    assert (
+        explanation == "unexpected RuntimeError: KeyError: 'first'; more in a file. This is a bug: --debug shows where"
+    )
 
 
 def test_an_error_of_the_package_is_one_printable_line(published: Path) -> None:
@@ -245,8 +249,8 @@ def test_profile_names_the_options_for_ranges(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "t" / "_delta_log").mkdir(parents=True)
     commit = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
     commit.write_text("\n".join(map(json.dumps, actions)))
-    said = error_of(run("profile", str(tmp_path / "t")))
-    assert 'allow: ["s3://other/lake/"] (`--allow s3://other/lake/` for metastore profile)' in said
+    explanation = error_of(run("profile", str(tmp_path / "t")))
+    assert 'allow: ["s3://other/lake/"] (`--allow s3://other/lake/` for metastore profile)' in explanation
     assert "`restrict_to_table_root: true`" in error_of(run("profile", str(tmp_path / "t"), "--restrict-to-table-root"))
 
     def profiled(table: TableConfig, *rest: object) -> None:
@@ -254,8 +258,10 @@ def test_profile_names_the_options_for_ranges(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("metastore_assets.profiling.profile_table", profiled)
     monkeypatch.chdir(tmp_path)
-    said = error_of(run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--restrict-to-table-root"))
-    assert f"('s3://other/lake/', '{tmp_path}/near') True" in said
+    explanation = error_of(
+        run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--restrict-to-table-root")
+    )
+    assert f"('s3://other/lake/', '{tmp_path}/near') True" in explanation
     assert "() False" in error_of(run("profile", "t"))
 
 

@@ -96,8 +96,8 @@ def test_a_command_that_waits_for_a_store_ends_soon(
         os.kill(process.pid, number)
         stdout, stderr = process.communicate(timeout=60)
         connection.close()
-    said = "interrupted\n" if number == signal.SIGINT else ""
-    assert (process.returncode, stdout, stderr) == (128 + number, "", said)
+    message = "interrupted\n" if number == signal.SIGINT else ""
+    assert (process.returncode, stdout, stderr) == (128 + number, "", message)
 
 
 @pytest.mark.usefixtures("silent")

@@ -16,7 +16,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("table", "text", "said"),
+    ("table", "text", "explanation"),
     [
         ("events", "day=2024-01-04", "the nearest are"),
         ("events", "day=2025-*", "the nearest are 'day=2024-01-01', 'day=2024-01-02' and 'day=2024-01-03'"),
@@ -25,10 +25,10 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("people", "day=2024-01-01", "it is not partitioned, and its one partition is 'all'"),
     ],
 )
-def test_a_condition_that_matches_nothing(config: Path, table: str, text: str, said: str) -> None:
+def test_a_condition_that_matches_nothing(config: Path, table: str, text: str, explanation: str) -> None:
     message = error_of(run("refresh", table, "--dry-run", "--partition", text, config=config))
     assert f"table {table!r} has no partition {text!r}" in message
-    assert said in message
+    assert explanation in message
 
 
 @pytest.mark.parametrize("text", ["half=2", "half=?", "half=%32"])

@@ -101,7 +101,7 @@ def test_compact(published: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "explanation"),
     [
         (["quantile", "orders", "day", "1.5"], ["'1.5' is no quantile", "from 0 to 1"]),
         (["quantile", "orders", "day", "half"], ["'half' is no quantile"]),
@@ -117,10 +117,10 @@ def test_compact(published: Path) -> None:
         (["compact", "nope"], ["'nope'"]),
     ],
 )
-def test_unanswerable_queries(published: Path, arguments: list[str], said: list[str]) -> None:
+def test_unanswerable_queries(published: Path, arguments: list[str], explanation: list[str]) -> None:
     for as_json in ([], ["--json"]):
         message = error_of(run(*arguments, *as_json, config=published))
-        assert all(part in message for part in said), message
+        assert all(part in message for part in explanation), message
 
 
 def test_a_quantile_needs_a_fraction(published: Path) -> None:

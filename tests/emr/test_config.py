@@ -52,7 +52,7 @@ def request(full: bool = False, *partitions: str, **over: Any) -> JobRequest:
 
 
 @pytest.mark.parametrize(
-    ("over", "said"),
+    ("over", "explanation"),
     [
         ({"emr_serverless": None}, "`emr_serverless`"),
         ({"emr_serverless": {"application": "00f1"}}, "emr_serverless.execution_role"),
@@ -87,9 +87,9 @@ def request(full: bool = False, *partitions: str, **over: Any) -> JobRequest:
         ),
     ],
 )
-def test_invalid_settings_are_refused(tmp_path: Path, over: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, over: dict[str, Any], explanation: str) -> None:
     """When it is read, with the key and the remedy, and without secrets."""
-    with pytest.raises(ConfigError, match=re.escape(said)) as raised:
+    with pytest.raises(ConfigError, match=re.escape(explanation)) as raised:
         load_config(config_file(tmp_path, **over))
     assert not [secret for secret in ("hush", "kkkk", "me:pass") if secret in str(raised.value)]
 

@@ -86,10 +86,10 @@ def test_an_error_of_the_job_fails_the_run(cloud: EmrSetup, instance: DagsterIns
     (ended,) = cloud.jobs()
     assert ended["state"] == "FAILED"
     assert raised.value.metadata["error"].value == "ProfileError"
-    said = raised.value.description or ""
+    message = raised.value.description or ""
     log = f"{cloud.folder}/logs/applications/{cloud.application}/jobs/{ended['jobRunId']}/SPARK_DRIVER/stderr.gz"
-    assert f"job {ended['jobRunId']} of EMR Serverless application {cloud.application}" in said
-    assert f"s3://lake/{log}" in said
+    assert f"job {ended['jobRunId']} of EMR Serverless application {cloud.application}" in message
+    assert f"s3://lake/{log}" in message
     written = gzip.decompress(cloud.s3.get_object(Bucket="lake", Key=log)["Body"].read()).decode()
     assert "ProfileError" in written
     assert not cloud.keys("metastore/sales/versions")

@@ -115,7 +115,7 @@ def test_an_argument_for_one_partition_must_be_unambiguous() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("day=2024-02-02", ["no partition 'day=2024-02-02'", "the nearest are", "'day=2024-02-01'"]),
         ("day=2022-*", ["of 29 the nearest are 'day=2023-12-31', 'day=2024-01-01'"]),
@@ -127,14 +127,14 @@ def test_an_argument_for_one_partition_must_be_unambiguous() -> None:
         ("", ["name a key, or a pattern such as `day=…`"]),
     ],
 )
-def test_messages_name_similar_keys(text: str, said: list[str]) -> None:
+def test_messages_name_similar_keys(text: str, message: list[str]) -> None:
     days: list[Items] = [[("day", f"2024-01-{day:02}")] for day in range(1, 28)]
     table = keys([*days, [("day", "2023-12-31")], [("day", "2024-02-01")]])
     if "2025" in text:
         table = keys([*days, [("day", "2024-01-28")]])
     with pytest.raises(PartitionNotFoundError) as raised:
         match_partitions("t", [text], table)
-    assert all(part in str(raised.value) for part in said), raised.value
+    assert all(part in str(raised.value) for part in message), raised.value
 
 
 def test_tables_without_partition_columns_or_rows() -> None:

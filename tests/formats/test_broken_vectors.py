@@ -108,8 +108,10 @@ def _error(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("storage", ["u", "p", "i", "iceberg"])
-@pytest.mark.parametrize(("data", "cardinality", "said"), _BROKEN.values(), ids=_BROKEN)
-def test_an_invalid_vector_is_an_error(tmp_path: Path, data: bytes, cardinality: int, said: str, storage: str) -> None:
+@pytest.mark.parametrize(("data", "cardinality", "message"), _BROKEN.values(), ids=_BROKEN)
+def test_an_invalid_vector_is_an_error(
+    tmp_path: Path, data: bytes, cardinality: int, message: str, storage: str
+) -> None:
     """Its checksum is valid. The error has the data file, the vector file and the fault, and no row is read."""
     if storage == "iceberg":
         _iceberg(tmp_path / "t", data, cardinality)
@@ -118,12 +120,12 @@ def test_an_invalid_vector_is_an_error(tmp_path: Path, data: bytes, cardinality:
         _delta(tmp_path / "t", data, cardinality, storage)
         where = r"data\.parquet: its deletion vector" + ("" if storage == "i" else f" in .*{_NAME}.bin")
     if storage == "iceberg" and not data:
-        said = "does not say where it is"
-    assert re.search(f"{where} cannot be read: .*{said}", _error(tmp_path / "t"))
+        message = "does not say where it is"
+    assert re.search(f"{where} cannot be read: .*{message}", _error(tmp_path / "t"))
 
 
 @pytest.mark.parametrize(
-    ("storage", "changes", "said"),
+    ("storage", "changes", "message"),
     [
         (
             "u",
@@ -148,14 +150,14 @@ def test_an_invalid_vector_is_an_error(tmp_path: Path, data: bytes, cardinality:
         ("u", {"storageType": "x"}, "storage type is 'x'"),
     ],
 )
-def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes: dict[str, Any], said: str) -> None:
+def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes: dict[str, Any], message: str) -> None:
     """It references a position without a vector, or a missing file."""
     _delta(tmp_path / "t", _GOOD, 2, storage, **changes)
-    assert re.search(f"data\\.parquet: its deletion vector.* cannot be read: .*{said}", _error(tmp_path / "t"))
+    assert re.search(f"data\\.parquet: its deletion vector.* cannot be read: .*{message}", _error(tmp_path / "t"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"content_size_in_bytes": 2**62}, f"in {2**62} bytes at 4, but the file has {len(_GOOD) + 12} bytes"),
         ({"content_offset": 2**62}, f"at {2**62}, but the file has"),
@@ -164,10 +166,10 @@ def test_an_invalid_descriptor_is_an_error(tmp_path: Path, storage: str, changes
         ({"content_size_in_bytes": -1}, "content_size_in_bytes is -1"),
     ],
 )
-def test_an_invalid_manifest_entry_is_an_error(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_an_invalid_manifest_entry_is_an_error(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     """It references a position without a vector. No memory is allocated for the declared size."""
     _iceberg(tmp_path / "t", _GOOD, 2, **changes)
-    assert re.search(f"the deletion vector in .*puffin cannot be read: .*{said}", _error(tmp_path / "t"))
+    assert re.search(f"the deletion vector in .*puffin cannot be read: .*{message}", _error(tmp_path / "t"))
 
 
 def _cut(data: bytes) -> bytes:
@@ -180,10 +182,10 @@ def _flipped(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize(
-    ("damage", "said"), [(_cut, "but the file has"), (_flipped, "checksum"), (lambda _: b"", "has 0 b")]
+    ("damage", "message"), [(_cut, "but the file has"), (_flipped, "checksum"), (lambda _: b"", "has 0 b")]
 )
 def test_a_damaged_vector_file_is_an_error(
-    tmp_path: Path, kind: str, damage: Callable[[bytes], bytes], said: str
+    tmp_path: Path, kind: str, damage: Callable[[bytes], bytes], message: str
 ) -> None:
     """It is truncated by three bytes, has a flipped bit, or is empty."""
     if kind == "delta":
@@ -193,7 +195,7 @@ def test_a_damaged_vector_file_is_an_error(
     (path,) = (tmp_path / "t").rglob("*.bin" if kind == "delta" else "*.puffin")
     path.write_bytes(damage(path.read_bytes()))
     error = _error(tmp_path / "t")
-    assert said in error
+    assert message in error
     assert path.name in error
 
 

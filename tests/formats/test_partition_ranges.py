@@ -167,7 +167,7 @@ def test_a_partitioned_table_without_rows_has_no_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "values", "bounds", "said"),
+    ("type_", "values", "bounds", "message"),
     [
         (
             pa.date32(),
@@ -186,11 +186,13 @@ def test_a_partitioned_table_without_rows_has_no_partitions() -> None:
         (pa.bool_(), [True], ("yes", None), "give true or false, such as 'true'"),
     ],
 )
-def test_invalid_bounds_are_refused(type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], said: str) -> None:
+def test_invalid_bounds_are_refused(
+    type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], message: str
+) -> None:
     ranges = ranges_of(snapshot({"c": type_}, [[value] for value in values]))
     with pytest.raises(LiteralError) as raised:
         ranges.between(*bounds)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_bound_of_an_unknown_column_is_refused() -> None:

@@ -60,14 +60,14 @@ def main(folder: str, rows: int, kind: str) -> None:
     for update in (all_rows(rows), [pairs(np.arange(7, rows, rows // 10), "update", 1)]):
         flow.advance({"pairs": update})
         for batches_ in (flow.version().update_batches("one"), flow.version().content_batches("one")):
-            _say(_stored_rows(batches_))
+            _print_json(_stored_rows(batches_))
     flow.compact(full=True)
-    _say(_stored_rows(flow.version().content_batches("one")))
-    _say((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    _print_json(_stored_rows(flow.version().content_batches("one")))
+    _print_json((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
-def _say(said: object) -> None:
-    sys.stdout.write(json.dumps(said) + "\n")
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
 
 
 def _stored_rows(batches: Iterator[pa.RecordBatch]) -> list[int]:

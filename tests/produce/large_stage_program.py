@@ -55,20 +55,20 @@ def main(folder: str, rows: int, limit: str) -> None:
     stage = Stage("groups", (("pairs",),), _BY_GROUP, produce_batch=by_group)
     flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], runner=SparkRunner(lambda: spark))
     flow.advance({"pairs": all_rows(rows)})
-    _say(built=_stored_rows(flow))
+    _print_json(built=_stored_rows(flow))
     # More than the calling process does for all shards.
     keys = np.arange(0, rows, 150)
     flow.advance({"pairs": pa.Table.from_batches([pairs(keys, rows, 1)])})
-    _say(updated=_stored_rows(flow))
+    _print_json(updated=_stored_rows(flow))
     flow.compact(full=True)
-    _say(compacted=_stored_rows(flow))
+    _print_json(compacted=_stored_rows(flow))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _say(driver=peak * 1024)
+    _print_json(driver=peak * 1024)
     spark.stop()
 
 
-def _say(**said: Any) -> None:
-    sys.stdout.write(json.dumps(said) + "\n")
+def _print_json(**values: Any) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
     sys.stdout.flush()
 
 

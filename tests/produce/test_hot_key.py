@@ -30,11 +30,11 @@ def test_three_million_rows_of_one_key_take_little_memory(tmp_path: Path) -> Non
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
     done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    *said, peak = [json.loads(line) for line in done.stdout.splitlines()]
+    *results, peak = [json.loads(line) for line in done.stdout.splitlines()]
     total = rows // 1_000 * 499_500
     # Rows, sum of amounts, distinct ids, and number of `add` rows.
     first, later = [rows, total, 1], [rows, total + 10, 1]
-    assert said == [[*first, 1], [*first, 0], [*later, 0], [*later, 0], [*later, 0]]
+    assert results == [[*first, 1], [*first, 0], [*later, 0], [*later, 0], [*later, 0]]
     assert peak < 400
 
 

@@ -30,10 +30,10 @@ def _expected(updated: bool) -> list[int]:
 def test_fifty_million_rows_in_two_gigabytes(tmp_path: Path) -> None:
     done = _large(tmp_path, "2g")
     assert done.returncode == 0, done.stderr[-4000:]
-    said = {name: value for line in done.stdout.splitlines() for name, value in json.loads(line).items()}
-    assert said["built"] == _expected(updated=False)
-    assert said["updated"] == said["compacted"] == _expected(updated=True)
-    assert said["driver"] < 2 * 2**30
+    results = {name: value for line in done.stdout.splitlines() for name, value in json.loads(line).items()}
+    assert results["built"] == _expected(updated=False)
+    assert results["updated"] == results["compacted"] == _expected(updated=True)
+    assert results["driver"] < 2 * 2**30
 
 
 def test_less_memory_is_not_enough(tmp_path: Path) -> None:

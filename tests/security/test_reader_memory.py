@@ -61,11 +61,12 @@ def refresh(folder: Path, engine: str) -> tuple[str, int]:
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
 def test_a_file_that_unpacks_to_gigabytes_is_named(tmp_path: Path, engine: str) -> None:
-    said, most = refresh(tmp_path, engine)
+    message, most = refresh(tmp_path, engine)
     assert (
-        "bomb/1.parquet: column 'arr' cannot be read: it takes more than the 1.0 GiB of memory that a process" in said
+        "bomb/1.parquet: column 'arr' cannot be read: it takes more than the 1.0 GiB of memory that a process"
+        in message
     )
-    assert "if you trust the file, set $METASTORE_READER_MEMORY to more" in said
+    assert "if you trust the file, set $METASTORE_READER_MEMORY to more" in message
     assert most < 1.3 * LIMIT
 
 
@@ -78,8 +79,10 @@ def fail_to_allocate(task: None) -> None:
 def test_a_failed_allocation_that_ends_the_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(process_memory.VARIABLE, "700m")
     [outcome] = IsolatedRunner().outcomes(fail_to_allocate, [None], paths=["/t/x"])
-    said = "reading /t/x ended the process that read it (signal 6, aborted): it takes more than the 700 MiB of memory"
-    assert str(outcome).startswith(said)
+    message = (
+        "reading /t/x ended the process that read it (signal 6, aborted): it takes more than the 700 MiB of memory"
+    )
+    assert str(outcome).startswith(message)
 
 
 @pytest.mark.parametrize(

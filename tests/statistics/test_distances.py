@@ -108,7 +108,7 @@ def test_kolmogorov_smirnov_equals_exact_fractions(pair: list[list[int]]) -> Non
 
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize(
-    ("a", "b", "said"),
+    ("a", "b", "message"),
     [
         ([1], [1, 2], r"\b1\b.*\b2\b"),
         ([], [], r"\bfirst\b.*\bbin\b"),
@@ -119,8 +119,8 @@ def test_kolmogorov_smirnov_equals_exact_fractions(pair: list[list[int]]) -> Non
         ([[1, 2]], [[1, 2]], r"\bfirst\b.*\bbin\b"),
     ],
 )
-def test_columns_without_a_distance_have_a_reason(distance: Distance, a: list[int], b: list[int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_columns_without_a_distance_have_a_reason(distance: Distance, a: list[int], b: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         distance(a, b)
 
 

@@ -272,12 +272,12 @@ def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> No
     good = b'\r\n"a\nb",2\r\n\r\n"c\r\nd",4\r\n'
     for count in (0, 1, 20):
         lines = count * 6 + 2
-        for bad, said in (
+        for bad, message in (
             (b"5\r\n", "Expected 2 columns, got 1"),
             (b"\xff,6\r\n", "invalid UTF8"),
             (b'"x"y,6', "goes on"),
         ):
-            with pytest.raises(pa.ArrowInvalid, match=rf"^line {lines}: .*{said}"):
+            with pytest.raises(pa.ArrowInvalid, match=rf"^line {lines}: .*{message}"):
                 _rows(b"a,b\r\n" + good * count + bad + b"7,8\r\n")
 
 

@@ -40,7 +40,7 @@ def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (rb'"a\"b",c', r"options.escape.*'\\'"),
         (rb'"\"",c' + b"\n" + rb'"\"",d', r"options.escape.*'\\'"),
@@ -58,9 +58,9 @@ def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
         (rb'1,"C:\\dir, x"', r"options.escape.*'\\'"),
     ],
 )
-def test_ambiguous_quotes_and_escapes_are_refused(line: bytes, said: str) -> None:
+def test_ambiguous_quotes_and_escapes_are_refused(line: bytes, message: str) -> None:
     """The error has the line and the option, whether the value is the first or the last one."""
-    with pytest.raises((pa.ArrowInvalid, TableFormatError), match=rf"line 3.*{said}"):
+    with pytest.raises((pa.ArrowInvalid, TableFormatError), match=rf"line 3.*{message}"):
         _texts(b"a,b\n1,2\n" + line + b"\n")
 
 

@@ -96,7 +96,7 @@ def test_types_in_statistics_are_type_names(type_: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ({"zip": "sting"}, r"schema\.zip = 'sting'.*\bstring\b"),
         ({"zip": "decimal"}, r"schema\.zip = 'decimal'.*\bdecimal\(p,s\)"),
@@ -106,11 +106,11 @@ def test_types_in_statistics_are_type_names(type_: pa.DataType) -> None:
         ({"day": "date"}, r"schema\.day\b.*options\.template"),
     ],
 )
-def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str], said: str) -> None:
+def test_invalid_declarations_are_refused(tmp_path: Path, schema: dict[str, str], message: str) -> None:
     """The error has the table, the column, the value and the possible values."""
     (tmp_path / "day=2024-01-01").mkdir()
     (tmp_path / "day=2024-01-01" / "a.csv").write_text("zip\n1\n")
-    with pytest.raises(ConfigError, match=f"'t': {said}"):
+    with pytest.raises(ConfigError, match=f"'t': {message}"):
         _snapshot(tmp_path, schema)
 
 
@@ -263,11 +263,11 @@ _REFUSED: list[tuple[pa.Array, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("array", "name", "said"), _REFUSED, ids=[f"{a.type} {name}" for a, name, _ in _REFUSED])
-def test_lossy_conversions_are_refused(tmp_path: Path, array: pa.Array, name: str, said: str) -> None:
+@pytest.mark.parametrize(("array", "name", "message"), _REFUSED, ids=[f"{a.type} {name}" for a, name, _ in _REFUSED])
+def test_lossy_conversions_are_refused(tmp_path: Path, array: pa.Array, name: str, message: str) -> None:
     """The error has the file, the column and the first value."""
     pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
-    with pytest.raises(FragmentError, match=rf"a\.parquet.*'a'.*{said}.*`schema`"):
+    with pytest.raises(FragmentError, match=rf"a\.parquet.*'a'.*{message}.*`schema`"):
         read_columns(_snapshot(tmp_path, {"a": name}))
 
 

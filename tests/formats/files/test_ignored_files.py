@@ -88,8 +88,12 @@ def test_the_documented_rules() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "plain-files.md").read_text(encoding="utf-8")
     section = page.partition("## Ignored files")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][1:]
-    endings = [name for _, said in rows for name in re.findall("`([^`]+)`", said) if said.startswith(" end in")]
-    names = [name for _, said in rows for name in re.findall("`([^`]+)`", said) if not said.startswith(" end in")]
+    endings = [
+        name for _, message in rows for name in re.findall("`([^`]+)`", message) if message.startswith(" end in")
+    ]
+    names = [
+        name for _, message in rows for name in re.findall("`([^`]+)`", message) if not message.startswith(" end in")
+    ]
     assert {".tmp", ".orig", ".md5", "_$folder$", ".inprogress.", "+tmp"} <= set(endings)
     for ending in endings:
         assert is_ignored(ending if ending == "+tmp" else f"x.parquet{ending}"), ending

@@ -40,13 +40,13 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     return table
 
 
-def _refusal(uri: Path, said: str = "removed and superseded files would count", **rest: object) -> str:
+def _refusal(uri: Path, explanation: str = "removed and superseded files would count", **rest: object) -> str:
     """Return the message of the error, which must be the same with a detected and a configured format."""
     messages = set()
     for format_ in (None, "files"):
         table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))  # type: ignore[arg-type]
         for ask in (table.snapshot, table.snapshot_id, table.current):
-            with pytest.raises(TableFormatError, match=said) as caught:
+            with pytest.raises(TableFormatError, match=explanation) as caught:
                 ask()
             messages.add(str(caught.value))
     (message,) = messages
@@ -105,9 +105,9 @@ def test_folders_above_a_table_are_refused_with_its_location(table: Table, tmp_p
     """This holds for the parent and its parent, also if only some partitions are selected."""
     pq.write_table(pa.table({"id": [7]}), tmp_path / "own.parquet")
     for above in (table.folder.parent, tmp_path):
-        said = f"{above} holds the {_NAMES[table.kind]} table {table.folder}, "
-        assert said in _refusal(above)
-        assert said in _refusal(above, partitions={"day": ("a",)})
+        explanation = f"{above} holds the {_NAMES[table.kind]} table {table.folder}, "
+        assert explanation in _refusal(above)
+        assert explanation in _refusal(above, partitions={"day": ("a",)})
 
 
 def test_a_table_cannot_be_declared_as_plain_files(table: Table) -> None:

@@ -156,11 +156,11 @@ def test_a_log_without_batches(tmp_path: Path) -> None:
 def test_folders_above_and_below(sink: _Sink) -> None:
     """The log belongs to one folder. Folders above and below it are refused with its path."""
     sink.batch("2", [sink.file("d=1/part-2.parquet", 2)])
-    said = "of which removed and superseded files would count if they were read as plain files; name "
-    with pytest.raises(TableFormatError, match=rf"\bSpark\b.*{sink.folder}.*{said}"):
+    message = "of which removed and superseded files would count if they were read as plain files; name "
+    with pytest.raises(TableFormatError, match=rf"\bSpark\b.*{sink.folder}.*{message}"):
         _open(sink.folder.parent)
     for path in (sink.folder / "d=1", sink.folder / "part-0.parquet"):
-        with pytest.raises(TableFormatError, match=rf"\bSpark\b.*{sink.folder}.*{said}"):
+        with pytest.raises(TableFormatError, match=rf"\bSpark\b.*{sink.folder}.*{message}"):
             _open(path)
 
 

@@ -119,7 +119,7 @@ def _hadoop(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("x.csv.zip", _zip(_CONTENTS["csv"]), r"\bzip\b"),
         ("x.csv", _zip(_CONTENTS["csv"]), r"\bzip\b"),
@@ -135,9 +135,9 @@ def _hadoop(data: bytes) -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+def test_unsupported_compressions_are_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     """The message names the compression by the file name if the bytes do not show it."""
-    with pytest.raises(TableFormatError, match=f"{name}: .*{said}"):
+    with pytest.raises(TableFormatError, match=f"{name}: .*{message}"):
         _read(tmp_path / name, data)
 
 

@@ -145,7 +145,7 @@ def test_similar_names_are_plain_files(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "explanation"),
     [
         ("a.vortex", "a Vortex file"),
         ("a.arrow", "an Arrow IPC file"),
@@ -156,20 +156,22 @@ def test_similar_names_are_plain_files(tmp_path: Path, path: str) -> None:
         ("config.share", "a profile of Delta Sharing"),
     ],
 )
-def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) -> None:
+def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, explanation: str) -> None:
     """The message does not advise to rename a file that may belong to a table."""
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"LANC some bytes")
     for folder in (tmp_path, path):
-        assert f"{path} is {said}, which is not supported: export the rows to Parquet" in _refusal(folder)
+        assert f"{path} is {explanation}, which is not supported: export the rows to Parquet" in _refusal(folder)
 
 
 def test_a_file_of_a_lance_table_is_no_plain_file(tmp_path: Path) -> None:
     """The message names the folder to configure, since Lance tables are supported."""
     (tmp_path / "0101.lance").write_bytes(b"LANC some bytes")
-    said = f"{tmp_path / '0101.lance'} is a file of a Lance table: name the table's folder, which contains `_versions`"
-    assert said in _refusal(tmp_path)
+    explanation = (
+        f"{tmp_path / '0101.lance'} is a file of a Lance table: name the table's folder, which contains `_versions`"
+    )
+    assert explanation in _refusal(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "avro"])
@@ -205,9 +207,9 @@ def test_delete_files_of_iceberg_are_no_data(tmp_path: Path, metadata: dict[str,
     table = pa.table([["x"], [0]], schema=pa.schema(fields, metadata=metadata or None))
     (tmp_path / "data").mkdir()
     pq.write_table(table, tmp_path / "data" / "00000-deletes.parquet")
-    said = "it is a delete file of an Iceberg table"
-    with pytest.raises(TableFormatError, match=said):
+    explanation = "it is a delete file of an Iceberg table"
+    with pytest.raises(TableFormatError, match=explanation):
         profile(tmp_path)
     pq.write_table(pa.table({"file_path": ["a"], "pos": [1]}), tmp_path / "data" / "00000.parquet")
-    with pytest.raises(ProfileError, match=f"{said}"):
+    with pytest.raises(ProfileError, match=f"{explanation}"):
         profile(tmp_path)

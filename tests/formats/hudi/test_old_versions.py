@@ -236,7 +236,7 @@ def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "said"),
+    ("version", "kind", "explanation"),
     [
         (1, 1, "delete blocks of version 1, which Hudi wrote up to 0.12, are not supported"),
         (2, 1, "delete blocks of version 2, which Hudi wrote up to 0.12, are not supported"),
@@ -246,7 +246,7 @@ def test_log_blocks_of_old_versions_are_read(tmp_path: Path, version: int) -> No
 )
 @pytest.mark.parametrize("table_version", [6, 8])
 def test_the_error_names_a_log_file_with_unsupported_blocks(
-    tmp_path: Path, version: int, kind: int, said: str, table_version: int
+    tmp_path: Path, version: int, kind: int, explanation: str, table_version: int
 ) -> None:
     """The message does not advise removing the file."""
     history = History(HudiWriter(tmp_path / "t", table_version))
@@ -257,7 +257,7 @@ def test_the_error_names_a_log_file_with_unsupported_blocks(
         profile(history.writer.folder)
     message = str(caught.value)
     log = next(path for path in (tmp_path / "t").rglob(".*.log.*"))
-    assert f"{log}: {said}" in message
+    assert f"{log}: {explanation}" in message
     assert "Mend or remove" not in message
     if table_version == 8:
         assert "its file slice (1 log file) is not supported" in message

@@ -253,12 +253,12 @@ def test_the_error_names_a_missing_or_corrupt_delete_file(tmp_path: Path) -> Non
     (fragment,) = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot().fragments
     path = Path(deletes["file_path"])
     path.write_bytes(path.read_bytes()[:-9])
-    said = f"{data['file_path']}: the equality deletes in {path} cannot be read: "
-    with pytest.raises(FragmentError, match=said) as caught:
+    explanation = f"{data['file_path']}: the equality deletes in {path} cannot be read: "
+    with pytest.raises(FragmentError, match=explanation) as caught:
         fragment.source.open()
     assert caught.value.path == data["file_path"]
     path.unlink()
-    said = f"{path} is gone since the table was listed: {data['file_path']} cannot be read without it"
-    with pytest.raises(FragmentError, match=said) as caught:
+    explanation = f"{path} is gone since the table was listed: {data['file_path']} cannot be read without it"
+    with pytest.raises(FragmentError, match=explanation) as caught:
         fragment.source.open()
     assert caught.value.missing

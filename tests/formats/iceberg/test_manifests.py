@@ -70,7 +70,7 @@ def test_codecs_written_by_pyiceberg_are_read(tmp_path: Path, codec: str, versio
 
 @pytest.mark.parametrize("kind", ["manifest", "manifest list"])
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda data: data[: len(data) // 2], "ends early"),
         (lambda data: data[:-20], "ends early"),
@@ -80,12 +80,12 @@ def test_codecs_written_by_pyiceberg_are_read(tmp_path: Path, codec: str, versio
     ],
 )
 def test_the_error_names_a_broken_manifest_or_manifest_list(
-    writer: IcebergWriter, kind: str, damage: Any, said: str
+    writer: IcebergWriter, kind: str, damage: Any, message: str
 ) -> None:
     pattern = "snap-*2.avro" if kind == "manifest list" else "*-m0.avro"
     for path in (writer.folder / "metadata").glob(pattern):
         path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(TableFormatError, match=rf"{writer.folder}: .*{kind} .*\.avro.*{said}"):
+    with pytest.raises(TableFormatError, match=rf"{writer.folder}: .*{kind} .*\.avro.*{message}"):
         _ids(writer.folder)
 
 
@@ -97,8 +97,8 @@ def test_a_manifest_of_deletes_without_recorded_content_is_an_error(writer: Iceb
     if content is None:
         for path in (writer.folder / "metadata").glob("*-m0.avro"):
             _without(path, "content")
-    said = "does not say whether it deletes" if content is None else "has the content 3"
-    with pytest.raises(TableFormatError, match=rf"m0\.avro.*{said}"):
+    message = "does not say whether it deletes" if content is None else "has the content 3"
+    with pytest.raises(TableFormatError, match=rf"m0\.avro.*{message}"):
         _ids(writer.folder)
 
 

@@ -306,14 +306,14 @@ def test_a_snapshot_without_manifests_is_an_error(writer: IcebergWriter) -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "explanation"),
     [({"location": None}, "no metadata file of an Iceberg table"), ({"snapshots": [7]}, "no valid metadata file")],
 )
 def test_the_error_names_a_metadata_file_with_values_of_wrong_types(
-    writer: IcebergWriter, change: Any, said: str
+    writer: IcebergWriter, change: Any, explanation: str
 ) -> None:
     path = writer.write_metadata(**change)
-    with pytest.raises(TableFormatError, match=f"{path}.*{said}"):
+    with pytest.raises(TableFormatError, match=f"{path}.*{explanation}"):
         _open(writer.folder).snapshot()
 
 
