@@ -48,12 +48,19 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
         """Return completions for the part of the word that bash replaces: `2024` in `day=2024`.
 
-        Special characters are escaped, unless the user has opened a quote.
+        Special characters are escaped, also inside quotes. Otherwise, the shell would execute a name such as `$(id)`.
         """
         completions = super().get_completions(args, incomplete)
-        word = os.environ.get("COMP_WORD", "")
-        if "COMP_LINE" not in os.environ or (word[:1] in ("'", '"') and word):
+        if "COMP_LINE" not in os.environ:
             return completions
+        quote = _open_quote(os.environ["COMP_LINE"])
+        if quote and os.environ.get("COMP_WORD", "").startswith(quote):
+            return [
+                CompletionItem(_escape_quoted(item.value, quote), item.type, item.help)
+                if item.type == "plain"
+                else item
+                for item in completions
+            ]
         breaks = os.environ.get("COMP_WORDBREAKS", "")
         start = max((incomplete.rfind(char) + 1 for char in "=:@" if char in breaks), default=0)
         skipped = incomplete[:start]
@@ -64,6 +71,27 @@ class Fish(FishComplete):
     """Completion for fish, with support for commas in completions."""
 
     source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+
+
+def _open_quote(line: str) -> str:
+    """Return the quote that is open at the end of a line of bash; an empty text if there is none."""
+    quote, is_escaped = "", False
+    for char in line:
+        if is_escaped:
+            is_escaped = False
+        elif char == "\\" and quote != "'":
+            is_escaped = True
+        elif char in ("'", '"') and quote in ("", char):
+            quote = "" if quote else char
+    return quote
+
+
+def _escape_quoted(value: str, quote: str) -> str:
+    """Return a text as part of a word that begins with an open quote."""
+    if quote == "'":
+        return value.replace("'", "'\\''")
+    # Bash replaces `!` by commands of the history, except in single quotes.
+    return re.sub(r'([$`"\\])', r"\\\1", value).replace("!", "\"'!'\"")
 
 
 def _completed_piece(item: CompletionItem[str], skipped: str) -> CompletionItem[str]:

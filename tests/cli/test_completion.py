@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -144,7 +145,6 @@ press_tab() {  # after the line; the words are what bash makes of it
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_words(published_days: Path) -> None:
     """Bash loads the script that `completion` prints, with the variables that bash sets when Tab is pressed."""
-    scripts = str(Path(sys.executable).parent)
     # For bash, the word starts after the last `=`, and completions are inserted unchanged.
     cases = [
         ("show ", ["show", ""], TABLES),
@@ -167,15 +167,35 @@ def test_bash_completes_words(published_days: Path) -> None:
         ("show orders --partition 'day=a", ["show", "orders", "--partition", "'day=a"], ["day=a b%2Fc"]),
     ]
     pressed = [shlex.join(["press_tab", f"metastore {line}", "metastore", *words]) for line, words, _ in cases]
+    output = _run_bash(published_days, "\n".join(pressed))
+    assert output.splitlines() == ["|".join(expected) for _, _, expected in cases]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_bash_does_not_execute_names_in_open_quotes(folder: Path, quote: str) -> None:
+    """When the user has closed the quote, the word is the name. It was the output of the commands in the name."""
+    name = "x$(touch executed)`touch executed`'$(touch executed)'\"\\!;a"
+    (folder / "metastore.yaml").write_text(json.dumps({"tables": [{"name": name}]}))
+    press_tab = shlex.join(["press_tab", f"metastore show {quote}x", "metastore", "show", f"{quote}x"])
+    script = f'{press_tab} >/dev/null\nquote={shlex.quote(quote)}\neval "printf %s $quote${{COMPREPLY[0]}}$quote"'
+    assert _run_bash(folder, script) == name
+    assert not (folder / "executed").exists()
+
+
+def _run_bash(folder: Path, script: str) -> str:
+    """Return the output of a script in which `press_tab` is defined."""
+    scripts = str(Path(sys.executable).parent)
     done = subprocess.run(
-        ["bash", "--norc", "-c", _BASH + "\n".join(pressed)],
-        cwd=published_days,
+        ["bash", "--norc", "-c", _BASH + script],
+        cwd=folder,
         env={**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "LC_ALL": "C.UTF-8"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["|".join(expected) for _, _, expected in cases], done.stderr
+    assert done.stderr == ""
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
