@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -76,30 +76,42 @@ def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
     )
 
 
-def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema, unknown: Collection[str]) -> None:
+def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema) -> None:
     """Raise ConfigError if a hidden column may have been renamed, so that its values would be shown.
 
-    This is the case if the snapshot lacks a published hidden column, and has a new shown column.
+    This is the case if the snapshot lacks a published hidden column, and has a new column without the key `values` that
+    is shown. A column with another field id under the same name is new.
 
     Args:
         table: The table.
         before: The schema of the published version.
         now: The schema of the snapshot.
-        unknown: Columns that a policy names and the snapshot does not have.
     """
-    paths_before = set(column_paths(before))
-    removed = [path for path in unknown if path in paths_before and table.columns[path].values == "hidden"]
+    ids_before, ids = _ids_by_path(before), _ids_by_path(now)
+    removed = [
+        path
+        for path, policy in sorted(table.columns.items())
+        if path != "default" and policy.values == "hidden" and path in ids_before and path not in ids
+    ]
     new = [
         path
-        for path in column_paths(now)
-        if path not in paths_before and table.effective_policy(path).values == "shown"
+        for path, field_id in ids.items()
+        if ids_before.get(path) != field_id
+        and table.effective_policy(path).values == "shown"
+        and not (path in table.columns and "values" in table.columns[path].model_fields_set)
     ]
     if removed and new:
         raise ConfigError(
             f"table {table.name!r}: columns.{removed[0]} hides the values of a column that the table no longer has, "
             f"and has new columns, which would show theirs: {join_names(new)}. If one of them is the same column under "
-            "another name, name the policy after it; else remove the policy from the configuration"
+            "another name, name the policy after it; else remove the policy from the configuration, or set `values: "
+            "shown` for the new columns"
         )
+
+
+def _ids_by_path(schema: pa.Schema) -> dict[str, str]:
+    """Return the field id of each leaf column by its path, in table order."""
+    return {leaf.path: leaf.field_id for leaves in schema_leaves(schema) for leaf in leaves}
 
 
 def check_hidden_not_derived(table: TableConfig, spec: ProfileSpec, snapshot: SnapshotMetadata) -> None:

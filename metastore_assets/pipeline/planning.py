@@ -482,18 +482,22 @@ def _dropped_columns(
     """Return the columns that a policy names and that only earlier versions of the table had.
 
     Raises:
-        ConfigError: No version had a column with this name.
+        ConfigError: No version had a column with this name, or a hidden column may have been renamed.
     """
     unknown = _unknown_columns(schema, table)
     unexplained = set(unknown)
     if base is not None:
-        check_hidden_not_renamed(table, base.schema, schema, unknown)
+        check_hidden_not_renamed(table, base.schema, schema)
         unexplained -= {*column_paths(base.schema), *base.dropped_columns}
-    for number in reversed(versions.numbers() if unexplained else []):
+    is_checked = base is not None or not table.hides_values
+    for number in reversed(versions.numbers() if unexplained or not is_checked else []):
         try:
             version = versions.read(number)
         except StoreError:
             continue  # A version that is damaged, expired meanwhile, or of an earlier release explains nothing.
+        if not is_checked:  # A full refresh ignores a damaged version. The newest readable one has the hidden columns.
+            check_hidden_not_renamed(table, version.schema, schema)
+            is_checked = True
         unexplained -= {*column_paths(version.schema), *version.dropped_columns}
         if not unexplained:
             break

@@ -13,10 +13,12 @@ import pytest
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.metastore import Metastore
+from metastore_assets.pipeline.hidden_values import check_hidden_not_renamed
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.store.versions import versions_of
+from metastore_assets.values.leaf_columns import FIELD_ID
 
 NOTE = {"note": {"frequencies": "off"}}
 
@@ -122,6 +124,50 @@ def test_a_hidden_column_does_not_show_its_values_under_another_name(tmp_path: P
     assert refreshed(tmp_path, hidden).dropped_columns == ("note",)
     write(tmp_path, "id", "more")
     assert refreshed(tmp_path, hidden).dropped_columns == ("note",), "it has been missing for one version"
+
+
+@pytest.mark.parametrize("damaged", ["versions/2.json", "entries/*.fragments.parquet"])
+def test_a_full_refresh_over_damage_does_not_show_hidden_values(tmp_path: Path, damaged: str) -> None:
+    """The newest readable version has the hidden columns."""
+    hidden = {"note": {"values": "hidden"}}
+    write(tmp_path, "id", "note")
+    for _ in range(2):
+        refreshed(tmp_path, hidden, full=True)
+    for path in (tmp_path / "root" / "t").glob(damaged):
+        path.write_bytes(b"damaged")
+    write(tmp_path, "id", "remark")
+    with pytest.raises(ConfigError, match=r"columns\.note.*\bremark\b"):
+        refreshed(tmp_path, hidden, full=True)
+    assert refreshed(tmp_path, {**hidden, "remark": {"values": "hidden"}}, full=True).version == 3
+
+
+def test_a_hidden_column_of_a_database_is_not_shown_under_another_name(tmp_path: Path) -> None:
+    """Policies of a database need not match its tables. `values: shown` says that the new column is another one."""
+
+    def refreshed_table(columns: dict[str, Any]) -> RefreshResult:
+        config = config_of(tmp_path, columns)
+        return refresh(config, config.table("t").with_database("sales"), no_spark)
+
+    hidden = {"note": {"values": "hidden"}, "absent": {"values": "hidden"}}
+    write(tmp_path, "id", "note")
+    refreshed_table(hidden)
+    write(tmp_path, "id", "remark")
+    with pytest.raises(ConfigError, match=r"columns\.note.*\bremark\b"):
+        refreshed_table(hidden)
+    assert refreshed_table({**hidden, "remark": {"values": "shown"}}).published
+
+
+def test_a_hidden_column_that_takes_the_name_of_a_dropped_one_is_not_shown() -> None:
+    """The field ids of a format show that the column is another one."""
+
+    def schema(**ids: str) -> pa.Schema:
+        return pa.schema([pa.field(name, pa.int64(), metadata={FIELD_ID: field_id}) for name, field_id in ids.items()])
+
+    (table,) = config_of(Path("x"), {"note": {"values": "hidden"}}).tables
+    before = schema(id="1", note="2", remark="3")
+    check_hidden_not_renamed(table, before, schema(id="1", remark="3"))
+    with pytest.raises(ConfigError, match=r"columns\.note.*\bremark\b"):
+        check_hidden_not_renamed(table, before, schema(id="1", remark="2"))
 
 
 def test_warnings_name_dropped_columns(tmp_path: Path) -> None:
