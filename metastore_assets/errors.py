@@ -176,7 +176,7 @@ class ProduceError(MetastoreError):
         self.key = key
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _produce_error, (str(self), self.stage, self.key)
+        return _produce_error, (str(self), self.stage, self.key), self.__dict__  # with the notes
 
 
 def _produce_error(message: str, stage: str, key: object) -> ProduceError:

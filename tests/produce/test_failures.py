@@ -67,8 +67,11 @@ def test_the_error_names_a_compound_key(store: ObjectStore) -> None:
 
 
 def test_the_error_survives_a_process_boundary() -> None:
-    error = pickle.loads(pickle.dumps(ProduceError("message", stage="stage", key=("a", 1))))
+    raised = ProduceError("message", stage="stage", key=("a", 1))
+    raised.add_note("what to do")
+    error = pickle.loads(pickle.dumps(raised))
     assert (str(error), error.stage, error.key) == ("message", "stage", ("a", 1))
+    assert error.__notes__ == ["what to do"]
 
 
 @pytest.mark.parametrize("wrong", [(1, "text"), ("text", 1), 5, (1,), (1, 2, 3), None, (1, 2**70)])
