@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from metastore_assets.storage.object_store import object_errors
@@ -37,6 +38,11 @@ def checked_path(path: str) -> str:
 def local_stored_file(path: str, stat: os.stat_result) -> StoredFile:
     """Create the StoredFile of a file on local disk."""
     return StoredFile(path, stat.st_size, str(stat.st_mtime_ns))
+
+
+def local_modified(stat: os.stat_result) -> datetime:
+    """Return the modification time of a file on local disk, in UTC. Times beyond the year 9999 become its end."""
+    return datetime.fromtimestamp(min(stat.st_mtime, datetime.max.replace(tzinfo=UTC).timestamp() - 1), UTC)
 
 
 def remote_stored_file(path: str, info: Mapping[str, Any]) -> StoredFile:

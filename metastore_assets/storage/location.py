@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from stat import S_ISBLK, S_ISCHR, S_ISFIFO, S_ISSOCK
 from typing import Any
@@ -24,6 +24,7 @@ from metastore_assets.storage.listing import (
     PathFilters,
     checked_path,
     files_on_disk,
+    local_modified,
     local_stored_file,
     object_key,
     objects_at_once,
@@ -199,7 +200,7 @@ class Location:
     def modified(self, path: str) -> datetime:
         """Return the modification time of a file, in UTC."""
         if self.is_local:
-            return datetime.fromtimestamp(os.stat(self._on_disk(path)).st_mtime, UTC)
+            return local_modified(os.stat(self._on_disk(path)))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
             written: datetime = store.head(object_key(prefix, path))["last_modified"]

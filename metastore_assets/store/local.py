@@ -14,13 +14,14 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.storage.io_counters import counting_input, record_read, record_write
+from metastore_assets.storage.listing import local_modified
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 
 _SMALL = 128 << 10
@@ -112,14 +113,14 @@ class LocalFiles:
                 if entry.is_dir():
                     continue
                 status = entry.stat(follow_symlinks=False)
-                modified = datetime.fromtimestamp(status.st_mtime, UTC)
-                yield ObjectInfo(entry.path[len(self._root) :].lstrip("/"), status.st_size, modified)
+                path = entry.path[len(self._root) :].lstrip("/")
+                yield ObjectInfo(path, status.st_size, local_modified(status))
 
     def info(self, path: str) -> ObjectInfo | None:
         full_path = self._full_path(path)
         with self._store_errors("read", full_path), suppress(FileNotFoundError):
             status = os.stat(full_path)
-            return ObjectInfo(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+            return ObjectInfo(path, status.st_size, local_modified(status))
         return None
 
     def folders(self) -> tuple[str, ...]:

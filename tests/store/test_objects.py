@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.storage.listing import local_modified
 from metastore_assets.store.objects import ObjectStore
 
 NUMBERS = pa.table({"number": pa.array(range(1000)), "text": pa.array([f"text {i}" for i in range(1000)])})
@@ -363,3 +364,10 @@ def test_a_wide_file_is_read_column_by_column_in_linear_time(tmp_path: Path) -> 
         start = process_time()
         assert [file.read(columns=[name])[name][0].as_py() for name in names] == list(range(4000))
         assert process_time() - start < 2
+
+
+@pytest.mark.parametrize("seconds", [-(10**10), 0, 253_402_300_799, 253_402_300_800, 4 * 10**11])
+def test_times_beyond_the_year_9999_become_its_end(seconds: int) -> None:
+    """Some file systems store them."""
+    modified = local_modified(os.stat_result((0, 0, 0, 0, 0, 0, 0, 0, seconds, 0)))
+    assert abs(modified.timestamp() - min(seconds, 253_402_300_799)) <= 1
