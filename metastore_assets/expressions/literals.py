@@ -193,12 +193,14 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 def _integer(value: Any, cls: TypeClass) -> int:
     """Convert a number to an integer; to its unscaled integer for a class of decimals.
 
-    Raises _UnfitError if the result is not integral.
+    Raises _UnfitError if the result is not integral, or has more digits than any class.
     """
+    number = Decimal(value)
+    if number.is_finite() and number and number.adjusted() + cls.scale >= _EXACT.prec:
+        raise _UnfitError(f"it is beyond the range of {cls.name.partition('_')[0]}")
     try:
-        scaled = Decimal(value).scaleb(cls.scale, _EXACT)
-        is_integral = scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT)
-        if is_integral and scaled.adjusted() < _EXACT.prec:
+        scaled = number.scaleb(cls.scale, _EXACT)
+        if scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT):
             return int(scaled)
     except Inexact:
         pass

@@ -53,6 +53,13 @@ def test_all_digits_of_a_literal_are_retained(sign: str) -> None:
     assert str(predicate.value) == f"{'-' if sign == '-' else ''}{digits}"
 
 
+@pytest.mark.parametrize("type_", [pa.int64(), pa.decimal128(10, 2)])
+def test_a_number_of_hundreds_of_digits_is_beyond_the_range(type_: pa.DataType) -> None:
+    for value in (10**500, -(10**500), Decimal("1e500")):
+        with pytest.raises(LiteralError, match="beyond the range"):
+            to_literal(value, type_class(type_), "column n")
+
+
 @pytest.mark.parametrize("text", ["1e999999999", "-1e999999999", "1e-999999999", "1." + "0" * 500 + "1"])
 def test_unrepresentable_numbers_are_refused_as_values(text: str) -> None:
     """They are not rounded to the nearest value of the column."""
