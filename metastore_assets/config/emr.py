@@ -23,6 +23,8 @@ _ENVIRONMENT_PREFIXES = ("spark.emr-serverless.driverEnv", "spark.executorEnv")
 """Prefixes of the Spark properties that set environment variables of the driver and of the executors."""
 _APPLICATION = re.compile(r"[0-9a-z]{1,64}")
 _ROLE = re.compile(r"arn:[a-z-]+:iam::\d{12}:role/\S+")
+_S3_SCHEMES = ("s3://", "s3a://")
+"""The schemes of roots on S3."""
 _S3 = re.compile(r"s3://[^/\s]+(/\S*)?")
 _DATABASE_FILE = re.compile(r"sqlite:|duckdb:", re.IGNORECASE)
 _SECRET_NAME = re.compile(r"secret|password|token|credential|access[-_.]?key|^key$|api[-_.]?key", re.IGNORECASE)
@@ -93,7 +95,8 @@ def job_folder(config: MetastoreConfig) -> str:
     """
     settings = config.emr_serverless
     folder = settings.folder if settings else None
-    return (folder or f"{config.root.rstrip('/')}/emr-serverless.jobs").rstrip("/")
+    uri = (folder or f"{config.root.rstrip('/')}/emr-serverless.jobs").rstrip("/")
+    return f"s3://{uri.partition('://')[2]}" if uri.startswith(_S3_SCHEMES) else uri
 
 
 def emr_obstacle(config: MetastoreConfig) -> str | None:
@@ -108,7 +111,7 @@ def emr_obstacle(config: MetastoreConfig) -> str | None:
         return (
             f"`engine: {EMR_SERVERLESS}` needs a section `{SECTION}` with at least `application` and `execution_role`"
         )
-    if settings.folder is None and not config.root.startswith(("s3://", "${")):
+    if settings.folder is None and not config.root.startswith((*_S3_SCHEMES, "${")):
         return f"`{SECTION}.folder` is missing: requests to jobs are stored on S3, and the root {config.root!r} is not"
     for key, location in _locations(config):
         if _is_local(location):

@@ -98,6 +98,8 @@ def test_settings_from_variables_are_checked_when_resolved(tmp_path: Path, monke
     file = config_file(tmp_path, root="${ROOT}")
     monkeypatch.setenv("ROOT", "s3://lake/metastore/")
     assert job_folder(load_config(file)) == "s3://lake/metastore/emr-serverless.jobs"
+    monkeypatch.setenv("ROOT", "s3a://lake/metastore")
+    assert job_folder(load_config(file)) == "s3://lake/metastore/emr-serverless.jobs"
     monkeypatch.setenv("ROOT", "/local")
     with pytest.raises(ConfigError, match=r"`emr_serverless\.folder`"):
         load_config(file)
