@@ -23,6 +23,8 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.pyspark_compat import require_pyspark
 from metastore_assets.storage.temporary_folders import TemporaryFolder
 from metastore_assets.values.leaf_columns import plain_array, plain_type
+from metastore_assets.values.physical import canonical
+from metastore_assets.values.types import type_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,6 +239,10 @@ def _parquet_type(type_: pa.DataType) -> pa.DataType:
         return plain_type(type_)
     if t.is_dictionary(type_):  # Polars' categories are dictionaries of views.
         return pa.dictionary(type_.index_type, _VIEWED.get(type_.value_type, type_.value_type), type_.ordered)
+    if t.is_date64(type_):  # Arrow's writer of Parquet wraps days beyond the range of date32 around.
+        return pa.date32()
+    if t.is_map(type_):
+        return pa.map_(_parquet_field(type_.key_field), _parquet_field(type_.item_field), type_.keys_sorted)
     if t.is_struct(type_):
         return pa.struct([_parquet_field(field) for field in type_])
     if t.is_list(type_):
@@ -253,9 +259,11 @@ def _parquet_field(field: pa.Field) -> pa.Field:
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:
-    """Decode run ends, and dictionaries with nulls, so that Arrow can cast the array to `_parquet_type(array.type)`."""
+    """Decode an array whose encoding Arrow cannot cast to `_parquet_type(array.type)`, and convert date64."""
     if t.is_run_end_encoded(array.type):
-        return plain_array(array)
+        array = plain_array(array)
+    if t.is_date64(array.type):
+        return canonical(array, type_class(array.type))
     if t.is_dictionary(array.type) and array.dictionary.null_count:
         return plain_array(array).dictionary_encode().cast(_parquet_type(array.type))
     return array

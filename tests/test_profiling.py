@@ -102,6 +102,23 @@ def test_types_that_parquet_does_not_support_are_profiled() -> None:
     assert profile(ROWS.slice(0, 0)).count().value == 0
 
 
+def test_dates_in_milliseconds_are_days() -> None:
+    """Arrow's writer of Parquet wraps those beyond date32 around."""
+    days = pa.array([-86_400_000, 0, 86_400_000], pa.int64()).view(pa.date64())
+    table = profile(pa.table({"day": days, "runs": pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3]), days)}))
+    for row in table.statistics():
+        assert (str(row.minimum), str(row.maximum)) == ("1969-12-31", "1970-01-02")
+    beyond = pa.array([86_400_000 * 2**31], pa.int64()).view(pa.date64())
+    nested = {
+        "list": pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), beyond),
+        "map": pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), ["x"], beyond),
+        "struct": pa.StructArray.from_arrays([beyond], ["day"]),
+    }
+    for array in (beyond, *nested.values()):
+        with pytest.raises(MetastoreError, match="date64"):
+            profile(pa.table({"day": array}))
+
+
 def test_categories_of_polars_are_profiled() -> None:
     categories = pl.DataFrame(
         {

@@ -55,7 +55,7 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
         if t.is_decimal(array.type):
             return _decimal_series(array, cls)
         if t.is_date64(array.type):
-            return _drop_nulls(pl.Series(array.view(pa.int64()))) // _MILLISECONDS_OF_A_DAY
+            array = canonical(array, cls)
         if t.is_temporal(array.type):
             return _drop_nulls(pl.Series(array.cast(cls.arrow).view(_integers_of(cls.arrow)))).cast(pl.Int64)
         target = {"boolean": pl.Boolean, "float": pl.Float64}.get(cls.kind)
