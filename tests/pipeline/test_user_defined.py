@@ -318,6 +318,7 @@ def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytes
         ("tests.pipeline.file_lake:Lake", "Lake"),
         ("no.such.module:Statistic", r"no\.such\.module"),
         (f"{STATISTICS_MODULE}:Unnamed", "name = 'mean'"),
+        (f"{STATISTICS_MODULE}:OtherCase", "name = 'Mean'"),
     ],
 )
 def test_classes_that_are_no_statistics_are_refused(tmp_path: Path, reference: str, problem: str) -> None:

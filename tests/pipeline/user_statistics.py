@@ -125,3 +125,9 @@ class Unnamed(MostFrequent):
     """Has the name of another statistic."""
 
     name = "mean"
+
+
+class OtherCase(MostFrequent):
+    """Has the name of another statistic, in another case."""
+
+    name = "Mean"

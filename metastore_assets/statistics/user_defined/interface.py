@@ -33,7 +33,7 @@ class UserStatistic(ABC):
     """
 
     name: ClassVar[str]
-    """The name of its column in `statistics`: a Python identifier that no other statistic has."""
+    """The name of its column in `statistics`: a Python identifier that no other statistic has, in any case."""
     revision: ClassVar[str]
     """A text that must change if the same rows would give another value. Then all rows are read again."""
     types: ClassVar[tuple[str, ...]]

@@ -125,12 +125,12 @@ def _load_all(references: tuple[str, ...]) -> tuple[LoadedStatistic, ...]:
     by_name: dict[str, LoadedStatistic] = {}
     for reference in dict.fromkeys(references):
         loaded = load_statistic(reference)
-        if loaded.name in by_name:
+        # In SQL, names that differ only in case are one column.
+        if (other := by_name.setdefault(loaded.name.lower(), loaded)) is not loaded:
             raise ConfigError(
-                f"statistics {by_name[loaded.name].reference!r} and {reference!r} have the same name, {loaded.name!r}: "
-                "give one of them another"
+                f"statistics {other.reference!r} and {reference!r} have the same name, {loaded.name!r}: give one of "
+                "them another"
             )
-        by_name[loaded.name] = loaded
     return tuple(by_name.values())
 
 
@@ -138,8 +138,8 @@ def _validate(statistic: UserStatistic) -> str | None:
     """Return a message about an invalid class attribute of a statistic, or None if all are valid."""
     name, revision, types = (getattr(statistic, key, None) for key in ("name", "revision", "types"))
     # Tables of statistics by partition have the column `partition`.
-    if not isinstance(name, str) or not name.isidentifier() or name in (*STATISTICS, "partition"):
-        return f"name = {name!r} must be an identifier that is not the name of another statistic"
+    if not isinstance(name, str) or not name.isidentifier() or name.lower() in (*STATISTICS, "partition"):
+        return f"name = {name!r} must be an identifier that no other statistic has, in any case"
     if not isinstance(revision, str) or not revision or "@" in revision:
         return f"revision = {revision!r} must be text, such as '1', without `@`"
     if not isinstance(types, tuple | list) or not types:
