@@ -66,7 +66,7 @@ def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.
         update: The rows from the source.
 
     Raises:
-        UpdateError: A column is missing, occurs twice, or has values of another type.
+        UpdateError: A column, or a field in a column, is missing, occurs twice, or has values of another type.
     """
     if isinstance(update, pa.RecordBatch):
         update = pa.Table.from_batches([update])
@@ -78,7 +78,7 @@ def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.
         twice = [name for name in schema.names if table.schema.names.count(name) > 1]
         if twice:
             raise UpdateError(f"the update of {root!r} has the column {twice[0]!r} twice")
-        missing = [name for name in schema.names if name not in table.schema.names]
+        missing = list(_missing_fields(pa.struct(table.schema), pa.struct(schema)))
         if missing:
             raise UpdateError(
                 f"the update of {root!r} has no column {missing[0]!r}; it needs {', '.join(schema.names)}"
@@ -87,6 +87,24 @@ def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.
             yield table.select(schema.names).cast(schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UpdateError(f"the update of {root!r} does not have the declared types: {error}") from error
+
+
+def _missing_fields(actual: pa.DataType, declared: pa.DataType) -> Iterator[str]:
+    """Yield the dotted paths of struct fields that a declared type has and the type of the data lacks.
+
+    Arrow's casts would make them null.
+    """
+    if pa.types.is_struct(declared) and pa.types.is_struct(actual):
+        for field in declared:
+            index = actual.get_field_index(field.name)
+            if index < 0:
+                yield field.name
+            else:
+                yield from (f"{field.name}.{path}" for path in _missing_fields(actual.field(index).type, field.type))
+    elif pa.types.is_nested(declared) and actual.num_fields == declared.num_fields:
+        for index in range(declared.num_fields):
+            name, child = declared.field(index).name, declared.field(index).type
+            yield from (f"{name}.{path}" for path in _missing_fields(actual.field(index).type, child))
 
 
 def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import GraphError, UpdateError
+from metastore_assets.produce import Dataflow, Root, Rows
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.base_stage import BASE_LOAD, A, Base, V
 from tests.produce.graph_model import Graph, RootNode, StageNode, columns
@@ -130,6 +132,24 @@ def test_an_update_of_a_stage_is_refused(pair: Pair) -> None:
         with pytest.raises((UpdateError, GraphError), match=name):
             pair.flow.advance({name: table})
     assert pair.plain_version().number == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [({"a": {"B": 1}}, "value.a.b"), ({"a": {}, "list": [{}]}, "value.a.b"), ({"list": [{}]}, "value.a")],
+)
+def test_a_missing_field_of_a_struct_is_refused(store: ObjectStore, value: dict[str, Any], path: str) -> None:
+    """Arrow's cast would make it null, also if only the case of its name differs."""
+    inner = pa.struct([("b", pa.int64())])
+    declared = pa.schema([("value", pa.struct([("a", inner), ("list", pa.list_(inner))]))])
+    flow = Dataflow(store, [Root("root", Rows(pa.schema([("key", pa.int64())]), declared))])
+    for rows in ([value], []):
+        values = pa.array(rows, pa.array([value]).type)
+        update = pa.table(
+            {"_change": ["add"] * len(rows), "key": pa.array([1] * len(rows), pa.int64()), "value": values}
+        )
+        with pytest.raises(UpdateError, match=f"'{re.escape(path)}'"):
+            flow.advance({"root": update})
 
 
 def test_an_update_may_be_split_into_any_batches(pair: Pair) -> None:
