@@ -140,13 +140,15 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> PurgeResult:
     # Partition keys are values, too. Without its record an unfinished backfill starts again.
     objects.delete([info.path for info in objects.list(BACKFILLS)])
     unfinished_writes = objects.remove_unfinished(begun)
+    newest = versions.latest()  # Another purge may have removed the version that this one published.
+    assert newest is not None
     return PurgeResult(
         len(outdated),
         count + unfinished_writes,
         size,
         published,
         unfinished + unfinished_writes,
-        _count_outdated_profiles(versions.read(published)),
+        _count_outdated_profiles(newest),
     )
 
 

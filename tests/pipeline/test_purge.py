@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,6 +177,23 @@ def test_a_purge_removes_unpublished_files(spark: SparkSession, lake: Lake) -> N
     assert store.objects.info(files.states) is None
     assert store.objects.info("value_counts/of-a-refresh-that-died.parquet") is None
     assert purge(versions(lake), 2).unfinished == 0
+
+
+def test_two_purges_at_once(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One removes the version that the other has published, before the other has deleted all files."""
+    refresh(lake.config(), lake.table, lambda: spark)
+    delete_files, others = purge_module.delete_files, [2]
+
+    def delete_after_others(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, int]:
+        if others:
+            assert purge(versions(lake), others.pop()).published == 3
+        return delete_files(objects, files)
+
+    answer = everything(lake.config())
+    monkeypatch.setattr(purge_module, "delete_files", delete_after_others)
+    assert purge(versions(lake), 1).published == 2
+    assert versions(lake).numbers() == [3]
+    assert everything(lake.config()) == answer
 
 
 def test_a_purge_before_a_missing_version_is_an_error(spark: SparkSession, lake: Lake) -> None:
