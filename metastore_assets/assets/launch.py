@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice, product
 from typing import Any
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
@@ -27,6 +28,8 @@ BACKFILL_TAG = "metastore/backfill"
 """The tag of runs that `metastore backfill` launched. Its value is the id of the backfill, which stays the same when
 another command continues the backfill."""
 _JOB_SUFFIX = "_refresh"
+_MAX_PREFIXES = 100_000
+"""Maximum number of possible prefixes of a job's name that are compared with its tag."""
 _POLL_SECONDS = 1.0
 _UNFINISHED = [
     DagsterRunStatus.QUEUED,
@@ -274,7 +277,9 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _is_tag_of(tag: str, table: str, job: str) -> bool:
-    """Return whether the job with a tag refreshes a table. If a digest replaces the tag's end, the job's name decides.
+    """Return whether the job with a tag refreshes a table.
+
+    If a digest replaces the tag's end, the prefix is determined from the job's name, in which `_` replaces `-` and `.`.
 
     Args:
         tag: The value of `TABLE_TAG`, with or without a prefix.
@@ -283,7 +288,13 @@ def _is_tag_of(tag: str, table: str, job: str) -> bool:
     """
     if tag == table_tag(table) or tag.rpartition(".")[2] == table:
         return True
-    return is_shortened_tag(tag) and f"_{job}".endswith(f"_{identifier(table)}{_JOB_SUFFIX}")
+    before_table, suffix, after = job.rpartition(f"{identifier(table)}{_JOB_SUFFIX}")
+    if not is_shortened_tag(tag) or not suffix or after:
+        return False
+    prefix = before_table.removesuffix("_")
+    start = tag[:-17][: len(prefix)]
+    ends = product(*("._-" if char == "_" else char for char in prefix[len(start) :]))
+    return any(table_tag(f"{start}{''.join(end)}.{table}") == tag for end in islice(ends, _MAX_PREFIXES))
 
 
 def find_refresh_job(answer: Mapping[str, Any], table: str) -> RefreshJob:

@@ -14,7 +14,7 @@ from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from pyspark.sql import SparkSession
 
 from metastore_assets.assets.launch import BACKFILL_TAG, RefreshJob, find_refresh_job, open_run_executor
-from metastore_assets.assets.names import TABLE_TAG, TableNames
+from metastore_assets.assets.names import TABLE_TAG, TableNames, is_shortened_tag
 from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig, load_config
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import BackfillResult, ChunkProcessor, ChunkResult, backfill, plan_backfill
@@ -212,6 +212,25 @@ def test_the_job_of_a_table_is_found_by_names_of_any_length(table: str, prefix: 
         "workspaceOrError": {"locationEntries": [entry]},
     }
     assert find_refresh_job(answer, table) == RefreshJob("here", "r", names.job)
+
+
+def test_the_job_of_a_table_with_a_longer_name_is_not_found() -> None:
+    """The name of its job has the same end, and a digest replaces the end of its tag."""
+    prefix = ("prod_" * 12 + "a", "b-c", "d")
+    longer = TableNames("web_orders", AssetKey("x"), AssetKey("y"), {}, prefix)
+    assert is_shortened_tag(longer.tag)
+    job = {"name": longer.job, "tags": [{"key": TABLE_TAG, "value": longer.tag}]}
+    answer = {
+        "instance": {"daemonHealth": {"daemonStatus": {"required": False, "healthy": False}}},
+        "workspaceOrError": {
+            "locationEntries": [
+                {"name": "here", "locationOrLoadError": {"repositories": [{"name": "r", "jobs": [job]}]}}
+            ]
+        },
+    }
+    assert find_refresh_job(answer, "web_orders") == RefreshJob("here", "r", longer.job)
+    with pytest.raises(ConfigError, match="no job"):
+        find_refresh_job(answer, "orders")
 
 
 @pytest.mark.long
