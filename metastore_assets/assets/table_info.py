@@ -24,6 +24,8 @@ _FILE = "_dagster/tables.json"
 """The file in the root. Its folder is not that of a table, because no table name begins with `_`."""
 _FORMAT = 1
 _READERS = 8
+_WRITES = 3
+"""Number of times that the file is written, because another process replaced it after each write."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +135,18 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
 
 
 def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) -> None:
-    """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written."""
+    """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written.
+
+    If another process replaces the file at the same moment, facts of one of them may be lost. They are stored again by
+    the next run of the table, or looked up by the next load of definitions.
+    """
     root = _root(config)
     try:
-        stored = _read_file(root)
-        merged = {**stored, **infos}
-        if merged != stored:
+        for _ in range(_WRITES):
+            stored = _read_file(root)
+            merged = {**stored, **infos}
+            if merged == stored:
+                return
             tables = {name: asdict(info) for name, info in sorted(merged.items())}
             root.write(_FILE, json.dumps({"format": _FORMAT, "tables": tables}, ensure_ascii=False).encode())
     except StoreError:

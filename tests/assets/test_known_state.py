@@ -24,6 +24,7 @@ from metastore_assets.config import load_config
 from metastore_assets.databases import listing
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.resources.configuration import Configuration
+from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.databases.iceberg_lake import Lake
 from tests.sensors.test_databases import _Origin
@@ -100,6 +101,22 @@ def test_a_damaged_file_is_treated_as_missing(tmp_path: Path, content: str) -> N
         "other": {"format": "delta", "partitioned": True},
         "sales": {"format": None, "partitioned": False},
     }
+
+
+def test_facts_that_another_process_replaced_are_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(write_config(tmp_path))
+    write = ObjectStore.write
+    others = [b'{"format": 1, "tables": {"other": {"format": "delta"}}}']
+
+    def write_before_other(store: ObjectStore, path: str, data: bytes, **options: bool) -> None:
+        write(store, path, data, **options)
+        if others:
+            write(store, path, others.pop())
+
+    monkeypatch.setattr(ObjectStore, "write", write_before_other)
+    store_table_info(config, {"sales": TableInfo("delta", True)})
+    stored = json.loads((tmp_path / "root" / "_dagster" / "tables.json").read_text())["tables"]
+    assert {name: info["partitioned"] for name, info in stored.items()} == {"other": None, "sales": True}
 
 
 def no_spark() -> Any:
