@@ -25,8 +25,9 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
     check_distinct((as_integer(schema.get("schema-id", 0), "schema-id") for schema in schemas), "schema-id")
     for schema in schemas:
         check_schema(schema)
-    for spec in as_objects(raw.get("partition-specs") or [], "partition-specs"):
-        as_integer(spec.get("spec-id", 0), "spec-id")
+    specs = as_objects(raw.get("partition-specs") or [], "partition-specs")
+    check_distinct((as_integer(spec.get("spec-id", 0), "spec-id") for spec in specs), "spec-id")
+    for spec in specs:
         _check_spec(spec.get("fields"))
     _check_spec(raw.get("partition-spec") or [])
     _check_snapshots(raw)

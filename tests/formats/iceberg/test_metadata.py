@@ -168,6 +168,7 @@ def test_a_schema_change_is_a_new_state(writer: IcebergWriter) -> None:
         ({"snapshots": []}, SnapshotNotFoundError, "the current one"),
         ({"schemas": [{"fields": [{"id": 1, "name": "x", "type": "vector(3)"}]}]}, TableFormatError, "'x' .*vector"),
         ({"last-updated-ms": None}, TableFormatError, "no valid metadata file|cannot be read"),
+        ({"partition-specs": [{"spec-id": 0, "fields": []}] * 2}, TableFormatError, "spec-id 0 occurs twice"),
     ],
 )
 def test_unsupported_metadata_are_refused(
