@@ -530,8 +530,9 @@ class Table(Relation):
         """Return a pyarrow dataset of the table's data files. Its fragments have the bounds of columns as guarantees.
 
         Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
-        the files, by the names of columns. Therefore only tables of Parquet files are supported, without deleted rows
-        and without columns that a file has under another name. `read` and `lazy` support all tables.
+        the files, by the names of columns. Therefore only tables of Parquet files are supported, without deleted rows,
+        without columns that a file has under another name, and without days before 15 October 1582 in the calendar of
+        Spark 2. `read` and `lazy` support all tables.
 
         Do not compare with NaN in a filter (`x <= nan`): Arrow simplifies such a comparison by bounds, also by those in
         Parquet footers, as if NaN exceeded all numbers. `pyarrow.compute.is_nan` has correct results.

@@ -25,8 +25,10 @@ from metastore_assets.errors import FragmentError, MetastoreError, UnsupportedTy
 from metastore_assets.expressions.predicates import BoundColumn
 from metastore_assets.expressions.row_bounds import ColumnBounds
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, ArrowFile, ArrowReadable, Fragment, Snapshot
+from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.nested_arrays import leaf_types
+from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.schema_casting import PARQUET_FIELD_ID, identity
 from metastore_assets.lookup.pruning import Pruner
 from metastore_assets.reads.table_file_system import TableFileSystem
@@ -74,6 +76,7 @@ def build_dataset(rows: SnapshotRows, snapshot: Snapshot, fragments: Sequence[Fr
         filesystem = fs.PyFileSystem(TableFileSystem(dict(zip(paths, files, strict=True))))
     _check_columns(rows, snapshot.schema, files, paths)
     guarantees = _Guarantees(rows.schema, snapshot.schema, pruner)
+    _check_calendars(rows, fragments, files, guarantees)
     dataset_fragments = [
         _PARQUET.make_fragment(path, filesystem, partition_expression=guarantees.of(fragment.id, file))
         for fragment, file, path in zip(fragments, files, paths, strict=True)
@@ -131,6 +134,31 @@ def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowF
     for (_, path), outcome in zip(chosen, outcomes, strict=True):
         if outcome is not None:
             raise _refused(rows.name, f"{path}: {outcome}")
+
+
+def _check_calendars(
+    rows: SnapshotRows, fragments: Sequence[Fragment], files: Sequence[ArrowFile], guarantees: _Guarantees
+) -> None:
+    """Raise MetastoreError if Arrow would take days before 1582 in the calendar of Spark 2 for other days.
+
+    Only files that may have such days, by the statistics of their top-level columns, are checked. Iceberg has none.
+    """
+    chosen = [
+        (file, fragment.path)
+        for fragment, file in zip(fragments, files, strict=True)
+        if file.constant_ids is None and guarantees.allow_old_days(fragment.id)
+    ]
+    outcomes = IsolatedRunner(_FOOTER_THREADS, _FOOTER_CHUNK).outcomes(
+        _is_gregorian, [file for file, _ in chosen], paths=[path for _, path in chosen]
+    )
+    for (_, path), is_gregorian in zip(chosen, outcomes, strict=True):
+        if not is_gregorian:
+            raise _refused(rows.name, f"{path}: it may have days before 15 October 1582 in the calendar of Spark 2")
+
+
+def _is_gregorian(file: ArrowFile) -> bool:
+    with file.location.open(file.path) as source:
+        return FileCalendar.of(open_parquet(source).metadata.metadata).is_gregorian
 
 
 def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
@@ -242,6 +270,7 @@ class _Guarantees:
     def __init__(self, schema: pa.Schema, table_schema: pa.Schema, pruner: Pruner) -> None:
         selection = pruner.index.all
         self._schema = schema
+        self._has_days = any(_has_days(field.type) for field in schema)
         self._positions = {id_: position for position, id_ in enumerate(selection.fragments(("id",))["id"].to_pylist())}
         columns: dict[str, BoundColumn] = {}
         version_types = {leaf.field_id: leaf.type for leaf in _top_level(pruner.version.schema)}
@@ -263,6 +292,22 @@ class _Guarantees:
                 if field.name not in constants and (part := _guarantee(field, bounds, position)) is not None:
                     parts.append(part)
         return reduce(and_, parts) if parts else pc.scalar(True)
+
+    def allow_old_days(self, fragment_id: str) -> bool:
+        """Return whether a fragment may have days before 15 October 1582 in a date or timestamp column.
+
+        Dates and timestamps in structs, lists and maps are ignored.
+        """
+        position = self._positions.get(fragment_id)
+        if position is None:
+            return self._has_days
+        for field, bounds in self._columns:
+            if not _has_days(field.type) or bounds.nulls.least[position] == bounds.rows[position]:
+                continue
+            minimum = bounds.minimum[position]
+            if not minimum.is_valid or _is_before_1582(minimum):
+                return True
+        return False
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
         """Yield `column = value` for each partition column, or `column is null`.
@@ -306,6 +351,10 @@ def _guarantee(field: pa.Field, bounds: ColumnBounds, position: int) -> pc.Expre
         return (column >= lower) & (column <= upper)
     # Arrow understands only this form: each comparison by itself admits nulls.
     return ((column >= lower) | column.is_null()) & ((column <= upper) | column.is_null())
+
+
+def _has_days(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_date(type_) or pa.types.is_timestamp(type_))
 
 
 def _to_array(scalar: pa.Scalar) -> pa.Array:

@@ -329,3 +329,25 @@ def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, store
             lookup.dataset()
     else:
         assert sorted(lookup.dataset().to_table()["v"].to_pylist()) == [0.1, 0.2]
+
+
+@pytest.mark.parametrize("day", [date(1, 1, 1), date(1582, 10, 15)])
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_days_before_1582_in_the_calendar_of_spark_2_are_refused(tmp_path: Path, day: date, is_legacy: bool) -> None:
+    """Arrow read 0001-01-01 as 0001-01-03. A file that was added since the version may have such days, too."""
+    (tmp_path / "lake").mkdir()
+    marks = {"org.apache.spark.version": "3.5.0"} | ({"org.apache.spark.legacyDateTime": ""} if is_legacy else {})
+    days = pa.table({"id": [1], "day": [day]}).replace_schema_metadata(marks)
+    pq.write_table(days, tmp_path / "lake" / "1.parquet")
+    lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
+    if is_legacy and day.year == 1:
+        with pytest.raises(MetastoreError, match=r"1\.parquet.*1582.*`read`"):
+            lookup.dataset()
+    else:
+        assert lookup.dataset().to_table()["day"].to_pylist() == lookup.read().read_all()["day"].to_pylist()
+    pq.write_table(days, tmp_path / "lake" / "2.parquet")
+    if is_legacy:
+        with pytest.raises(MetastoreError, match=r"\.parquet.*1582"):
+            lookup.dataset()
+    else:
+        assert lookup.dataset().count_rows() == 2
