@@ -153,11 +153,14 @@ def check_concurrent_values(logs: Iterable[str], field: str, kind: str, instants
         if block.kind == DELETE_BLOCK:
             changes = [(key, _comparable(value, kind)) for key, value in _deletes(content)]
         else:
-            columns = [
-                _column(content, block, name, name_kind).to_pylist()
-                for name, name_kind in ((_KEY, "text"), (field, kind))
-            ]
-            changes = [(str(key), _comparable({field: value}, kind)) for key, value in zip(*columns, strict=True)]
+            keys_of_block, values = _column(content, block, _KEY, "text"), _column(content, block, field, kind)
+            if keys_of_block.null_count:
+                raise UnsupportedError(
+                    f"log files of concurrent writes without values of {_KEY!r} are not supported, because their order "
+                    "is not defined; compact the table with Hudi"
+                )
+            pairs = zip(keys_of_block.to_pylist(), values.to_pylist(), strict=True)
+            changes = [(key, _comparable({field: value}, kind)) for key, value in pairs]
         for key, value in changes:
             others = {other for other in keys.get(key, ()) if writes[key, other] != block.instant}
             if others and (value is None or None in others or value in others):

@@ -290,3 +290,18 @@ def test_concurrent_changes_with_equal_ordering_values_are_refused(
             _read(tmp_path / "t")
     else:
         assert len(_read(tmp_path / "t")) == (0 if "deletes" in later else 2)
+
+
+@pytest.mark.parametrize("kind", [3, 5])
+def test_concurrent_log_files_without_keys_are_refused(tmp_path: Path, kind: int) -> None:
+    """Which of their records have equal keys is unknown."""
+    writer = HudiWriter(tmp_path / "t", 9, fields=[FIELDS[0], FIELDS[2], FIELDS[3]])
+    one = writer.new_slice("x", writer.tick())
+    writer.meta_columns = []
+    first, second = writer.tick(), writer.tick()
+    rows = [{"key": "a", "ts": 5, "value": 1.0}]
+    stats = [writer.log_file(one, at, rows, kind=kind) for at in (first, second)]
+    writer.complete(second, "deltacommit", stats[1:])
+    writer.complete(first, "deltacommit", stats[:1])
+    with pytest.raises(FragmentError, match=r"concurrent.*'_hoodie_record_key'"):
+        _read(tmp_path / "t")
