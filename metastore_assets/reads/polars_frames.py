@@ -21,14 +21,17 @@ def lazy_frame(rows: SnapshotRows) -> pl.LazyFrame:
 
     Raises UnsupportedTypeError if Polars has no type for a column.
     """
-    return register_io_source(_FrameSource(rows).read, schema=_to_polars_schema(rows.name, rows.schema))
+    schema = pa.schema([_with_known_zone(field) for field in rows.schema])
+    return register_io_source(_FrameSource(rows, schema).read, schema=_to_polars_schema(rows.name, schema))
 
 
 class _FrameSource:
     """A source of frames for a query of Polars, as `register_io_source` needs it."""
 
-    def __init__(self, rows: SnapshotRows) -> None:
+    def __init__(self, rows: SnapshotRows, schema: pa.Schema) -> None:
+        """Create a source of rows, with the columns in the types in which Polars gets them."""
         self._rows = rows
+        self._schema = schema
 
     def read(
         self, with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
@@ -37,12 +40,12 @@ class _FrameSource:
 
         The arguments are those of `register_io_source`. Raises FragmentError.
         """
-        schema = self._rows.schema
-        columns = schema.names if with_columns is None else with_columns
+        columns = self._schema.names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*columns, *(() if predicate is None else predicate.meta.root_names())]))
+        schema = pa.schema([self._schema.field(name) for name in needed])
         remaining = n_rows
         batches = self._open(needed, predicate, n_rows)
-        frame = _empty_frame(pa.schema([schema.field(name) for name in needed]))
+        frame = _empty_frame(schema)
         while True:
             if predicate is not None:
                 frame = frame.filter(predicate)
@@ -53,17 +56,28 @@ class _FrameSource:
             yield frame
             if remaining == 0 or (batch := next(batches, None)) is None:
                 return
-            frame = _to_frame(batch)
+            frame = _to_frame(batch if batch.schema == schema else batch.cast(schema))
 
     def _open(self, columns: Sequence[str], predicate: pl.Expr | None, limit: int | None) -> Iterator[pa.RecordBatch]:
         """Return rows that include all rows for which the predicate is true."""
-        where = None if predicate is None else weaken_predicate(predicate, self._rows.schema)
+        where = None if predicate is None else weaken_predicate(predicate, self._schema)
         if where is not None:
             try:
                 return iter(self._rows.read(columns, where))
             except (ColumnNotFoundError, LiteralError, PredicateError):
                 pass  # the predicate has no form that prunes
         return iter(self._rows.read(columns, None, limit if predicate is None else None))
+
+
+def _with_known_zone(field: pa.Field) -> pa.Field:
+    """Return the field in UTC if it has a time zone that Polars lacks, such as `+05:30`."""
+    if not pa.types.is_timestamp(field.type) or field.type.tz is None:
+        return field
+    try:
+        _empty_frame(pa.schema([field]))
+    except pl.exceptions.ComputeError:
+        return field.with_type(pa.timestamp(field.type.unit, "UTC"))
+    return field
 
 
 def _empty_frame(schema: pa.Schema) -> pl.DataFrame:

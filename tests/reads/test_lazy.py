@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -191,6 +191,20 @@ def test_nested_uuids_are_bytes(tmp_path: Path) -> None:
     assert lookup.lazy().sort("a").collect().to_dicts() == rows
     assert lookup.lazy().filter(_COLUMN("a") > 2).collect().height == 0
     assert lookup.read(where="a > 2").read_all().num_rows == 0
+
+
+def test_time_zones_that_polars_lacks_become_utc(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    zones = {"a": "+05:30", "b": "Asia/Kolkata"}
+    times = {name: pa.array([0, 60], pa.timestamp("us", zone)) for name, zone in zones.items()}
+    pq.write_table(pa.table(times), tmp_path / "lake" / "1.parquet")
+    table = TableConfig(name="t", uri=str(tmp_path / "lake"))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    lazy = open_table(config.root, "t", table_locations=[str(tmp_path)]).lazy()
+    assert lazy.collect_schema() == {"a": pl.Datetime("us", "UTC"), "b": pl.Datetime("us", "Asia/Kolkata")}
+    start = datetime(1970, 1, 1, tzinfo=UTC)
+    assert lazy.filter(_COLUMN("a") > start).collect()["a"].to_list() == [start + timedelta(microseconds=60)]
 
 
 def test_a_type_that_polars_does_not_have_is_refused(tmp_path: Path) -> None:
