@@ -45,6 +45,15 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_first_pages_are_short() -> None:
+    """A reader sees the whole README, and reads how it works in one sitting."""
+    readme, architecture = (
+        (REPOSITORY / page).read_text(encoding="utf-8") for page in ("README.md", "docs/explanation/architecture.md")
+    )
+    assert len(readme.splitlines()) <= 120
+    assert len(architecture.split()) <= 2_500
+
+
 def run_commands(code: str, folder: Path) -> None:
     """Run a shell script; lines that only call our command run in this process, which has imported it."""
     lines = code.splitlines()
