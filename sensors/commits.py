@@ -117,7 +117,7 @@ def commit_sensor(
             cursor = replace(last_cursor, dropped=True).to_json()
             reason = f"version {probed.latest.number} remains the newest: {probed.absence}"
             return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=events)
-        state = read_sensor_state(context.instance, probed, probed.current, names)
+        state = update_sensor_state(context.instance, probed, probed.current, names)
         decision = decide_run(replace(last_cursor, dropped=False), state, probed.table.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
@@ -175,12 +175,12 @@ def restored_check(table: TableConfig, names: TableNames, state: SensorState) ->
     )
 
 
-def read_sensor_state(
+def update_sensor_state(
     instance: DagsterInstance, probed: ProbeResult, snapshot: SnapshotReference, names: TableNames
 ) -> SensorState:
-    """Collect the state of a table and its runs, from which the sensor decides whether to launch a run.
+    """Report dead runs of a table to Dagster as failed; then return the state of the table and its runs.
 
-    Runs that count as dead are reported to Dagster as failed.
+    From the state, the sensor decides whether to launch a run.
 
     Args:
         instance: The Dagster instance, whose runs and reported version are read.
@@ -188,6 +188,8 @@ def read_sensor_state(
         snapshot: The table's current snapshot.
         names: The table's names in Dagster.
     """
+    unfinished = _unfinished_runs(instance, names)
+    dead = _report_dead_runs(instance, unfinished)
     latest = probed.latest
     described = latest and SnapshotReference(latest.snapshot, latest.committed_at)
     reported = reported_version(instance, names)
@@ -201,7 +203,7 @@ def read_sensor_state(
         published=published,
         reported=reported[0] if reported else 0,
         target=target,
-        active=_active_run(instance, names),
+        active=next((run.run_id for run in unfinished if run.run_id not in dead), None),
         attempts=len(ended),
         last_ended=max(ended, default=0.0),
     )
@@ -239,15 +241,14 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
-    """Return the id of an unfinished run of the table; None without one. Report dead runs (`_is_dead`) as failed."""
+def _report_dead_runs(instance: DagsterInstance, unfinished: Iterable[DagsterRun]) -> set[str]:
+    """Report the dead runs (`_is_dead`) to Dagster as failed, and return their ids."""
     now = time.time()
-    for run in _unfinished_runs(instance, names):
-        if not _is_dead(instance, run, now):
-            return run.run_id
+    dead = [run for run in unfinished if _is_dead(instance, run, now)]
+    for run in dead:
         minutes = _DEAD_AFTER / 60
         instance.report_run_failed(run, f"The run has logged nothing for {minutes:.0f} minutes and is presumed dead.")
-    return None
+    return {run.run_id for run in dead}
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:

@@ -47,7 +47,7 @@ class RelationProfiles(Protocol):
         """Return whether the profile may have value counts. The table's are in separate files, not in its profile."""
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether the profile describes all rows of the table."""
+        """Return whether the profile describes all rows of the table, as that of the only partition does."""
 
     def partitions(self) -> Sequence[PartitionEntry]:
         """Return the partitions that may have rows, in the order of the version."""

@@ -39,8 +39,8 @@ def avro_columns(avro_schema: str) -> pa.Schema:
 def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
     """Raise UnsupportedError if hudi-rs might change values when it casts stored columns to the table's types.
 
-    For some types, hudi-rs turns values that do not fit into nulls, rounds values, or takes microseconds for
-    milliseconds. It also reads a stored column whose name differs only in case.
+    For some types, hudi-rs rounds values, takes microseconds for milliseconds, or replaces values that do not fit by
+    nulls. The error is also raised for a stored column whose name differs from the table's only in case.
     """
     by_folded = {name.lower(): name for name in stored.names}
     for field in table:
