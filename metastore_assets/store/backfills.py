@@ -62,7 +62,7 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of the finished partitions whose profile in `newest` is not older than the backfill's result."""
+        """Return the keys of the partitions whose profile in `newest` is the one that the backfill stored, or newer."""
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )
