@@ -69,12 +69,14 @@ class Page:
         self._print(self._render(parts))
 
     def grid(self, columns: Sequence[GridColumn], rows: Iterable[Sequence[Part]], gap: int = GAP) -> None:
-        """Print a line of headings, then a line for each row, without trailing blanks and of any width.
+        """Print a line of headings, then a line for each row.
+
+        Lines have no trailing blanks, and may be wider than the page.
 
         Args:
             columns: The columns.
             rows: The rows, each with one cell for each column.
-            gap: The number of blank cells between columns.
+            gap: The number of blanks between columns.
         """
         body = [[cell if isinstance(cell, Styled) else Styled(cell) for cell in row] for row in rows]
         widths = [

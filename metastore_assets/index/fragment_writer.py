@@ -318,14 +318,15 @@ def _write_directories(
 
 
 def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator[list[str]]:
-    """Divide the range files of a segment among directories. Yield the paths of each directory, at most 64.
+    """Divide the range files of a segment into groups of at most 64, one for each new directory, and yield their paths.
 
-    Files that share a directory stay together. A new file joins the files before it; the first ones join those after
-    them. A small group with new files joins the next group.
+    Files that were in one directory stay in one group, as long as it is not too large. A new file joins the group of
+    the file before it; new files at the start join the group of the first old file. If a group has new files and is
+    small, it is combined with the next group.
 
     Args:
-        paths: The files, by ascending key.
-        before: The directory of each file that is not new.
+        paths: The range files, by ascending key.
+        before: The directory file that each old range file was in, by path.
     """
     groups: list[list[str]] = []
     current: str | None = None

@@ -67,7 +67,7 @@ class Ranks:
 
         Args:
             low: The first key, as a table with one row.
-            high: The last key, with the same prefix.
+            high: The last key, as a table with one row. Only the last key column may differ from that of `low`.
         """
         first, last = self._one_row(low, self._order), self._one_row(high, self._order)
         return max(0, self._before(last, self._order, inclusive=True) - self._before(first, self._order))

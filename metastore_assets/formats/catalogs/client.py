@@ -144,8 +144,8 @@ def catalog_label(config: CatalogConfig) -> str:
 def _checked_client(config: CatalogConfig, what: str) -> Catalog:
     """Return the client of a catalog.
 
-    Raises TableNotFoundError if the catalog is a SQLite file that does not exist, or MissingPackageError. `what` is the
-    requested object, for the message.
+    Raises TableNotFoundError if the catalog is a SQLite file that does not exist, and MissingPackageError if a package
+    for this type of catalog is not installed. `what` is the requested object, for the message.
     """
     database = _SQLITE.match(config.properties.get("uri", "")) if config.type == "sql" else None
     if database is not None and not os.path.exists(database[1]):

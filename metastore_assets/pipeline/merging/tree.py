@@ -63,7 +63,10 @@ def key_position(key: str) -> int:
 
 @dataclass(frozen=True)
 class TreeShape:
-    """A computation of trees. Branches have at most `fan_in` parts, or more if children have equal positions."""
+    """The rule by which children are divided into branches: `build` applies it to all keys, `update` to a change.
+
+    Branches have at most `fan_in` parts, or more if children have equal positions.
+    """
 
     fan_in: int
     """The maximum number of parts of a branch: 2 to 63."""
