@@ -72,7 +72,7 @@ def column_bounds(table: pa.Table, column: BoundColumn) -> ColumnBounds:
 
 
 def _count_bounds(counts: pa.ChunkedArray, most: RowCounts) -> RowBounds:
-    """Return a count in each row as bounds. An unknown count is between 0 and `most`."""
+    """Return bounds of the count in each row. A known count is both bounds; null has the bounds 0 and `most`."""
     if not counts.null_count:
         exact = counts.to_numpy()
         return RowBounds(exact, exact)

@@ -84,10 +84,11 @@ def merge_flat_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return index rows with all columns of a flat schema. Values of added columns are null, which is unknown.
+    """Return index rows with all columns of a flat schema.
 
-    If the rows have no flat column of a field id at all, the table column is known to be null in all rows: its null
-    count is the row count, and its NaN count 0.
+    Added columns are filled with nulls, which mean unknown, with one exception. If the index rows have no flat column
+    of a field id, all values of the table column are known to be null. Then the added null counts equal the row
+    counts, and the added NaN counts are 0.
 
     Args:
         table: The index rows: columns of FRAGMENTS, then flat columns.
@@ -109,7 +110,10 @@ def complete_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def flat_encodings(names: Sequence[str]) -> dict[str, str]:
-    """Return {name: Parquet encoding} of integers, which are stored as differences, and floats, as split bytes."""
+    """Return {name: Parquet encoding} of integer and float columns. Other columns are omitted.
+
+    Integers are stored as differences, and floats as split bytes.
+    """
     encodings = {}
     for name in names:
         if name in ("row_count", "bytes", "fragments") or name.endswith("_count"):

@@ -61,7 +61,7 @@ SHARED = ("path", "fragments")
 
 
 class SegmentDirectory(ABC):
-    """The zones of some range files of one segment, and what is needed to open each of them."""
+    """A directory of some range files of one segment: the zones of the files, and what is needed to open each file."""
 
     uri = "the directory of new files"
     """URI of the directory's file, for messages."""
@@ -153,7 +153,7 @@ class DirectoryPart:
 
     @lock_free_cached_property
     def _numbers(self) -> Numbers:
-        """The number of each file in the directory."""
+        """For each file, the number of the row that describes it in the whole directory, counted from 0."""
         paths = one_chunk(self._directory.read_ranges(["path"])["path"])
         numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
         if numbers.null_count:
@@ -185,7 +185,7 @@ class RangeFiles:
             store: The table's folder.
             kind: Which file of each range: `fragments` or `columns`.
             paths: The path of each file.
-            rows: The row of `RANGES` for each range. The values of `number` differ.
+            rows: The row of `RANGES` for each range. The caller makes sure that no two have the same `number`.
         """
         names = [f"{kind}_{field.name}" for field in dataclass_fields(DividedFooter)]
         footers = [DividedFooter(*(row[name] for name in names)) for row in rows]
@@ -214,7 +214,7 @@ class RangeFiles:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def read_tombstones(self, number: int) -> pa.Array:
-        """Return the sorted tombstones of one of the ranges."""
+        """Return the sorted tombstones of one range. `number` is its position among the ranges, from 0."""
         return join_keys(self._file.read_row_groups(self._tombstones[number], KEY))
 
     def read(self, columns: pa.Schema, ranges: RowRanges) -> pa.Table:

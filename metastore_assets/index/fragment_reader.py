@@ -266,10 +266,9 @@ class IndexSelection:
 def _filter_windows(
     segment: FragmentSegment, ranges: RowRanges, columns: Sequence[BoundColumn], condition: Condition
 ) -> tuple[RowRanges, BoundedRows]:
-    """Return the fragments of a segment, among those in `ranges`, that may match a condition, and bounds in them.
+    """Return (fragments in `ranges` that may match a condition, bounds of `columns` in these fragments).
 
-    The fragments are read in windows, a few of them in parallel. So only matching fragments and a few windows are in
-    memory.
+    Fragments are read in windows, a few windows in parallel. So memory holds only matching fragments and a few windows.
     """
 
     def evaluate(window: RowRanges) -> tuple[RowRanges, BoundedRows]:

@@ -1,7 +1,7 @@
-"""The segments of a fragment index. A segment reads its files; `Segments` determines which of their rows are live.
+"""The segments of a fragment index. Each segment reads its own files; `Segments` determines which rows are live.
 
-Each row of a segment is one fragment. It is live if no newer segment removed or replaced it. A zone is a run of rows
-with bounds that cover all of them.
+Each row of a segment is one fragment. It is live if no newer segment removed or replaced the fragment. A zone is a run
+of rows, with bounds that cover all rows of the run.
 """
 
 from __future__ import annotations
@@ -348,9 +348,13 @@ class SmallSegment(FragmentSegment):
             )
 
     def index_rows(self, removed: pa.Array, keys: SegmentKeyRange | None) -> IndexRows:
-        """Return the rows that older segments have not absorbed and whose keys are not in `removed`.
+        """Return the rows of the file whose keys are in a range and not in `removed`.
 
-        `keys` limits them to a range of keys; None for all.
+        Rows that were already merged into an older segment are omitted (see `all_rows`).
+
+        Args:
+            removed: The keys to omit.
+            keys: The range of keys; None for all keys.
         """
         tables = self.main.read_sections(list(self.main.sections))
         ranges = self.rows_between(keys)

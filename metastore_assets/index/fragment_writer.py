@@ -151,9 +151,11 @@ class _IndexMerge:
 
         Args:
             store: The table's folder.
-            merge: The parts and the batch. Its removed keys are removed from the parts of `base`, not from newer ones.
-            base: The files of the index before.
-            written: The directories of range files that are not in a stored one yet, by path. New files are added.
+            merge: The parts and the batch. `merge.removed` applies to the parts of `base`, not to parts that the same
+                commit wrote.
+            base: The files of the index before the commit.
+            written: {path of a range file: its directory}, for files of this commit whose directory is not stored yet.
+                `write` adds the files that it writes.
         """
         self._store = store
         self._merge = merge
@@ -404,7 +406,10 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield slices of `rows` rows of a table that is sorted by key, with their keys as the first column."""
+    """Yield slices of at most `rows` rows of a table of fragments that is sorted by key.
+
+    The first column of a slice has the keys of its fragments. The columns of `schema` follow.
+    """
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)
         yield complete_columns(part, schema).add_column(0, _KEY, join_keys(part))

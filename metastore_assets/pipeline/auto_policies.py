@@ -222,8 +222,8 @@ def resolve_auto_policies(context: RefreshContext, plan: Plan, fragments: Mappin
 def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) -> dict[str, Decision]:
     """Return {field id: decision} that the next version records for its `auto` and `repeated` columns.
 
-    A column that has always been enumerated has no record. The number of distinct values is 0 if it is unknown. This is
-    so if a fragment has values without a type class, such as texts that are not UTF-8.
+    A column that has always been enumerated has no record. A decision has 0 distinct values if their number is unknown.
+    It is unknown if a fragment has values without a type class, such as texts that are not UTF-8.
 
     Args:
         store: The table's folder.
@@ -258,7 +258,7 @@ def record_decisions(store: ObjectStore, target: Target, files: ProfileFiles) ->
 
 
 def _is_resolved_as(policy: ResolvedPolicy, mode: CardinalityMode | None) -> bool:
-    """Return whether a policy is resolved to `mode`. True if `mode` is None."""
+    """Return whether a policy is already resolved to the decided mode. True if nothing was decided (`mode` is None)."""
     return mode is None or (not policy.is_undecided and policy.is_enumerated == (mode == "enumerated"))
 
 

@@ -122,9 +122,9 @@ class ColumnSpec:
                 yield from ((leaf, key) for key in missing if not key.startswith(DERIVED))
 
     def equals(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> bool:
-        """Return whether the wanted outputs are stored and no others. Names and column order are not compared.
+        """Return whether exactly the wanted outputs are stored. Names and column order are not compared.
 
-        Undecided leaves (`auto`, `repeated`) count as enumerated.
+        Undecided leaves (`auto`, `repeated`) count as enumerated, unless they are in `not_enumerated`.
 
         Args:
             wanted: The spec with the wanted outputs.

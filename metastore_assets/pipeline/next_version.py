@@ -253,8 +253,8 @@ class VersionBuilder:
     def new_paths(self, version: Version) -> set[str]:
         """Return the paths of the files that may have been written for this version.
 
-        These are the files of new and changed entries, and the files of the table that the previous version does not
-        have. They include the older profile of a fragment that moved to another partition.
+        These are the files of all new and changed entries, and the files of the table that the previous version does
+        not have. Some may be older: a fragment that moved to another partition has a new entry with its old files.
         """
         base = self._target.base
         paths = {*version.files.paths(), *version.auxiliary_files()}
@@ -389,7 +389,14 @@ def _stored(base: Version | None, kind: EntryKind[Any]) -> StoredEntries[Any] | 
 def _updated_sum(
     base: Version | None, name: str, put: Iterable[PartitionEntry], dropped: Iterable[PartitionEntry]
 ) -> int:
-    """Return the sum of field `name` over all partitions, from the published sum and the changed entries."""
+    """Return the sum of field `name` over all partitions of the next version.
+
+    Args:
+        base: The published version, which has the sum over its partitions; None if there is none.
+        name: The field, such as `row_count`.
+        put: The new entries of added and changed partitions.
+        dropped: The published entries of changed and removed partitions.
+    """
     total: int = getattr(base, name) if base is not None else 0
     return total + sum(getattr(entry, name) for entry in put) - sum(getattr(entry, name) for entry in dropped)
 

@@ -83,7 +83,10 @@ class SpecCompatibility:
         self._has_current_names: dict[str, bool] = {}
 
     def satisfies(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> bool:
-        """Return whether the columns of a profile have all wanted outputs. Missing columns are ignored.
+        """Return whether a profile stores all wanted outputs of the columns that it has, or can derive them.
+
+        Wanted columns that the profile does not have make no difference (see `missing_columns`). False if the profile's
+        spec is unknown or cannot be parsed.
 
         Args:
             spec_id: The id of the profile's spec.
@@ -92,7 +95,9 @@ class SpecCompatibility:
         return self._compare("satisfies", spec_id, not_enumerated)
 
     def equals(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> bool:
-        """Return whether the columns of a profile have the wanted outputs and no others. Missing columns are ignored.
+        """Return whether a profile stores exactly the wanted outputs of all columns that both specs have.
+
+        Columns that only one spec has are ignored. False if the profile's spec is unknown or cannot be parsed.
 
         Args:
             spec_id: The id of the profile's spec.
@@ -107,7 +112,10 @@ class SpecCompatibility:
         return self._missing[spec_id]
 
     def missing_outputs(self, spec_id: str, not_enumerated: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-        """Return (field id, output) for each wanted output that a profile lacks. Missing columns are ignored.
+        """Return (field id, output) for each wanted output that a profile neither stores nor can derive.
+
+        Wanted columns that the profile does not have are omitted (see `missing_columns`). So are columns whose spec
+        cannot be parsed. The result is empty if the profile's spec is unknown.
 
         Args:
             spec_id: The id of the profile's spec.

@@ -52,9 +52,10 @@ class Profiled:
         self.unsaved = []
 
     def save_rewritten(self, versions: VersionStore, fragments: Mapping[str, FragmentEntry]) -> None:
-        """Save the current entries of the last job's fragments, and delete the files that they no longer reference.
+        """Save the current entries of the last job's fragments as pending. Delete the files that were replaced.
 
-        `drop_value_counts` may have copied these profiles to new files.
+        `drop_value_counts` may have copied profiles to new files. Then no current entry references the files that the
+        job wrote for them.
 
         Args:
             versions: The store of the table.

@@ -277,7 +277,7 @@ def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> t
 
 @dataclass(frozen=True)
 class _Lot:
-    """Some of the entries of a version."""
+    """A part of the entries of a version. A purge copies the profiles of one part after the other."""
 
     fragments: Sequence[FragmentEntry] = ()
     partitions: Sequence[PartitionEntry] = ()

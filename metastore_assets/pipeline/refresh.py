@@ -107,8 +107,8 @@ def refresh(
     Nothing is published if the newest version is up to date. Export targets that lack the newest version are written.
     The result reports targets that fail.
 
-    Several refreshes of a table may run at the same time. The first one publishes. The others plan again and reuse
-    their profiles.
+    Several refreshes of a table may run at the same time. The first one publishes. Each of the others plans again, and
+    reuses the profiles that it has already computed.
 
     Args:
         config: The configuration.
@@ -280,9 +280,14 @@ def _result(execution: Execution) -> RefreshResult:
 
 @contextmanager
 def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
-    """Add advice to errors of files that a purge removed, of crashed workers, and of missing tables.
+    """Add advice to errors in the block: a purge removed files, a worker crashed, or the table is missing.
 
-    If a saved profile of the attempt may be damaged, all of them are cleared.
+    A corrupt file or a crashed worker may mean that a saved profile is damaged. Then all profiles that `versions` saved
+    or read are cleared, unless a purge explains the error.
+
+    Args:
+        versions: The versions of the table.
+        attempt: The name of the attempt. If empty, nothing is cleared.
     """
     table = versions.table
     try:

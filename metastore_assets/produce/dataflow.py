@@ -190,7 +190,8 @@ class Dataflow:
     ) -> int:
         """Step from the newest version, publish the next one, and return its number.
 
-        The arguments are those of `step`. Nothing is published if nothing remains to be applied.
+        The arguments are those of `step`. If nothing remains to be applied, nothing is published. The result is then
+        the number of the newest version.
         """
         env = self._environment()
         try:

@@ -61,7 +61,12 @@ class DatasetState:
         return [KeyRange(after, until) for after, until in pairwise(bounds)]
 
     def split(self, frame: pl.DataFrame, group: Order) -> list[pl.DataFrame]:
-        """Split a sorted frame into one frame per shard."""
+        """Split a frame at the boundaries of the shards. Return one frame per shard, possibly empty.
+
+        Args:
+            frame: The frame, sorted by `group`.
+            group: The order of the keys that divide the shards.
+        """
         if not self.splitters.height:
             return [frame]
         counts = (

@@ -143,7 +143,16 @@ class DatasetStep:
         return compacted_state
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
-        """Return the key range of each task: all keys, ranges of equal size (`bulk`), or one shard each."""
+        """Return the key range of each task.
+
+        If the step is small enough for memory, one task has all keys. Otherwise there is a task for each shard, or with
+        `bulk`, tasks with about equally many rows.
+
+        Args:
+            parts: The instructions.
+            rows: The number of instructions.
+            bulk: Whether to divide the keys evenly, regardless of shards.
+        """
         state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
         if self.spool.in_memory:
             return [EVERYTHING]

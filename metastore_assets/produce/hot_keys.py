@@ -29,7 +29,12 @@ class HotKey:
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
-        """Make the first pass over the instructions and rows of a hot key (a frame with one row)."""
+        """Read the instructions and rows of a hot key, and determine how its update is reported.
+
+        Args:
+            task: The task that has the key.
+            key: The key, as a frame with one row.
+        """
         self._task = task
         self.key = key
         dataset = task.dataset
@@ -112,7 +117,7 @@ class _Comparison:
 
     @property
     def is_even(self) -> bool:
-        """Whether both sequences have the same number of rows so far."""
+        """Whether the two compared sequences have the same number of rows so far."""
         return not any(frame.height for frame in self._rest)
 
     def add(self, *frames: pl.DataFrame) -> None:

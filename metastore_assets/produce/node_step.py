@@ -114,7 +114,12 @@ class _NodeStep:
     """Destination of the node's instructions."""
 
     def ports(self, states: StepStates, *, is_full: bool) -> tuple[tuple[Feeder, ...], ...]:
-        """Return the feeders of each port (input of the stage), without delta roots, which have no content."""
+        """Return the feeders of each port (input of the stage), without delta roots, which have no content.
+
+        Args:
+            states: The states of all nodes before the step, and the new states of the stage's feeders.
+            is_full: Whether the feeders pass on their complete new content instead of their updates.
+        """
         graph = states.graph
         feeders = {
             name: self._feeder(graph[name], states, is_full=is_full)

@@ -85,7 +85,7 @@ class Order:
         return self._join(frame, keys[:, list(self.columns)], "semi")
 
     def positions(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
-        """Return the numbers of the rows whose key is in `keys`, ascending."""
+        """Return the positions, ascending, of the rows of `frame` whose key is in `keys`."""
         numbered = frame[:, list(self.columns)].with_row_index("_row")
         return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
 

@@ -64,7 +64,10 @@ class Port(Sequence[Any]):
         return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
 
     def _around(self, row: int) -> tuple[list[Any], int]:
-        """Return (Python values of the piece that contains a row, number of the piece's first row)."""
+        """Convert the values around a row to Python. Return (up to 1,024 values, row number of the first one).
+
+        The last converted values are kept, and returned again for a row among them.
+        """
         if not self._piece_start <= row < self._piece_stop:
             first = row - (row - self._start) % _PIECE
             self._piece_start, self._piece_stop = first, min(first + _PIECE, self._stop)
@@ -110,7 +113,10 @@ class _PerKeyAdapter:
         return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
 
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
-        """Return the index of the first output that does not have the declared types; 0 if each is valid by itself."""
+        """Return the index of the first (target, value) pair that does not have the declared types.
+
+        The index is 0 if each pair is valid by itself, so that only all of them together are invalid.
+        """
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
                 _columns([target], self.rows.key)

@@ -82,9 +82,9 @@ class RankIndex:
         """At index n, the sum of all row groups that end within the first n edges."""
 
     def estimate_sums(self, edges: slice) -> npt.NDArray[np.int64]:
-        """Return an estimate of the sum of all rows before each edge of a slice.
+        """Return for each edge in a slice of `edges` an estimate of the sum of all rows before it.
 
-        It ignores row groups that contain the edge.
+        Row groups that end before the edge are added up. Row groups that contain the edge are not.
         """
         return self._cumulative[edges]
 
@@ -108,7 +108,10 @@ class RankIndex:
         return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
 
     def rows_behind(self, number: int) -> list[pl.DataFrame]:
-        """Return all rows of each row group that contains a numbered edge; no rows for −1, before the first edge."""
+        """Return all rows of each row group whose key range contains `edges[number]`.
+
+        The number −1 stands for the place before the first edge, where there are no rows.
+        """
         return self._read((self._first <= number) & (self._last >= number))
 
     def _sum(self, edge_count: int, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:

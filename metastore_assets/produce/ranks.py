@@ -89,7 +89,10 @@ class Ranks:
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
     def _row_at(self, rank: int) -> pl.DataFrame:
-        """Return the row at a rank over all prefixes, with the row's first rank."""
+        """Return the row at a rank, with its first rank in the column `rank`.
+
+        Here, ranks count from the first of all keys. Public methods count from the first key with the same prefix.
+        """
         shard = self._shard_of(rank)
         shard_range, index = self._dataset.state.ranges()[shard], self._index(shard)
         # The edges in the shard, preceded by the one where the shard starts.
@@ -122,7 +125,7 @@ class Ranks:
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, rank: int) -> int:
-        """Return the number of the shard (key range) that contains a rank over all prefixes."""
+        """Return the number of the shard (key range) that contains a rank. As in `_row_at`, ranks span all prefixes."""
         splitters = self._dataset.state.splitters
         estimates = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_where(
@@ -132,7 +135,7 @@ class Ranks:
         )
 
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:
-        """Return (sum before the first key of a prefix, sum up to its last key)."""
+        """Return (sum of the amounts before the first key with a prefix, sum up to and including its last key)."""
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 
     def _before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
@@ -162,9 +165,14 @@ class Ranks:
         return self._indices[shard]
 
     def _one_row(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
-        """Convert a key or prefix from a table of one row to a frame, which is empty if the order has no columns.
+        """Return a key or a prefix as a frame with one row. The frame is empty if the order has no columns.
 
-        Raises ValueError for any other number of rows.
+        Args:
+            key: The key or prefix, as a table with one row. None if the order has no columns.
+            order: The order by the columns of the key or prefix.
+
+        Raises:
+            ValueError: The table lacks a column of the order, or does not have exactly one row.
         """
         if not order.columns:
             return pl.DataFrame()

@@ -43,9 +43,10 @@ class Preserve(Protocol):
 
         Args:
             rows: The new rows: target key and value columns.
-            previous: For each row of `rows`, a row of the same target key in the last version, or else the key's first
-                row, as this hook returned it. Values are null where `has_previous` is false.
-            has_previous: Boolean array: whether `previous` has a row.
+            previous: One row for each row of `rows`, with the same target key. It is a row of the last version if the
+                key has one there. Other keys are new. The first row of a new key has nulls as its previous values; the
+                other rows have the values that this hook returned for the first row.
+            has_previous: Boolean array: false for the first row of each new target key, otherwise true.
             novel: Int64 array: an unused number for the first row of each new target key, null for other rows.
         """
 
@@ -96,7 +97,8 @@ class Root:
 class DeltaRoot:
     """An external source whose rows are not stored. Its input consists of added rows and removed rows (`Delta`).
 
-    It can feed sum stages only. A removed row must equal an added one.
+    It can feed sum stages only: others raise GraphError. The caller may only remove rows that were added before.
+    This is not checked, except that an unsigned total must not become negative.
     """
 
     name: str

@@ -220,7 +220,16 @@ class View:
         return update_schema(typed.rows, sums=isinstance(typed.node, SumStage))
 
     def _dataset(self, stage: str, run_schema: RunSchema, name: str) -> list[Dataset]:
-        """Return [the content or the key-mappings], or [] if the stage has no state yet."""
+        """Return one dataset of a stage in a list; an empty list if the stage does not have the dataset.
+
+        Args:
+            stage: Name of the stage.
+            run_schema: The schema of the dataset.
+            name: The dataset: `content` or `mappings`.
+
+        Raises:
+            StageChangedError: The stage had other columns or another order when its state was written.
+        """
         self._check_form(stage)
         state: StageState | None = self._state.stages.get(stage)
         dataset_state: DatasetState | None = getattr(state, name) if state else None

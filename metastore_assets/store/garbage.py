@@ -128,10 +128,14 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Continue with the next existing version, given that the number after the oldest one is missing.
+    """Delete the version `state.oldest`, whose next number is missing, if the next existing version is old enough.
 
-    The oldest version is deleted if it exists, and if the next existing version was published earlier than `before`.
-    Return the new progress.
+    The next existing version must have been published earlier than `before`. Only the document of the oldest version
+    is deleted. `expire` deletes the files that no version references any more.
+
+    Returns:
+        The progress, which starts at the next existing version after a deletion. It starts at the oldest existing
+        version if that is another one, or the only one. Otherwise it is `state`.
     """
     oldest, *newer = documents.numbers() or [state.oldest]  # None if a user has removed the table's folder.
     if oldest != state.oldest or not newer:

@@ -104,7 +104,10 @@ class _FooterSplitter:
                         self._copied = self._cursor.position
 
     def _fields(self, *wanted: int) -> Iterator[None]:
-        """Read a struct. Yield before the value of each wanted field, which the caller must read. Skip the others."""
+        """Read a struct. Stop at each field whose number is in `wanted`, and skip the values of all others.
+
+        At each yield, the cursor is before the field's value. The caller must read the value before it continues.
+        """
         for field, kind, _ in self._cursor.fields():
             if field in wanted:
                 yield

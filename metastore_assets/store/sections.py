@@ -285,7 +285,10 @@ class RowGroupCache:
             return table
 
     def put(self, key: tuple[object, ...], table: pa.Table) -> None:
-        """Add the rows of a row group. The least recently used ones are removed if there are too many."""
+        """Add the rows of a row group, unless they are larger than the cache.
+
+        The least recently used row groups are removed until the cache is within its limits.
+        """
         size = table.nbytes
         if size > self.max_bytes:
             return

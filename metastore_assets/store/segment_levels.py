@@ -117,8 +117,9 @@ def update_levels(
         kind: The merge policy.
         before: The segments before the commit.
         size: Number of rows of the set after the commit, and number of changed keys.
-        write: Writes merged segments. Files that it wrote and that are not in the result are not in use.
-        allow_step: Whether a commit that changes few keys may do a step.
+        write: Writes merged segments. If a file that it wrote is not in the result, nothing uses the file.
+        allow_step: Whether to do a step even if the commit changes few keys. A step merges one range of keys of a
+            segment into the next older segment.
     """
     row_count, changed = size
     segments = before.segments

@@ -31,7 +31,7 @@ class InFlightRecord:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def entries(self) -> dict[int, str]:
-        """Return what each running task reads, by the number of the task, counted from 0; "" if that is unknown."""
+        """Return {number of a running task: the file that it reads, or "" if unknown}. Tasks are numbered from 0."""
         entries = {}
         for start in range(0, SIZE, _SLOT_BYTES):
             number, length = _HEADER.unpack_from(self._memory, start)

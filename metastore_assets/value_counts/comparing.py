@@ -96,9 +96,10 @@ def _text(row: tuple[str, ...]) -> str:
 def align_batches(
     left_stream: Iterable[pa.RecordBatch], right_stream: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield (next rows of the left stream, as many next rows of the right one). One batch of each is in memory.
+    """Yield (next rows of the left stream, equally many next rows of the right one). One batch of each is in memory.
 
-    If one stream is longer, the last pair has an empty table for the other one. Later batches are not read.
+    If one stream ends before the other, the last pair is an empty table and the next rows of the longer stream. The
+    batches after these rows are not read.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

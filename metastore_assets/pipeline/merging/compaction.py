@@ -77,7 +77,7 @@ _FEW_VALUES = 32
 
 @dataclass(frozen=True)
 class SegmentEntries:
-    """The entries of a version whose profiles may share files."""
+    """Some or all entries of a version. It has only the kinds of entries whose profiles may share files."""
 
     fragments: Sequence[FragmentEntry]
     nodes: Sequence[NodeEntry]
@@ -86,7 +86,10 @@ class SegmentEntries:
 
 @dataclass(frozen=True)
 class SegmentChanges:
-    """The entries of a new version whose profiles may share files, as changes of the version before."""
+    """The changes of a new version to the entries of the version before.
+
+    It has only the kinds of entries whose profiles may share files.
+    """
 
     fragments: EntryChanges[FragmentEntry]
     nodes: EntryChanges[NodeEntry]
@@ -374,7 +377,9 @@ def _copy_tasks(
     used_sections: Mapping[str, int],
     limits: CompactionLimits,
 ) -> Iterable[_CopyTask]:
-    """Yield the tasks that copy the used profiles out of sparse files. Skips groups that waste little space.
+    """Yield the tasks that copy the used profiles out of sparse files.
+
+    A group (see `compact_changes`) is skipped if its sparse files have few unused profiles.
 
     Args:
         folder: The folder of the new files.

@@ -289,10 +289,10 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
-    """Return the possible names of the branches above changed and removed children.
+    """Return names that the branches above the changed and removed children of a group may have.
 
-    The name of a branch is a prefix of its children's digits. Only prefixes with the length of one of `names` are
-    returned.
+    The hash of a child's key, written in digits, starts with the name of each branch above the child. So the possible
+    names are the first digits of these hashes. Only those as long as one of `names` are returned.
     """
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}

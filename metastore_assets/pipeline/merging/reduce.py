@@ -157,7 +157,7 @@ def merge_groups(context: MergeContext, groups: Sequence[MergeGroup]) -> Reducti
 
 
 def _single_child(group: MergeGroup) -> Child | None:
-    """Return the only child of a group if its profile needs no merge, else None."""
+    """Return the only child of a group; None if there are several, or if the child must be merged to match the spec."""
     if group.children.count != 1:
         return None
     (child,) = group.children.read_all().values()
@@ -186,7 +186,9 @@ def _write_separate_files(store: ObjectStore, spec: ProfileSpec, copy: _SectionC
 def _merge_trees(
     context: MergeContext, groups: Sequence[MergeGroup]
 ) -> tuple[dict[str, _TaskResult], list[NodeEntry], frozenset[str]]:
-    """Merge each group along its tree, in rounds. Each task of a round merges a branch and all branches below it.
+    """Merge each group along its tree, in rounds.
+
+    Each task of a round merges a subtree with few inputs. In the next round, its result takes the subtree's place.
 
     Returns:
         ({group key: result of the root}, added and replaced nodes, keys of dropped nodes).

@@ -132,7 +132,10 @@ def _count(part: _Node | str) -> int:
 
 
 def _join(name: str, parts: Sequence[_Node | str]) -> _Node:
-    """Return a new branch over parts, which are sorted by position."""
+    """Return a new branch with this name and these parts.
+
+    A part is a child's key or a branch. The caller sorts the parts by position, the hash of a child's key.
+    """
     children = tuple(part for part in parts if isinstance(part, str))
     branches = tuple(part.branch.name for part in parts if isinstance(part, _Node))
     return _Node(Branch(name, children, branches, sum(map(_count, parts))), tuple(parts))
@@ -227,7 +230,17 @@ class _Update:
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
     ) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child that a part without branches has in the next tree, sorted."""
+        """Apply changes to a part that is a single child, a branch of children only, or None. Return its next children.
+
+        Each child is (digits of its position, key). The result is sorted.
+
+        Args:
+            old: The part in the stored tree.
+            changes: (digits, key, whether the next tree has the child) of each changed child.
+
+        Raises:
+            StoredTreeError: A removed child is not in the part.
+        """
         children = set() if old is None else set(self._children(old))
         for digits, key, is_present in changes:
             if is_present:

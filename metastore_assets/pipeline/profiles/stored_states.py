@@ -149,7 +149,8 @@ class _StoredProfile:
         Args:
             spec: The profile spec.
             sources: {field id: profiles whose value counts are summed to derive the column's states}, this one first.
-            emptied: Field ids of the columns whose values another profile's table has.
+            emptied: Field ids of the columns whose value counts are part of a sum in another profile's table. Here,
+                their rows have no values, only the number of nulls.
         """
         # Rows that cannot be used unchanged are appended to the table; `order` then selects one row for each column.
         table = self._without_values(emptied)
@@ -177,7 +178,7 @@ class _StoredProfile:
         return combine_to_one_chunk(table)
 
     def _without_values(self, field_ids: Set[str]) -> pa.Table:
-        """Return the stored rows, with only null counts for the given columns."""
+        """Return the stored rows. Those of the given columns have no values, only the number of nulls."""
         table = self._table
         if not field_ids:
             return table

@@ -69,7 +69,13 @@ def write_runs_by_partition(
 
 
 def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_ColumnsTask]:
-    """Split columns into tasks in key order, with about `_ROWS_PER_TASK` values each."""
+    """Split columns into tasks, ordered by type class, then field id. All columns of a task have one type class.
+
+    Args:
+        flow: The dataflow of the value counts.
+        columns: {field id: type class} of the columns.
+        rows: The maximum number of values of a column. A task has about `_ROWS_PER_TASK` values, or one column.
+    """
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
     ordered = sorted(columns.items(), key=lambda column: (column[1], column[0].encode()))
     tasks: list[_ColumnsTask] = []

@@ -89,7 +89,8 @@ def read_deltas(
 
     Args:
         store: The folder of the table.
-        profiles: The profiles to read. With partition keys, the rows have a column `partition`.
+        profiles: The profiles to read: all with partition keys, or all without. If they have partition keys, the rows
+            of the deltas have a column `partition`.
         columns: The type class of each column, by field id.
         rows: The number of rows of all profiles together.
         removed: Whether the deltas are subtracted.

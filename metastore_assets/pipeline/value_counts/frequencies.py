@@ -48,7 +48,9 @@ class _Part:
 def sum_columns(
     engine: Engine, store: ObjectStore, folder: str, spec: ProfileSpec, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
-    """Sum frequencies and write them to files. Return {number of the profile: its summaries and files}.
+    """Sum frequencies and write them to files. Return the summaries and files of each merged profile.
+
+    The keys of the result are the numbers of the merged profiles (`FrequencySum.profile_number`).
 
     Args:
         engine: Runs long sums on Spark.

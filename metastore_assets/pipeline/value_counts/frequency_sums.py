@@ -74,9 +74,9 @@ class _PartialSum:
 def sum_on_spark(
     engine: Engine, store: ObjectStore, spec: ProfileSpec, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """Sum frequencies on Spark, pass each group of summed columns to `write`, and return its results.
+    """Sum frequencies on Spark, pass each group of summed columns to `write`, and return the results of `write`.
 
-    A group has columns of one profile, or one range of a column.
+    A group has some columns of one merged profile, or one range of the values of a column.
 
     Args:
         engine: Provides the Spark session.

@@ -228,7 +228,10 @@ class ValueCountUpdate:
         return flow.load(FlowState(), {**result.runs, **self._build_by_partition(flow, profiles)}), result.built
 
     def _update(self, profiles: AllProfiles) -> FlowState:
-        """Update the published value counts by the added and removed fragments."""
+        """Write the changes of the added and removed fragments. Return the next state, which is not published yet.
+
+        If the value counts do not change, the result is the published state itself.
+        """
         base = self._base
         reader = ValueCountReader(self._store, base)
         changes, partition_changes = self._changes, self._changes_by_partition
@@ -280,8 +283,9 @@ class ValueCountUpdate:
 
         Args:
             before: The type classes of the published columns, by field id.
-            after: The columns of the next version, and all profiles, in which new columns are counted.
-            changes: The added and removed fragments, in which the other columns are counted.
+            after: The columns of the next version, and all of its profiles. Columns that are new, or have another type
+                class than before, are counted in all profiles.
+            changes: The added and removed fragments. The other columns are counted only in these.
             read_stored: Returns the published value counts of a column, given its field id and type class.
             by_partition: Whether rows have partition keys.
         """
