@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics import counting, interface, runs
+from metastore_assets.statistics import counting, interface, value_runs
 from metastore_assets.statistics import profile as profile_module
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies, summarize_frequencies
 from tests.statistics.oracle import FRACTIONS, Facts, plain
@@ -97,7 +97,7 @@ def test_results_do_not_depend_on_run_and_block_sizes(name: str, data: st.DataOb
     expected = profile_one(chunks)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "_PENDING_ROWS", data.draw(st.integers(1, 40)))
-        patch.setattr(runs, "BLOCK", data.draw(st.integers(4, 16)))
+        patch.setattr(value_runs, "BLOCK", data.draw(st.integers(4, 16)))
         patch.setattr(interface, "_PENDING_PARTS", data.draw(st.integers(2, 5)))
         result = profile_one(chunks)
     assert result.frequencies == expected.frequencies
@@ -109,7 +109,7 @@ def test_results_do_not_depend_on_run_and_block_sizes(name: str, data: st.DataOb
 
 def test_statistics_over_the_frequency_limit_are_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frequencies over the limit are dropped during profiling. The sorted values are still used for estimates."""
-    monkeypatch.setattr(runs, "BLOCK", 8)
+    monkeypatch.setattr(value_runs, "BLOCK", 8)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 10)
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 50)
     for distinct, state in ((50, "enumerated"), (51, "estimated")):
@@ -123,7 +123,7 @@ def test_statistics_over_the_frequency_limit_are_estimates(monkeypatch: pytest.M
 
 def test_statistics_over_many_blocks_are_correct(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths, bounds, percentiles, duplicates, booleans and NaN come from different blocks."""
-    monkeypatch.setattr(runs, "BLOCK", 4)
+    monkeypatch.setattr(value_runs, "BLOCK", 4)
     monkeypatch.setattr(counting, "_PENDING_ROWS", 30)
     words = [chr(97 + at % 26) * (1 + (at * 7) % 23) for at in range(26)] + ["mid"] * 5 + ["zz" * 20, ""]
     expected = Facts(words)
