@@ -268,12 +268,17 @@ def realtables() -> Path:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local Spark session with two workers for all tests of a process."""
-    from metastore_assets.spark.session import get_spark_session
+    from metastore_assets.spark.session import get_spark_session, has_active_session
 
-    with pytest.MonkeyPatch.context() as patched:
-        # Workers import functions of tests, and nothing from the working folder.
-        patched.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
-        session = get_spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g"})
+    assert not has_active_session(), "a test has left a Spark session with settings of its own"
+    # Workers import functions of tests, and nothing from the working folder. The JVM may be one that a test has started.
+    session = get_spark_session(
+        {
+            "spark.master": "local[2]",
+            "spark.driver.memory": "1g",
+            "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+        }
+    )
     yield session
     session.stop()
 

@@ -163,7 +163,10 @@ class DirectoryPart:
 
     @lock_free_cached_property
     def _all_zones(self) -> RowRanges | None:
-        """The positions of the zones of the files; None if the directory describes no other files."""
+        """The positions, in the whole directory, of the zones of the selected files.
+
+        None if all files of the directory are selected.
+        """
         counts = self._directory.read_ranges(["zones"])["zones"].to_numpy()
         if np.array_equal(self._numbers, np.arange(len(counts))):
             return None

@@ -71,7 +71,7 @@ class _FragmentCodec:
         return number, path
 
     def resolve(self, number: int, path: str) -> Location | LocationPolicy:
-        """Return the value to which `reference` gave this number and path."""
+        """Return the location or policy that was passed to `reference`, given the number and path that it returned."""
         value = self._values[number]
         return replace(value, uri=value.uri + path) if isinstance(value, Location) else value
 

@@ -529,7 +529,7 @@ def undecided_columns(spec: ProfileSpec) -> frozenset[str]:
 def rewritten_partitions(target: Target, profiled: Collection[str]) -> tuple[str, ...]:
     """Return the keys of partitions that both lost and gained fragments, as after a compaction of the table.
 
-    Partitions without stored value counts are omitted if the next version needs these.
+    If the next version needs value counts of partitions, partitions without stored value counts are omitted.
 
     Args:
         target: The next version, as planned before profiling.
@@ -624,7 +624,10 @@ def is_current_partition(
 
 
 def _may_store(entry: FragmentEntry, columns: Set[str]) -> bool:
-    """Return whether the file of a fragment may have values of one of the columns, which its profile lacks."""
+    """Return whether the data file of a fragment may have values of any of `columns`.
+
+    The caller passes columns that the profile of the fragment lacks.
+    """
     return bool(columns) and (UNMAPPED_COLUMNS in entry.unprofiled or not columns.isdisjoint(entry.unprofiled))
 
 

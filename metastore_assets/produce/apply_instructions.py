@@ -76,7 +76,10 @@ class _StepTotals:
     """Totals over the steps of a task: new keys are counted, and replaced rows are collected."""
 
     def __init__(self, limit: int | None) -> None:
-        """Collect at most `limit` replaced rows. If there are more, or if `limit` is None, collect none."""
+        """Start with no rows. Once more than `limit` rows were replaced, all collected rows are dropped.
+
+        If `limit` is None, no replaced rows are collected. New keys are always counted.
+        """
         self.novel = 0
         self._limit = limit
         self._previous: list[pl.DataFrame] = []

@@ -190,9 +190,10 @@ def _with_shard(state: DatasetState, number: int, shards: list[Shard], bounds: l
 
 
 def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> _Job | None:
-    """Return the next merge to run, if any.
+    """Return the next merge to run; None if none is due or affordable.
 
-    A merge must not write more rows than the credit allows, unless `unlimited`, or unless a shard exceeds `max_runs`.
+    If a shard has more than `max_runs` runs, the merge may write any number of rows. Otherwise it writes at most
+    `state.credit` rows. `unlimited` ignores the credit.
     """
     flush = _Flush(sum(run.rows for run in state.level0))
     over_limit = [
@@ -273,7 +274,10 @@ def _rewrite(task: _RewriteTask) -> Pieces:
 
 
 def _count_rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
-    """Return the number of rows in the shards of a key range, with level 0 if the range contains all shards."""
+    """Return the number of rows in the shards that end in a key range.
+
+    If these are all shards, the rows in the runs of level 0 are added.
+    """
 
     def is_inside(shard_range: KeyRange) -> bool:
         if shard_range.until is None:

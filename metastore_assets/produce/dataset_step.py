@@ -58,9 +58,9 @@ class DatasetStep:
     """Whether other stages or readers need the update."""
 
     def run(self, parts: list[Part]) -> DatasetResult:
-        """Apply instructions to the dataset, then run the merges that its credit allows.
+        """Apply instructions to the dataset, then run due merges (see `_compact_affordable`).
 
-        Small results are also stored in `env` for the next stages.
+        Small results are also kept in `env` for later stages.
         """
         rows = part_rows(parts)
         if not rows:
@@ -128,14 +128,20 @@ class DatasetStep:
         return assemble_state(self.dataset.state, pieces)
 
     def _extended_state(self, results: Sequence[Applied]) -> DatasetState:
-        """Return the state with the results of all tasks as a new run of level 0, and with more credit."""
+        """Write the results of all tasks as one new run of level 0, unless they have no rows. Return the state with it.
+
+        The state also has more credit, the number of rows that later merges may write.
+        """
         state = self.dataset.state
         level0 = self._write_level0([applied.content for applied in results])
         credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
         return replace(state, level0=(*state.level0, *level0), credit=credit)
 
     def _compact_affordable(self, new: DatasetState, runner: TaskRunner) -> DatasetState:
-        """Return the state after the merges that the credit allows."""
+        """Run the due merges that `new.credit` allows (a number of rows to write). Return the state after them.
+
+        A shard with more than `max_runs` runs is merged in any case.
+        """
         work = Work(runner, self.spool)
         compacted_state = compact_dataset(replace(self.dataset, state=new), work, unlimited=False)
         written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}

@@ -57,7 +57,10 @@ class Typed:
 
 
 def ports(node: Node) -> tuple[tuple[str, ...], ...]:
-    """Return the names of the feeders of each port of a node."""
+    """Return the names of the nodes that feed each port of a node. A port is one input table.
+
+    A sum stage has one port, a root none.
+    """
     if isinstance(node, Stage):
         return node.ports
     return (node.feeders,) if isinstance(node, SumStage) else ()

@@ -121,7 +121,10 @@ class _Comparison:
         return not any(frame.height for frame in self._rest)
 
     def add(self, *frames: pl.DataFrame) -> None:
-        """Append one frame to each sequence, and compare the positions that both sequences now have."""
+        """Append rows to both sequences: the first frame to one, the second to the other.
+
+        Rows at positions that both sequences now have are compared. `differ` becomes true if any differ.
+        """
         one, other = (pl.concat([old, new.select(self._names)]) for old, new in zip(self._rest, frames, strict=True))
         count = min(one.height, other.height)
         pairs = one[:count].with_columns(other[:count][name].alias(f"_{name}") for name in self._names)

@@ -219,7 +219,7 @@ def _mappings(
 ) -> pl.DataFrame:
     """Return the instructions for key-mappings of source keys whose set of target keys changed.
 
-    These are the new set, or a tombstone if it is empty.
+    For each of these source keys, they are its new pairs, or one tombstone if it has no target key any more.
     """
     assert task.stage.mappings is not None
     sources = task.stage.mappings.unit

@@ -223,7 +223,7 @@ def stored_columns(run: Run, names: list[str]) -> list[str]:
 
 
 def add_tombstone_column(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
-    """Return the columns `names`. If the tombstone column was not read, it is false in all rows."""
+    """Return the columns `names` of the frame. A missing tombstone column is added, with false in all rows."""
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(TOMBSTONE))[:, names]
 
 

@@ -57,7 +57,7 @@ class Documents:
 
     @property
     def oldest_path(self) -> str:
-        """The path of the record `oldest`."""
+        """The path of the file `oldest`, which names the document that `store.garbage` deletes next."""
         return f"{self.folder}/oldest"
 
     def numbers(self) -> list[int]:

@@ -101,7 +101,11 @@ def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Col
 
 
 def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str]) -> _Progress:
-    """Delete the document of the oldest version, and the next portion of its files. Return the progress after it."""
+    """Delete the document of the version `state.oldest`, and one portion of its files.
+
+    These are files that the next version does not reference. Files in `spared` are retained. Returns the progress
+    after this portion.
+    """
     objects, following = documents.objects, state.oldest + 1
     try:
         garbage = load_version(documents, following).garbage_manifest

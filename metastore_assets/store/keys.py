@@ -132,5 +132,8 @@ class KeyPrefixes:
 
 
 def _is_after_prefix(keys: pa.ChunkedArray, prefix: Any, at: int) -> bool:
-    """Return whether the key at a position comes after all keys with the prefix. It must not come before them."""
+    """Return whether the key at a position comes after all keys with the prefix.
+
+    The caller ensures that this key does not come before them.
+    """
     return not keys[at].as_py().startswith(prefix)

@@ -59,7 +59,7 @@ class PendingFiles:
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:
-        """Return the paths of all files, cleared or not, except the given ones."""
+        """Return the paths of all pending files that are not in `cleared`. Markers are not read."""
         without = set(cleared)
         return [info.path for info in self.files if info.path not in without]
 

@@ -285,9 +285,9 @@ class RowGroupCache:
             return table
 
     def put(self, key: tuple[object, ...], table: pa.Table) -> None:
-        """Add the rows of a row group, unless they are larger than the cache.
+        """Cache the rows of a row group, unless they are larger than `max_bytes` or the key is already cached.
 
-        The least recently used row groups are removed until the cache is within its limits.
+        Then drop the least recently used row groups from the cache until it is within its limits.
         """
         size = table.nbytes
         if size > self.max_bytes:

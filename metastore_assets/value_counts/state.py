@@ -138,7 +138,8 @@ def write_value_counts(store: ObjectStore, value_counts: TableValueCounts) -> Va
         value_counts: The value counts.
 
     Returns:
-        The files for the version to reference; None if no column has value counts or limits.
+        The files for the version to reference. None if no column has value counts or `top_limits`; nothing is written
+            then.
     """
     if not value_counts.columns and not value_counts.fingerprinted.columns and not value_counts.top_limits:
         return None

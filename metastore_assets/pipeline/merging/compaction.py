@@ -309,8 +309,8 @@ def drop_value_counts(
 ) -> dict[str, FragmentEntry]:
     """Remove value counts from fragment profiles in shared states files, for columns that are no longer enumerated.
 
-    They are retained for columns with few values, and if `before` already wanted fingerprints, which are derived from
-    value counts.
+    A profile keeps the value counts of a column that has few values in it. Value counts are also kept for a column that
+    `before` already stores as fingerprints: the fingerprints are derived from them.
 
     Args:
         context: The table, its store and engine.

@@ -170,7 +170,10 @@ def _child_profiles(group: MergeGroup) -> list[tuple[str, ProfileFiles]]:
 
 
 def _write_separate_files(store: ObjectStore, spec: ProfileSpec, copy: _SectionCopy) -> tuple[str, ProfileFiles]:
-    """Run a copy task. Return (key of the group, separate files). May run in a worker process."""
+    """Copy a profile from a section of a shared file to separate files. Return (key of the group, these files).
+
+    May run in a worker process.
+    """
     with StatesReader(store) as states_reader, FrequencyReader(states_reader, copy.files) as frequency_reader:
         row_count, states = read_states(states_reader, copy.files, spec)
         with ProfileWriter(store, copy.folder, spec, row_count) as writer:

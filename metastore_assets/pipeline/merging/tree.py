@@ -119,7 +119,7 @@ class TreeShape:
 
 @dataclass(frozen=True)
 class _Node:
-    """A branch during the computation of the next tree."""
+    """A branch of the old or the next tree, with its direct children and branches where they are known."""
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
@@ -252,7 +252,10 @@ class _Update:
         return sorted(children)
 
     def _children(self, part: _Node | str) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child of a part without branches, sorted."""
+        """Return (digits, key) of each child in a part, sorted. Record a stored branch as opened.
+
+        The part must be a single child, or a branch that has only children.
+        """
         if isinstance(part, str):
             return [(self.shape.digits(part), part)]
         self._mark_opened(part)
@@ -276,7 +279,10 @@ def _common_start(texts: Sequence[str]) -> str:
 
 @lru_cache(16)
 def _shifts(bits: int) -> list[tuple[int, int]]:
-    """Return (shift, mask) of each digit of a position, the highest digit first."""
+    """Return (shift, mask) of each digit of a position, the highest digit first.
+
+    A digit is `position >> shift & mask`. A digit has `bits` bits; the lowest one may have fewer.
+    """
     ends = [*range(bits, _BITS, bits), _BITS]
     return [(_BITS - end, (1 << (bits if end % bits == 0 else end % bits)) - 1) for end in ends]
 

@@ -65,7 +65,10 @@ class PublishedCounts(Protocol):
         """Return the number of rows with each of these ascending fingerprints."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values, with frequencies, of ascending fingerprints that occur at least twice."""
+        """Return the stored values, with frequencies, of ascending fingerprints.
+
+        The caller passes only fingerprints that occurred at least twice before the commit.
+        """
 
 
 def compute_change(

@@ -55,10 +55,10 @@ _MAX_LOCAL_VALUES = 20_000_000
 
 
 class ValueCountUpdate:
-    """A computation of the next value counts. It runs when `summaries` or `files` is called first.
+    """The next value counts of a table. The first call of `summaries` or `files` computes and writes them.
 
-    Both take a function that returns the profiles of all partitions. It is called only if value counts are built from
-    scratch, or if a column is new.
+    Both methods take a function that returns profiles of the whole table. This function is called only to build counts
+    from scratch, or to count a column that is new or has another type class.
     """
 
     def __init__(
