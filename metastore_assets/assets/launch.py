@@ -16,7 +16,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 
 from metastore_assets.assets.graphql import graphql_string, run_graphql
 from metastore_assets.assets.metadata import VERSION
-from metastore_assets.assets.names import TABLE_TAG, identifier, is_shortened_tag, table_tag
+from metastore_assets.assets.names import TABLE_TAG, TAG_DIGEST_LENGTH, identifier, is_shortened_tag, table_tag
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import ChunkProcessor, ChunkResult
 from metastore_assets.pipeline.backfill_plan import Chunk
@@ -292,7 +292,7 @@ def _is_tag_of(tag: str, table: str, job: str) -> bool:
     if not is_shortened_tag(tag) or not suffix or after:
         return False
     prefix = before_table.removesuffix("_")
-    start = tag[:-17][: len(prefix)]
+    start = tag[:-TAG_DIGEST_LENGTH][: len(prefix)]
     ends = product(*("._-" if char == "_" else char for char in prefix[len(start) :]))
     return any(table_tag(f"{start}{''.join(end)}.{table}") == tag for end in islice(ends, _MAX_PREFIXES))
 

@@ -35,6 +35,8 @@ DAGSTER_BACKFILL_TAG = "dagster/backfill"
 RUN_KEY_TAG = "dagster/run_key"
 """The tag of runs that a sensor requested, with the key of the request."""
 _MAX_TAG_LENGTH = 63
+TAG_DIGEST_LENGTH = 17
+"""Length of the end of a shortened tag: a hyphen and a digest."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +137,13 @@ def table_tag(table: str, prefix: Sequence[str] = ()) -> str:
     text = ".".join([*prefix, table])
     if len(text) <= _MAX_TAG_LENGTH:
         return text
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return f"{text[: _MAX_TAG_LENGTH - 17]}-{digest}"
+    digest = f"-{hashlib.sha256(text.encode()).hexdigest()[: TAG_DIGEST_LENGTH - 1]}"
+    return text[: _MAX_TAG_LENGTH - TAG_DIGEST_LENGTH] + digest
 
 
 def is_shortened_tag(tag: str) -> bool:
     """Return whether a value of `TABLE_TAG` may end in a digest, because the names are too long for a tag."""
-    return len(tag) == _MAX_TAG_LENGTH and tag[-17] == "-"
+    return len(tag) == _MAX_TAG_LENGTH and tag[-TAG_DIGEST_LENGTH] == "-"
 
 
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:
