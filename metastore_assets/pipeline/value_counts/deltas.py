@@ -100,6 +100,8 @@ def read_deltas(
     """
     if not profiles or not columns:
         return {}
+    # In the order of their files. A reader has few files open, and parses all sections of a file that it opens.
+    profiles = sorted(profiles, key=lambda profile: profile.files.states)
     names = sorted(set(columns.values()))
     by_class = {
         name: tuple(sorted(field_id for field_id, class_name in columns.items() if class_name == name))

@@ -1,0 +1,57 @@
+"""Value counts of profiles are read file by file, in whatever order the profiles are named."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.pipeline.profiles import states_reader
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.value_counts import deltas
+from metastore_assets.pipeline.value_counts.deltas import CountedProfile, read_deltas
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.values.leaf_columns import schema_leaves
+from metastore_assets.values.types import type_class
+from tests.pipeline.file_lake import Lake, latest
+from tests.robustness.refresh_assertions import no_spark
+
+
+@pytest.mark.parametrize("few", [200_000, 0], ids=["at once", "when they are applied"])
+def test_each_file_of_profiles_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(states_reader, "_OPEN_FILES", 1)
+    monkeypatch.setattr(deltas, "_FEW_VALUES", few)
+    lake = Lake(tmp_path, random.Random(1))
+    for number in range(12):
+        lake.append(number % 3)
+    config = lake.config().model_copy(update={"engine": "auto"})
+    refresh(config, lake.table, no_spark)
+    version = latest(config)
+    fragments = sorted(version.fragments, key=lambda entry: entry.path.rpartition("/")[2])
+    profiles = [CountedProfile(entry.files) for entry in fragments]
+    paths = [profile.files.states for profile in profiles]
+    assert len(set(paths)) == 3
+    assert sum(one != other for one, other in pairwise(paths)) > 3
+    leaves = [leaf for column in schema_leaves(version.schema) for leaf in column]
+    columns = {leaf.field_id: type_class(leaf.type).name for leaf in leaves if not pa.types.is_nested(leaf.type)}
+    opened: list[str] = []
+    original = ObjectStore.open_parquet
+
+    def open_parquet(self: ObjectStore, path: str, *arguments: Any, **named: Any) -> Any:
+        opened.append(path)
+        return original(self, path, *arguments, **named)
+
+    monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
+    store = ObjectStore(config.root).child("t")
+    by_class = read_deltas(store, profiles, columns, version.row_count, removed=False)
+    assert by_class
+    for parts in by_class.values():
+        if not few:
+            opened.clear()
+        for part in parts:
+            assert sum(map(len, part.batches()))
+        assert sorted(opened) == sorted(set(paths))
