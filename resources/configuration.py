@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, Union
 
 from dagster import get_dagster_logger
 
-from metastore_assets.checks.configured_checks import load_checked_config, read_checked_config, validate_checks
+from metastore_assets.checks.configured_checks import (
+    load_checked_config,
+    read_checked_config,
+    validate_checks_and_exports,
+)
 from metastore_assets.config import MetastoreConfig, config_path
 from metastore_assets.databases import DatabaseListing, expand_databases, list_databases, load_listings
 from metastore_assets.errors import ConfigError
@@ -123,7 +127,7 @@ class Configuration:
         """
         if self.config_object is None:
             return self._with_tables(read_checked_config(self.file).locate())
-        validate_checks(self.config_object)
+        validate_checks_and_exports(self.config_object)
         return self._with_tables(self.config_object.locate())
 
     def resolved(self) -> MetastoreConfig:

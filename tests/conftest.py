@@ -271,7 +271,7 @@ def spark() -> Iterator[SparkSession]:
     from metastore_assets.spark.session import get_spark_session, has_active_session
 
     assert not has_active_session(), "a test has left a Spark session with settings of its own"
-    # Workers import functions of tests, and nothing from the working folder. The JVM may be one that a test has started.
+    # Workers import functions of tests, and nothing from the working folder, also if a test has started the JVM.
     session = get_spark_session(
         {
             "spark.master": "local[2]",

@@ -22,7 +22,7 @@ from metastore_assets.config.errors import expected_text, message_of, show_value
 from metastore_assets.config.file import config_path
 from metastore_assets.config.loading import load_config, read_config
 from metastore_assets.errors import ConfigError
-from metastore_assets.exports.configured_targets import validate_exports
+from metastore_assets.exports.configured_targets import read_export_entries
 from metastore_assets.messages import close_names, join_names
 
 if TYPE_CHECKING:
@@ -71,24 +71,24 @@ def _read_validated(
     """Call `read` with a path, and validate checks and exports of the result. Errors name the file."""
     config = read(path)
     try:
-        validate_checks(config)
-        validate_exports(config)
+        validate_checks_and_exports(config)
     except ConfigError as error:
         raise ConfigError(f"{config_path(path)}: {error}") from None
     return config
 
 
-def validate_checks(config: MetastoreConfig) -> None:
-    """Raise ConfigError if checks of a table or database are invalid.
+def validate_checks_and_exports(config: MetastoreConfig) -> None:
+    """Raise ConfigError if checks or exports of a table or database are invalid.
 
-    The message names the table, the key and the value of each invalid check.
+    The message names the table, the key and the value of each of them.
     """
     problems = []
-    for entry in config.entries:
-        try:
-            read_named_checks(entry)
-        except ConfigError as error:
-            problems.append(str(error))
+    for read in (read_named_checks, read_export_entries):
+        for entry in config.entries:
+            try:
+                read(entry)
+            except ConfigError as error:
+                problems.append(str(error))
     if problems:
         raise ConfigError("; ".join(problems))
 

@@ -17,7 +17,7 @@ from metastore_assets.errors import ConfigError
 def read_config(path: str | os.PathLike[str] | None = None) -> MetastoreConfig:
     """Read the configuration and validate it, except its checks. Variables and relative paths are not replaced.
 
-    Checks are validated by `metastore_assets.checks.configured_checks.validate_checks`.
+    Checks are validated by `metastore_assets.checks.configured_checks.validate_checks_and_exports`.
 
     Args:
         path: The file. Default: `$METASTORE_CONFIG`, else `./metastore.yaml`.

@@ -24,7 +24,7 @@ from metastore_assets.plugins import EXPORT_TARGETS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from metastore_assets.config import MetastoreConfig, SharedTableConfig, TableConfig
+    from metastore_assets.config import SharedTableConfig, TableConfig
     from metastore_assets.exports.base import ExportOptions, ExportTarget
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,49}")
@@ -102,18 +102,6 @@ def select_export_entries(table: SharedTableConfig, names: Sequence[str] = ()) -
             near = close_names(name, existing, "; there are: {}") or ", which has no exports"
             raise ConfigError(f"no export {name!r} of {table.label}{near}")
     return [entry for entry in entries if not names or entry.name in names]
-
-
-def validate_exports(config: MetastoreConfig) -> None:
-    """Raise ConfigError if exports of a table or database are invalid. The message names table, key and value."""
-    problems = []
-    for entry in config.entries:
-        try:
-            read_export_entries(entry)
-        except ConfigError as error:
-            problems.append(str(error))
-    if problems:
-        raise ConfigError("; ".join(problems))
 
 
 @lru_cache(maxsize=32)

@@ -73,6 +73,13 @@ def test_settings_of_spark_in_two_places_are_refused(tmp_path: Path) -> None:
         Configuration.of(write(tmp_path), spark=resource)
 
 
+@pytest.mark.parametrize("entry", [{"exports": ["nowhere"]}, {"checks": [{"nowhere": {}}]}], ids=["export", "check"])
+def test_invalid_entries_of_a_configuration_object_are_refused(entry: dict[str, Any]) -> None:
+    table = TableConfig.model_validate({"name": "t", "uri": "/lake/t", **entry})
+    with pytest.raises(ConfigError, match=r"'t'.*'nowhere'"):
+        Configuration.of(MetastoreConfig(root="/root", tables=[table])).unresolved()
+
+
 def test_the_versions_are_in_the_configured_root(tmp_path: Path) -> None:
     versions = versions_of(Configuration.of(write(tmp_path)).resolved(), "t")
     assert versions.objects.uri().startswith(str(tmp_path / "root"))

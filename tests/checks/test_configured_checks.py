@@ -20,7 +20,7 @@ from metastore_assets.checks.configured_checks import (
     parse_check,
     read_checked_config,
     read_named_checks,
-    validate_checks,
+    validate_checks_and_exports,
 )
 from metastore_assets.checks.table_checks import Current, Fresh, RowCountChange
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
@@ -143,7 +143,7 @@ def test_loading_a_configuration_validates_its_checks(
             load(file)
         assert str(file) in str(raised.value)
     with pytest.raises(ConfigError, match=message):
-        validate_checks(MetastoreConfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))))
+        validate_checks_and_exports(MetastoreConfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))))
     assert re.search(message, error_of(run("show", "other", config=file)))
 
 
@@ -156,7 +156,7 @@ def test_checks_of_a_database_are_validated() -> None:
         }
     )
     with pytest.raises(ConfigError, match=r"'sales': checks\.0 = 'not_null': not_null"):
-        validate_checks(config)
+        validate_checks_and_exports(config)
 
 
 def test_every_check_describes_its_expectation() -> None:
