@@ -88,7 +88,7 @@ def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
     """Parse a timestamp.
 
     Args:
-        text: The timestamp. A date means its midnight. Digits beyond the unit are truncated.
+        text: The timestamp. A date means its midnight. Digits beyond the unit are truncated, up to nanoseconds.
         unit: The unit of a tick: `s`, `ms`, `us` or `ns`.
 
     Returns:
@@ -96,10 +96,10 @@ def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
         in UTC. Without one, the offset is None.
 
     Raises:
-        ValueError: The text is no timestamp.
+        ValueError: The text is no timestamp, or has a fraction of a nanosecond.
     """
     match = _TEXT.fullmatch(text)
-    if match is None:
+    if match is None or (match["fraction"] or "")[9:].strip("0"):
         raise ValueError(f"{text!r} is no timestamp")
     hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
     zone = [int(match[part] or 0) for part in ("zone_hour", "zone_minute", "zone_second")]

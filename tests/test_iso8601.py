@@ -121,3 +121,15 @@ def test_invalid_times_of_day_are_refused() -> None:
             parse_time(text, "us")
     with pytest.raises(ValueError):
         parse_date("2024-01-01T00:00:00")
+
+
+@pytest.mark.parametrize(("digits", "is_accepted"), [("123456789", True), ("12345678900", True), ("1234567891", False)])
+def test_fractions_of_nanoseconds_are_refused(digits: str, is_accepted: bool) -> None:
+    """Cutting them off would make a literal equal to another time."""
+    for parse in (parse_time, parse_timestamp):
+        text = f"{'2024-01-01T' if parse is parse_timestamp else ''}00:00:01.{digits}"
+        if is_accepted:
+            assert parse(text, "ns") in (1_123_456_789, (1_704_067_201_123_456_789, None))
+        else:
+            with pytest.raises(ValueError, match=digits):
+                parse(text, "ns")

@@ -111,8 +111,9 @@ def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
 def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
     """Raise MetastoreError if Arrow would read another column of a file than the table's format does.
 
-    Only files of formats that ignore case, match columns by field id, or widen the texts of floats are checked. A child
-    process reads their schemas. Floats are widened only in tables with doubles or texts.
+    Two kinds of files are checked. Some have a format that ignores case, or that matches columns by field id. The
+    others have a format that widens floats as texts (`ArrowFile.widens_text`), in a table with doubles or texts. Child
+    processes read the schemas of these files.
 
     Args:
         rows: The rows of the snapshot.
@@ -139,9 +140,10 @@ def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowF
 def _check_calendars(
     rows: SnapshotRows, fragments: Sequence[Fragment], files: Sequence[ArrowFile], guarantees: _Guarantees
 ) -> None:
-    """Raise MetastoreError if Arrow would take days before 1582 in the calendar of Spark 2 for other days.
+    """Raise MetastoreError if a file may have old days in the calendar of Spark 2, which Arrow would misread.
 
-    Only files that may have such days, by the statistics of their top-level columns, are checked. Iceberg has none.
+    Old days are those before 15 October 1582. A file is opened only if the statistics of its top-level columns allow
+    old days. Files of Iceberg tables are not checked: they never use this calendar.
     """
     chosen = [
         (file, fragment.path)
@@ -207,7 +209,8 @@ def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_
 def _is_widened(stored: pa.DataType, expected: pa.DataType) -> bool:
     """Return whether Arrow can widen a column's stored type to its type in the table without loss.
 
-    This is the case from int32 to int64, from float32 to float64, and to a decimal with more digits of the same scale.
+    It can from int32 to int64 and from float32 to float64. It can also from a decimal to one of the same scale with at
+    least as many digits.
     """
     if pa.types.is_decimal(stored) and pa.types.is_decimal(expected):
         return stored.scale == expected.scale and stored.precision <= expected.precision
@@ -270,7 +273,10 @@ class _Guarantees:
     def __init__(self, schema: pa.Schema, table_schema: pa.Schema, pruner: Pruner) -> None:
         selection = pruner.index.all
         self._schema = schema
-        self._has_days = any(_has_days(field.type) for field in schema)
+        self._has_days = any(_has_days(leaf) for field in schema for leaf in leaf_types(field.type))
+        self._has_nested_days = any(
+            _has_days(leaf) for field in schema if pa.types.is_nested(field.type) for leaf in leaf_types(field.type)
+        )
         self._positions = {id_: position for position, id_ in enumerate(selection.fragments(("id",))["id"].to_pylist())}
         columns: dict[str, BoundColumn] = {}
         version_types = {leaf.field_id: leaf.type for leaf in _top_level(pruner.version.schema)}
@@ -296,10 +302,10 @@ class _Guarantees:
     def allow_old_days(self, fragment_id: str) -> bool:
         """Return whether a fragment may have days before 15 October 1582 in a date or timestamp column.
 
-        Dates and timestamps in structs, lists and maps are ignored.
+        True if the table has dates or timestamps in structs, lists or maps, whose bounds are not used.
         """
         position = self._positions.get(fragment_id)
-        if position is None:
+        if position is None or self._has_nested_days:
             return self._has_days
         for field, bounds in self._columns:
             if not _has_days(field.type) or bounds.nulls.least[position] == bounds.rows[position]:

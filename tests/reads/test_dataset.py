@@ -333,14 +333,17 @@ def test_floats_that_hudi_widens_by_their_text_are_refused(tmp_path: Path, store
 
 @pytest.mark.parametrize("day", [date(1, 1, 1), date(1582, 10, 15)])
 @pytest.mark.parametrize("is_legacy", [False, True])
-def test_days_before_1582_in_the_calendar_of_spark_2_are_refused(tmp_path: Path, day: date, is_legacy: bool) -> None:
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_days_before_1582_in_the_calendar_of_spark_2_are_refused(
+    tmp_path: Path, day: date, is_legacy: bool, is_nested: bool
+) -> None:
     """Arrow read 0001-01-01 as 0001-01-03. A file that was added since the version may have such days, too."""
     (tmp_path / "lake").mkdir()
     marks = {"org.apache.spark.version": "3.5.0"} | ({"org.apache.spark.legacyDateTime": ""} if is_legacy else {})
-    days = pa.table({"id": [1], "day": [day]}).replace_schema_metadata(marks)
+    days = pa.table({"id": [1], "day": [[{"of": day}] if is_nested else day]}).replace_schema_metadata(marks)
     pq.write_table(days, tmp_path / "lake" / "1.parquet")
     lookup = open_table(_publish(tmp_path, str(tmp_path / "lake")).root, "t", table_locations=[str(tmp_path)])
-    if is_legacy and day.year == 1:
+    if is_legacy and (day.year == 1 or is_nested):
         with pytest.raises(MetastoreError, match=r"1\.parquet.*1582.*`read`"):
             lookup.dataset()
     else:
