@@ -54,8 +54,8 @@ class QueryConnection:
         """Parse a query, and return its syntax tree as DuckDB serializes it.
 
         Raises:
-            QueryError: The text is not exactly one query, or contains a statement that writes, on a restricted
-                connection.
+            QueryError: The text is not exactly one query. On a restricted connection, also if the query contains a
+                statement that writes.
         """
         statements = self.connection.extract_statements(text)
         if len(statements) != 1:

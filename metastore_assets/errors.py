@@ -184,4 +184,7 @@ def _produce_error(message: str, stage: str, key: object) -> ProduceError:
 
 
 class StageChangedError(MetastoreError):
-    """Raised when a stage's declaration has changed since its state was built. `rebuild` builds the state again."""
+    """Raised when a stage of a dataflow has another declaration than when its state was built.
+
+    `Dataflow.rebuild` builds the state again.
+    """

@@ -164,7 +164,9 @@ def collect_garbage_seldom() -> None:
 
 
 class FastExit:
-    """A faster end of the process, without destroying modules and objects. It takes effect at exit if `status` is set.
+    """A registration with `atexit` that ends the process faster, without destroying modules and objects.
+
+    If `status` is None at exit, it has no effect.
 
     Create it before any other registration with `atexit`, so that its exit function runs last.
     """

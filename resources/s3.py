@@ -106,9 +106,14 @@ def _profile_options(name: str, region: str | None) -> dict[str, str | None]:
 
 
 def _with_access(table: SharedTableConfigT, options: Mapping[str, str]) -> SharedTableConfigT:
-    """Return an entry with storage options: in its catalog, or in the entry itself if its URI is on S3.
+    """Return a table or database with access to S3.
 
-    Other entries are returned unchanged.
+    If it has a catalog, the options are added to the catalog. Otherwise, if its URI is on S3, they are added to its
+    storage options. Options that are already configured have priority. Anything else is returned unchanged.
+
+    Args:
+        table: The entry of the configuration for the table or database.
+        options: The storage options of the S3 resource.
     """
     catalog = getattr(table, "catalog", None)
     if isinstance(catalog, CatalogConfig):
@@ -124,8 +129,8 @@ _IDENTITY_SUFFIXES = ("access-key-id", "secret-access-key", "session-token", "pr
 def _catalog_properties(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
     """Convert storage options to properties of a catalog: `s3.*` for its files, and `glue.*` for requests to Glue.
 
-    Properties that the catalog already has are left out. So are all properties with a prefix for which the catalog has
-    credentials; its credentials `client.*` count for both prefixes.
+    Properties that the catalog already has are left out. If the catalog has credentials with one of the prefixes, all
+    properties with that prefix are left out. Credentials `client.*` of the catalog count for both prefixes.
     """
     properties: dict[str, str] = {}
     for prefix in ("s3.", "glue.") if catalog.type == "glue" else ("s3.",):

@@ -230,7 +230,7 @@ def _run_key(names: TableNames, snapshot: str, published: int, target: str, atte
 def _target(configuration_json: str, names: TableNames, snapshot: SnapshotReference, latest: Version | None) -> str:
     """Return a digest of the snapshot, the newest version and the configuration.
 
-    Runs with the same digest are retries, which wait after a failure.
+    If an earlier run had the same digest, the next run is a retry. `decide_run` decides how long it waits.
     """
     base = latest.number if latest else 0
     parts = [names.tag, snapshot.id, str(snapshot.committed_at), base, PROFILE_VERSION, configuration_json]

@@ -40,7 +40,10 @@ class ReloadRequest:
 
 @dataclass(frozen=True)
 class ReloadDecision:
-    """A decision whether to reload the code location, with the reason and the request to store."""
+    """A decision whether to reload the code location, with the reason.
+
+    `request` is the last request for a reload: a new one if `reloads`, else the earlier one. The sensor stores it.
+    """
 
     request: ReloadRequest
     reloads: bool

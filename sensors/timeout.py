@@ -39,13 +39,13 @@ class TimeoutRunner(Generic[Result]):
         """Call `action` in a thread, and return its result or raise its error.
 
         Args:
-            action: The function to call. It gets a function, which it calls with the name of each object before it
-                reads the object.
+            action: The function to call. Its argument is a function `report(name)`, which `action` must call before it
+                reads an object. The name is for messages.
             seconds: The timeout.
 
         Raises:
-            StoreError: The call, or an earlier one that is still running, did not end in time. The message names the
-                object that it was reading.
+            StoreError: The call did not end in time, or has not begun because an earlier call is still running. The
+                message names the object that the running call last reported.
         """
         end = time.monotonic() + seconds
         if self._thread is not None:

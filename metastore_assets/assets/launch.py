@@ -279,7 +279,8 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 def _is_tag_of(tag: str, table: str, job: str) -> bool:
     """Return whether the job with a tag refreshes a table.
 
-    If a digest replaces the tag's end, the prefix is determined from the job's name, in which `_` replaces `-` and `.`.
+    A tag is the table's name, or `prefix.table` with the prefix of the assets. In long tags, a digest replaces the end.
+    The prefix is then taken from the job's name, in which `_` may stand for `-` or `.`.
 
     Args:
         tag: The value of `TABLE_TAG`, with or without a prefix.

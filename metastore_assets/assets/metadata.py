@@ -121,7 +121,10 @@ def profile_metadata(kind: Kind, table: TableDescription, uris: Sequence[str]) -
 
 
 def other_kinds_metadata(table: TableDescription) -> Metadata:
-    """Return the guarantees of frequencies and ranks, for a table with a single asset for all kinds of files."""
+    """Return the guarantees of frequencies and, if the table has them, of ranks.
+
+    They are metadata of the only asset of a table with `outputs: table`. Otherwise, frequencies and ranks have assets.
+    """
     metadata = {"frequencies": MetadataValue.text(guarantee("frequencies", table.summary.rows))}
     if table.ranked:
         metadata["ranks"] = MetadataValue.text(_ranks_guarantee(table.summary.rows, table.ranked))

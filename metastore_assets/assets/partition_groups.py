@@ -99,7 +99,10 @@ class PartitionGrouping:
 
     @cached_property
     def _pattern(self) -> str:
-        """A regular expression for Python and Arrow, which matches partition keys that begin with the columns."""
+        """A regular expression, for Python and Arrow, that matches partition keys that begin with `columns`.
+
+        Its group `group` is the key of the group of partitions.
+        """
         names = [encode_partition_key([(column, "")]) for column in self.columns]
         return f"^(?P<group>{'/'.join(f'{re.escape(name)}[^/]*' for name in names)})(?:/|$)"
 

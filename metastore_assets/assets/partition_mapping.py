@@ -257,8 +257,8 @@ def _map_time(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str,
 
     Args:
         definition: The time windows.
-        parts: Pairs of a value and its time format, which together make up the time. Empty formats stand for the format
-            of the definition, and `_FORMATS`.
+        parts: The pieces of the time, each with its time format: `("2024-01-01", "%Y-%m-%d")`. If all formats are
+            empty, the format of the definition is tried first, then each of `_FORMATS`.
 
     Returns:
         The key; empty for a time outside the windows; None for a text that is no time or not the start of a window.

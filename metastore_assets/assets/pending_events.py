@@ -116,7 +116,7 @@ def remove_events_of_other_runs(
 ) -> PendingEvents:
     """Remove the partitions that other runs of the same backfill report.
 
-    If there are any, table-level events are removed too: only the last run reports them.
+    If a partition is removed, all table-level events are removed too, because only the last run reports them.
 
     Args:
         others: Dagster's keys of the partitions that other runs report.
@@ -134,8 +134,10 @@ def remove_events_of_other_runs(
 def profile_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
     """Return the profile files of the whole table or of one partition, with the files of its value counts.
 
+    Returns None if `version` is None.
+
     Args:
-        version: The version. The result is None if it is None.
+        version: The version; None if there is none.
         entry: The partition; None for the whole table.
     """
     if version is None:

@@ -300,9 +300,10 @@ class _TableRun:
             self.context.log.info("partitions: %d added, %d removed, %d in all", len(added), len(removed), len(keys))
 
     def _events_of_run(self, pending: PendingEvents, version: Version, key_map: PartitionKeyMap) -> PendingEvents:
-        """Return the events that this run stores: changes, and everything that the run was launched for.
+        """Return the events that this run stores.
 
-        Events of partitions that other runs of the backfill store are left out.
+        These are the pending events, and an event for everything that the run was launched for, changed or not. In a
+        backfill, pending events that its other runs store are left out.
         """
         names, selection = self.names, self.selection
         selected = selection.partitions if names.partitions in self.context.selected_asset_keys else ()

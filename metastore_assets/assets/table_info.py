@@ -54,16 +54,17 @@ class TableInfo:
 def load_table_info(
     configuration: Configuration, tables: Sequence[str], timeout: float = LOAD_TIMEOUT
 ) -> Mapping[str, TableInfo]:
-    """Return format and partitioning of tables, by table name. Unknown tables are left out.
+    """Return format and partitioning (the facts) of tables, by table name.
 
-    The facts come from the root or, for tables that it does not know, from the state of the Dagster component. Tables
-    without facts in either are looked up now, and their facts are stored. Nothing is raised: a code location must load
-    even if a root, a table or a variable is unavailable.
+    The facts come from the root or, for tables that it does not know, from the state of the Dagster component. If the
+    root can be read, tables without facts in either are looked up now, and their facts are stored in the root. Tables
+    that cannot be looked up are left out. Nothing is raised: a code location must load even if a root, a table or a
+    variable is unavailable.
 
     Args:
         configuration: The configuration that has the tables.
         tables: The names of the tables.
-        timeout: Seconds to wait for the root and the unknown tables together.
+        timeout: Seconds to wait in total: for the root, and for all tables that are looked up.
     """
     infos = {name: TableInfo.from_json(fields) for name, fields in configuration.state.tables.items()}
     try:
@@ -137,8 +138,8 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
 def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) -> None:
     """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written.
 
-    If another process replaces the file at the same moment, facts of one of them may be lost. They are stored again by
-    the next run of the table, or looked up by the next load of definitions.
+    If two processes write the file at the same moment, the facts of one process may be lost. The next run of the table
+    stores lost facts again, and otherwise the next load of definitions looks them up.
     """
     root = _root(config)
     try:

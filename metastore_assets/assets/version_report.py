@@ -210,7 +210,10 @@ class VersionReport:
         return {**_version_tags(content_id), **self.source_tags, **(mapping.tags(partition) if mapping else {})}
 
     def _read_metadata(self, entry: PartitionEntry, events: PendingEvents) -> Metadata:
-        """Return the pictures and counts of a partition; only counts for a group."""
+        """Read the metadata of a partition's event: pictures and counts.
+
+        If `entry` is a group of partitions, its counts and its changed partitions are returned instead.
+        """
         if isinstance(entry, PartitionGroup):
             return _group_metadata(entry, events)
         title = (

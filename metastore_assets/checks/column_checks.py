@@ -151,8 +151,9 @@ class Unique(Check):
 def _max_distinct(row: ColumnStatistics) -> int | None:
     """Return an upper bound of the number of distinct values; None if minimum or maximum is unknown.
 
-    For integers, it is the number of integers from minimum to maximum. For other types, it is the number of values,
-    where all NaN count as one, and all other values count as one if minimum and maximum are equal.
+    If minimum and maximum are equal, the bound is 1, or 2 with NaN. Otherwise it depends on the type. For integers, it
+    is the number of integers from minimum to maximum. For other types, it is the number of values, where all NaN count
+    as one value.
     """
     if row.minimum is None or row.maximum is None or row.type_class is None:
         return None

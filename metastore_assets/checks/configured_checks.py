@@ -237,8 +237,8 @@ def _parse_all(table: SharedTableConfig) -> tuple[list[tuple[str | None, Check]]
     """Parse all checks of a table and its columns.
 
     Returns:
-        (column, check) for each valid check, with None as the column of a table's check, and one message for each
-        invalid entry.
+        A list with (column, check) for each valid check, and a list of messages on invalid entries. The column is None
+        for a check of the table.
     """
     checks: list[tuple[str | None, Check]] = []
     problems: list[str] = []

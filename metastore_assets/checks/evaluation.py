@@ -127,7 +127,10 @@ def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterato
 
 
 def _finding_of_all_partitions(check: NamedCheck, table: Table, context: CheckContext) -> Finding | None:
-    """Return the finding for the table if it passed, and each partition therefore passes too; otherwise None."""
+    """Evaluate a check for the whole table, and return the finding if it holds for each partition, too.
+
+    The result is None if the check did not pass, or if partitions may fail although the table passes.
+    """
     if not check.check.holds_for_subsets:
         return None
     finding = evaluate(check, Subject(table, context, None, check.column))
@@ -164,7 +167,8 @@ def combine_findings(
     Args:
         findings: The findings of the partitions.
         missing: A message about partitions that do not exist. If no partition failed, it makes the finding `unknown`.
-        check: If given, the finding names the partitions that violate it most; otherwise, the first ones.
+        check: The check. The finding names the partitions that violate it most. Without it, the finding names the
+            first partitions in `findings` that did not pass.
     """
     if missing is not None and not any(each.finding.status == "failed" for each in findings):
         return Finding("unknown", missing, "absent")

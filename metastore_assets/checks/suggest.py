@@ -187,7 +187,15 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
 
 
 def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
-    """Yield candidates for checks of the values of a column for which `accepted_values` is no candidate."""
+    """Yield candidates for the checks `range`, `matches`, `lengths` and `drift` of a column.
+
+    They are for columns without a candidate for `accepted_values`.
+
+    Args:
+        subject: The column.
+        is_unique: Whether all values differ. Then `drift` is no candidate.
+        history: The table at several versions, ascending.
+    """
     row = subject.row
     cls = class_named(row.type_class or "null")
     if cls.is_numeric and row.minimum is not None and order_key(row.minimum) >= 0 and not row.nan_count:

@@ -378,7 +378,7 @@ class ChangedValue(Document):
 
 
 class ChangedColumn(Document):
-    """The changed values of a column; null with a reason if they are unknown."""
+    """The changed values of a column. If they are unknown, `counts` and `changes` are null, and `reason` says why."""
 
     column: str
     type: str

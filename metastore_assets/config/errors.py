@@ -71,7 +71,10 @@ def message_of(problem: Problem) -> str:
 
 
 def show_value(value: Any) -> str:
-    """Format a value for a message. A text is cut after 60 characters. Any other longer value becomes an empty text."""
+    """Format a value for a message in at most 60 characters.
+
+    A longer text is cut, and gets a `…`. For a longer value of another type, the result is empty.
+    """
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value) if isinstance(value, str | list | dict) else str(value)

@@ -63,7 +63,10 @@ def normalize_mapping(raw: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def separate_databases(raw: dict[Any, Any]) -> dict[Any, Any]:
-    """Move the entries of `tables` that have a key `database` to `databases`. The argument is not changed."""
+    """Return a configuration in which the entries of `tables` with a key `database` are at the end of `databases`.
+
+    The argument is not changed.
+    """
     entries, others = raw.get("tables"), raw.get("databases") or ()
     if not isinstance(entries, list | tuple) or not isinstance(others, list | tuple):
         return raw

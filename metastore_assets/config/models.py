@@ -186,8 +186,9 @@ class SharedTableConfig(ConfigModel):
         """Return whether the entries under `columns` hide the values of one column.
 
         Args:
-            names: The paths of the column, such as `a.b` with and without backticks. If the entry of the first one sets
-                `values`, only this entry counts. Otherwise, any entry can hide the column.
+            names: The spellings of the column's path, such as `a.b` with and without backticks. If the first spelling
+                has an entry that sets `values`, only this entry counts. Otherwise, the entry of any spelling can hide
+                the column.
         """
         policies = {name: self.columns[name] for name in names if name != "default" and name in self.columns}
         values = {name: policy.values for name, policy in policies.items() if "values" in policy.model_fields_set}

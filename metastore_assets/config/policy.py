@@ -58,7 +58,8 @@ class ResolvedPolicy(ConfigModel):
     `auto` is decided from the column's values.
     """
     histogram: Literal["off"] | int = 1024
-    """Minimum number of bins (1,000 to 10,000), or `off`. A histogram never has more than 10,000 bins."""
+    """Number of bins (1,000 to 10,000), or `off`. A histogram has up to twice as many, and never more than 10,000.
+    It has fewer if fewer bins separate all values. With more than 5,000, it may also have only 5,000."""
     ranks: Literal["on", "off"] = "off"
     """`on`: exact ranks and quantiles are stored. They need all values, so `frequencies: auto` then means `all`."""
     by_partition: Literal["on", "off"] = "off"
@@ -138,8 +139,8 @@ class ResolvedPolicy(ConfigModel):
         """Return a copy that states how profiling decided to store the values.
 
         Args:
-            mode: The decision. For `frequencies: repeated`, `estimated` and `fingerprinted` both mean fingerprints. For
-                other policies, both mean estimates.
+            mode: The decision. The modes `estimated` and `fingerprinted` have the same effect: fingerprints if the
+                policy is `frequencies: repeated`, and estimates otherwise.
         """
         if self.frequencies == "repeated":
             decision = {"algorithm": "enumeration" if mode == "enumerated" else "fingerprints"}

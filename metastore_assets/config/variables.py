@@ -23,7 +23,7 @@ Keys = tuple[str, ...]
 
 
 class VariableResolver:
-    """Replacement of references to variables by their values.
+    """An object that replaces references to variables by their values.
 
     Values that may be secrets are registered, so that messages do not show them.
     """
@@ -78,9 +78,10 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text that has no references to replace, with `$${` for `${` if `preserve_secret_references` is set.
+        """Return a text of a field in which no references are replaced.
 
-        The process that reads the configuration then replaces references, and would take `${` for one.
+        The text is unchanged, except with `preserve_secret_references`: each `${` becomes `$${`. Otherwise the process
+        that reads the configuration would take it for a reference.
         """
         return text.replace("${", "$${") if self._preserves_secrets else text
 

@@ -179,7 +179,10 @@ def write_record(root: ObjectStore, key: str, names: Iterable[str]) -> None:
 
 
 def _list_database(config: MetastoreConfig, database: DatabaseConfig) -> DatabaseListing:
-    """Request the tables in a database from its catalog. Without an answer, return the listing in the record.
+    """Request the tables in a database from its catalog, and update the record of its listing.
+
+    If the request fails, return the tables in the record, with the failure. If the catalog does not have the database,
+    the tables in the record count as dropped; without a record, this is a failure, too.
 
     Raises ConfigError if the catalog is configured wrongly.
     """

@@ -59,7 +59,8 @@ class RegisteredTable(ABC):
         Args:
             added: The properties to set.
             removed: The names to remove. A name that is also in `added` is set.
-            expected: Name and value of a property that the table must have, or nothing is changed.
+            expected: Name and value of a property. If the table does not have the property with this value, nothing is
+                changed.
 
         Raises:
             TableChangedError: The table does not have the expected property.

@@ -176,7 +176,14 @@ class CatalogTarget(ExportTarget):
         return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
 
     def _revoke(self, table: RegisteredTable, started: WrittenColumns) -> None:
-        """Remove the claims of another export that wrote at the same time: the statistics may be of both exports."""
+        """Remove the claims from the table after another export wrote at the same time.
+
+        The stored statistics may be a mixture of both exports. The table's property `writing` becomes `conflict`.
+
+        Args:
+            table: The table.
+            started: The columns that this export recorded when it started.
+        """
         names = self._names
         stored = WrittenColumns.from_properties(table.load().properties, names.columns)
         columns = WrittenColumns.in_progress({*stored.names, *started.names})
@@ -296,7 +303,10 @@ class CatalogTarget(ExportTarget):
         return size + sum(map(_size, added.values()))
 
     def _unclaimed(self, name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
-        """Return the properties of a partition without claims, before its statistics are changed."""
+        """Return the properties that a partition gets before its statistics are changed.
+
+        They make no claim: those that declare statistics accurate are removed, and `content` ends in `:writing`.
+        """
         return self._without_accuracy(properties) | {self._names.content: f"{properties.get(_ROWS, '')}{_WRITING}"}
 
     def _without_accuracy(self, properties: Mapping[str, str]) -> dict[str, str]:
@@ -346,7 +356,10 @@ class _PropertyNames:
 
 
 def _stored_counts(table: RegisteredTable, columns: WrittenColumns) -> dict[str, list[int | None]]:
-    """Return {column: the numbers of its stored statistics that catalogs neither round nor convert}."""
+    """Return {column: the stored values of the statistics `count_names`, in this order}; None for a missing value.
+
+    These statistics are integers, which catalogs neither round nor convert.
+    """
     stored = table.statistics(columns.names)
     return {column: [numbers.get(name) for name in table.count_names] for column, numbers in stored.items()}
 

@@ -22,7 +22,10 @@ from metastore_assets.values.types import type_class
 
 
 class PartitionCondition:
-    """A condition on the partition columns of one table, with their types. Results are cached by value."""
+    """A condition on the partition columns of one table, bound to their types.
+
+    The result of each comparison is cached by the text of the compared partition value.
+    """
 
     def __init__(self, condition: UnboundPredicate, table: str, types: Mapping[str, pa.DataType]) -> None:
         """Bind a condition to partition columns.

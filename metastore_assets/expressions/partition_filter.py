@@ -60,7 +60,8 @@ class PartitionFilter:
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
         """Return the names in the filter that refer to no partition column of a table, sorted.
 
-        Upper and lower case are ignored for a name that no column has exactly.
+        A name refers to the column with exactly this name. Without one, it refers to the only column whose name differs
+        just in case.
 
         Args:
             columns: The names of the table's partition columns.

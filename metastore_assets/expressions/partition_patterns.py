@@ -154,16 +154,18 @@ def split_column_patterns(text: str, columns: Sequence[str]) -> list[tuple[str, 
 
 
 def combine_partition_patterns(texts: Iterable[str]) -> dict[str, list[str]]:
-    """Return the patterns of each column in texts such as `day=2024-*/country=F?`, by column.
+    """Return the distinct patterns of each column in several texts, by column.
 
-    A partition matches if each of its values matches one of the patterns of its column.
+    For example, `day=2024-*/country=FR` and `day=2025-*/country=FR` become
+    `{"day": ["2024-*", "2025-*"], "country": ["FR"]}`. A partition matches if each of its values matches one of the
+    patterns of its column.
 
     Args:
         texts: Keys or patterns, as `match_partitions` takes them.
 
     Raises:
-        ValueError: A text is neither a key nor a pattern. Or the texts name different columns, or differ in the
-            patterns of more than one column.
+        ValueError: A text is neither a key nor a pattern, or not all texts have the same columns, or more than one
+            column has several patterns.
     """
     alternatives: list[dict[str, str]] = []
     for text in texts:

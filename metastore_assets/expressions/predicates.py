@@ -335,9 +335,10 @@ class _ValueLeaf(Leaf, abstract=True):
     @property
     @abstractmethod
     def matching_range(self) -> tuple[pa.Array, pa.Array] | None:
-        """(least, greatest) matching value, as arrays of length one; for `like`, the prefix twice.
+        """(least, greatest) value that the leaf names, as arrays of length one.
 
-        None for negated leaves, and for comparisons other than `=`.
+        For `=`, both are the literal; for `in`, the ends of the set; for `like`, both are the prefix of the pattern.
+        The result is None for negated leaves, and for comparisons other than `=`.
         """
 
     def bound_column_rows(self, column: ColumnBounds) -> RowBounds:
@@ -357,7 +358,10 @@ class _ValueLeaf(Leaf, abstract=True):
         return np.where(names == "", self._eliminating_bound(column), names)
 
     def _eliminating_bound(self, column: ColumnBounds) -> StatisticNames:
-        """Return for each set of rows which bound proves that no value matches: `minimum`, `maximum`, or both."""
+        """Return for each set of rows the name of the bound that proves that no value matches.
+
+        It is `minimum` if all values are too great, `maximum` if all are too small, and otherwise the name of both.
+        """
         if self.matching_range is None:
             return np.full(len(column.rows), _MINIMUM_AND_MAXIMUM)
         cls = self.column.type_class

@@ -121,7 +121,8 @@ class TextLiteral(UnboundLiteral):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the text to the target's class.
 
-        If the literal has a `kind`, only temporal classes accept it. The kind `date` is accepted for strings, too.
+        A literal with a `kind`, such as `date '2024-01-31'`, is converted only to a temporal class. A `date` is also
+        converted to a string. Raises LiteralError for other classes.
         """
         cls = target.cls
         if self.kind is not None and cls.name == "string":
@@ -548,7 +549,8 @@ def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
 def _compare_integer(column: BoundColumn, operator: Operator, value: Fraction) -> Predicate:
     """Return the comparison of an integer column with a number that may have a fraction: `x < 1.5` becomes `x < 2`.
 
-    The result is `is not null` or false if all values compare equally: `x = 1.5` is always false.
+    If no value can satisfy the comparison, as `x = 1.5`, the result is false. If every value except null satisfies it,
+    as `x != 1.5`, the result is `x is not null`.
 
     Args:
         column: A column of a class of integers, dates, times or decimals.

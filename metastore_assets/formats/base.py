@@ -55,7 +55,7 @@ class FragmentReader(Protocol):
     def stored_columns(self) -> frozenset[str]:
         """Identities (see `FIELD_ID`) of the fragment's top-level columns, including partition and dropped columns.
 
-        UNMAPPED_COLUMNS is an item if the file has columns without an identity, which later metadata may give them.
+        UNMAPPED_COLUMNS is an item if the file has columns without an identity. Later metadata may give them one.
         """
 
     def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
@@ -96,7 +96,10 @@ class SizedSource(FragmentSource, Protocol):
 
 @dataclass(frozen=True)
 class ArrowFile:
-    """A Parquet file that Arrow alone can read: all rows are live, and columns have the table's names."""
+    """A Parquet file that Arrow can read without the reader of the format.
+
+    All its rows are live. Its columns have the table's names or, with `constant_ids`, the table's field ids.
+    """
 
     location: Location
     path: str

@@ -122,7 +122,7 @@ class FieldMatcher:
         self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
-        """Return the identity of a field of a data file: its name, or with `by_id` its Parquet field id or None.
+        """Return the name of a field of a data file. With `by_id`, return its Parquet field id; None if it has none.
 
         For fields of the table see the function `identity`.
         """

@@ -53,7 +53,7 @@ def assemble_variants(array: pa.StructArray) -> pa.StructArray:
 
     Raises:
         ArrowInvalid: a variant is corrupt.
-        UnsupportedError: values of a type are shredded that variants do not have. It is a subclass of ArrowInvalid.
+        UnsupportedError: values are shredded as a type that no variant has. It is a subclass of ArrowInvalid.
     """
     metadata = array.field("metadata").cast(pa.binary())
     is_valid = array.is_valid().to_pylist()

@@ -55,7 +55,7 @@ def explain_unavailable(objects: ObjectStore) -> str | None:
 
 
 class ConflictError(StoreError):
-    """An error that another process has changed the history since it was read. It has to be read again."""
+    """Raised when another process has changed the history since it was read. Read the history again."""
 
 
 class HistoryTable:
@@ -162,7 +162,7 @@ class HistoryTable:
         return table.transaction_version(_APPLICATION) or 0
 
     def _open(self, *, create: bool = False) -> DeltaTable | None:
-        """Return the opened Delta table; None if it does not exist, unless `create` is true."""
+        """Open the Delta table. If it does not exist, create it if `create` is true, otherwise return None."""
         with extra("history", "the history of tables"):
             from deltalake import DeltaTable
             from deltalake.exceptions import TableNotFoundError

@@ -204,11 +204,11 @@ class _IndexMerge:
     def _stored_source(
         self, numbers: Sequence[int], keys: SegmentKeyRange | None, schema: pa.Schema, window_rows: int
     ) -> MergeSource:
-        """Return a part of stored segments as a source.
+        """Return the rows and tombstones of some files as a source of the merge.
 
         Args:
-            numbers: The numbers of its files.
-            keys: The range of keys; None for all.
+            numbers: The positions of the files in `self._segments`.
+            keys: The range of keys to return; None for all.
             schema: The columns of FRAGMENTS, and flat columns.
             window_rows: Number of rows that are read at once.
         """
@@ -406,9 +406,10 @@ def _write_small(store: ObjectStore, parts: Sequence[IndexRows], tombstones: pa.
 
 
 def _slices(table: pa.Table, schema: pa.Schema, rows: int) -> Iterator[pa.Table]:
-    """Yield slices of at most `rows` rows of a table of fragments that is sorted by key.
+    """Yield the rows of a table, one per fragment, in slices of at most `rows` rows.
 
-    The first column of a slice has the keys of its fragments. The columns of `schema` follow.
+    The first column of each slice has the keys of the fragments. The columns of `schema` follow. The caller passes a
+    table that is sorted by key.
     """
     for start in range(0, len(table), rows):
         part = table.slice(start, rows)

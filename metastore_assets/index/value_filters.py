@@ -458,7 +458,7 @@ def _search(keys: pa.Array, key: str | None, side: Literal["left", "right"], def
 
 
 def _concat_sorted(pairs: Sequence[tuple[FilterIndices, Words]]) -> tuple[FilterIndices, Words]:
-    """Concatenate the (positions, prefixes) of several slices, and sort them by position."""
+    """Concatenate the (positions of fragments, prefixes of hashes) of several slices, and sort them by position."""
     positions, prefixes = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     order = np.argsort(positions, kind="stable")
     return positions[order], prefixes[order]

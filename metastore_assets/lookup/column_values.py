@@ -117,8 +117,9 @@ class ColumnValues:
     def literal(self, value: object) -> pa.Scalar:
         """Convert a value to a scalar of the column's canonical type.
 
-        Raises LiteralError for a value that the type does not have, and NotStoredError if values of the type are not
-        profiled, or are hidden.
+        Raises:
+            LiteralError: The type does not have the value.
+            NotStoredError: The column is hidden, or values of its type are not profiled.
         """
         if isinstance(value, TextValue):
             return parse_literal(value.text, self._type_class(), self._subject)
@@ -331,7 +332,8 @@ class ColumnValues:
     def _resolve_table_counts(self) -> tuple[str, ValueCountReader]:
         """Return (name of the column's type class, reader of the table's value counts).
 
-        Raises CorruptionError if these value counts do not include the column, or the rows are not the whole table.
+        Raises CorruptionError if these value counts do not have the column. It is also raised if this object is for a
+        partition or a filtered view, because the value counts describe the whole table.
         """
         row, table_counts = self._row, self._table_counts()
         if not self._is_table or row.type_class is None or row.field_id not in table_counts.columns:

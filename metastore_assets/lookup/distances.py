@@ -121,10 +121,13 @@ def _compare_bins(before: ComparedColumn, after: ComparedColumn, groups: int) ->
 
 
 def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) -> Distances:
-    """Return the distances between value counts, value by value.
+    """Return the distances between the value counts of two columns, value by value.
 
-    Raises NotStoredError if there are no value counts, only those of repeated values, more than `MAX_VALUES` values, or
-    no finite values.
+    The arguments are those of `measure_distances`.
+
+    Raises:
+        NotStoredError: A column has no value counts, or has them only for repeated values. Or it has more than
+            `MAX_VALUES` distinct values, or no values except NaN and infinities.
     """
     import polars as pl
 
@@ -161,9 +164,10 @@ def _compare_values(before: ComparedColumn, after: ComparedColumn, groups: int) 
 
 
 def _group_by_frequency(before: _Counts, after: _Counts, max_groups: int) -> tuple[_Counts, _Counts]:
-    """Group values for the stability index. Each of the values that were most frequent before is a group of its own.
+    """Group values for the stability index.
 
-    All other values are one group. A group that is empty on both sides is omitted.
+    The `max_groups - 1` values that were most frequent before are groups of their own. All other values are one group.
+    A group that has no rows before and none after is omitted.
 
     Args:
         before: The frequency of each value before.

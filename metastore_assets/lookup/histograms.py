@@ -79,7 +79,10 @@ class Histograms:
 
 
 def merge_bins(histogram: Histogram, limit: int) -> list[Bin]:
-    """Merge neighbouring bins, and return at most `limit` bins without gaps, by increasing minimum."""
+    """Merge neighbouring bins until there are at most `limit`, and return them by increasing minimum.
+
+    Each bin begins where the previous one ends.
+    """
     starts, frequencies = _merge_neighbours(histogram, limit)
     edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
     return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]

@@ -77,7 +77,10 @@ class Profile(Protocol):
         """Return all values of a column with their frequencies; None if there are no value counts."""
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values that occur at least twice, if the profile has only such values; otherwise None."""
+        """Return the values of a column that occur at least twice, if no other values of it are known.
+
+        Return None if all values of the column are known, or none.
+        """
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
         """Return (quantile sketch, (number of -inf, number of +inf)) of a column; None if no sketch is stored.
@@ -90,7 +93,9 @@ class Profile(Protocol):
 
 
 def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
-    """Return (quantile sketch, (number of -inf, number of +inf)), or None if these do not describe all values.
+    """Return (quantile sketch, (number of -inf, number of +inf)).
+
+    The result is None if no sketch is stored, unless the moments show that all numbers are infinite.
 
     Args:
         digest: The quantile sketch of the finite values; None if none is stored.
@@ -183,9 +188,9 @@ class ProfileReader:
         return list(zip(values, table.column("frequency").to_pylist(), strict=True))
 
     def frequencies(self, field_id: str) -> Frequencies | None:
-        """Return all values of a column with their frequencies; None if there are no value counts.
+        """Return all values of a column with their frequencies; None if the profile has no value counts of it.
 
-        A column that is not in the files has no values, because it is null in all rows.
+        The result is empty for a column that the profile does not have, because that column is null in all rows.
         """
         if field_id not in self._positions:
             return EMPTY
@@ -308,7 +313,10 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the position of a frequency file's first column in the file `statistics`; -1 if it has none there."""
+        """Return the row in the file `statistics` of the first column that a frequency file contains.
+
+        The result is -1 if the frequency file has no column, or if that column has no row.
+        """
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)
 
@@ -360,7 +368,7 @@ class TableProfiles:
             return self._open[partition]
 
     def open(self, files: ProfileFiles, rows: int) -> ProfileReader:
-        """Return a new reader of a profile, which is not cached.
+        """Return a new reader of a profile. This object does not keep the reader.
 
         Args:
             files: The files of the profile.
@@ -369,7 +377,10 @@ class TableProfiles:
         return ProfileReader(self._objects, files, self._columns.leaves, partial(self._all_null, rows))
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether a profile may have value counts. Those of the table (None) are in separate files."""
+        """Return whether a profile itself may have value counts: true for a partition, false for the table (None).
+
+        The value counts of the table are in separate files.
+        """
         return partition is not None
 
     def is_table(self, partition: str | None) -> bool:
@@ -440,9 +451,14 @@ class TableProfiles:
         return self._statistics_at(columns, self.matching_keys(texts))
 
     def matching_keys(self, partitions: Iterable[str] | str) -> list[str]:
-        """Return the keys of the partitions that one or several texts select, in the order of the texts.
+        """Return the keys of the partitions that keys or patterns select, each key once.
 
-        Raises PartitionNotFoundError.
+        Args:
+            partitions: One text or several, such as `day=2024-01-01` or `day=2024-*`; see `partition_patterns`. The
+                result is in the order of the texts, and sorted for each pattern. If one is `*`, all keys are sorted.
+
+        Raises:
+            PartitionNotFoundError: A text selects no partition.
         """
         texts = [partitions] if isinstance(partitions, str) else list(partitions)
         if ALL_PARTITIONS in texts:
@@ -460,7 +476,10 @@ class TableProfiles:
         return list(selected)
 
     def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> ResultSet[ColumnStatistics]:
-        """Return the statistics of the partitions `keys`, in this order; of all partitions, sorted by key, for None."""
+        """Return the statistics of the partitions `keys`, in this order.
+
+        If `keys` is None, return those of all partitions, sorted by key.
+        """
         as_of = AsOf.of(self._version)
         if self._version.partition_index is not None and (keys is None or len(keys) > _READ_SINGLY):
             leaves = {leaf.path: (position, leaf) for position, leaf in enumerate(self._columns.leaves)}

@@ -27,7 +27,7 @@ def statistics_rows(
     Args:
         rows: The rows. If they describe partitions, each has the key of its partition.
         as_of: The version of the statistics.
-        shapes: A function that returns the frequencies of a small bar chart for each of the first rows.
+        shapes: Returns the heights of the bars of a small chart for each of the first rows; None for no charts.
     """
 
     def table() -> pa.Table:

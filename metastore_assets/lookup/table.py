@@ -145,7 +145,7 @@ class Scanner(Protocol):
 
 
 class Table(Relation):
-    """One table as of one version. Only the files of the version that an answer needs are read.
+    """One table as of one version. Each answer reads only those stored files of the version that it needs.
 
     The attributes `profiles`, `value_counts`, `histograms`, `pruner` and `past` can also be used directly.
     """

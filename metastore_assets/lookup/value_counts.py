@@ -44,10 +44,16 @@ class RelationProfiles(Protocol):
         """Return the profile of a partition, or of all rows. Raises PartitionNotFoundError."""
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether the profile may have value counts. The table's are in separate files, not in its profile."""
+        """Return whether the profile of a partition (None: of all rows) may have value counts.
+
+        The stored profile of the table has none, because the table's value counts are in separate files.
+        """
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether the profile describes all rows of the table, as that of the only partition does."""
+        """Return whether the profile of a partition describes all rows of the table.
+
+        For a table, this is so for None, and for a partition that is the only one.
+        """
 
     def partitions(self) -> Sequence[PartitionEntry]:
         """Return the partitions that may have rows, in the order of the version."""
@@ -63,7 +69,9 @@ class ValueCounts:
         profiles: RelationProfiles,
         open_reader: Callable[[], ValueCountReader],
     ) -> None:
-        """Create queries that answer from profiles, and from the table's value counts for all rows of the table.
+        """Create queries.
+
+        Profiles answer them. Queries of all rows of the table are also answered from its value counts.
 
         Args:
             version: The version that answers.

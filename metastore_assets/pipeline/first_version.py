@@ -48,7 +48,7 @@ _PUBLISHED_BY_ANOTHER = "another process has published the first version"
 
 
 class FirstVersion:
-    """A computation of the first version of a table in lots, and its publication."""
+    """A builder of the first version of a table. `publish` computes the version in lots, and publishes it."""
 
     def __init__(self, context: RefreshContext, table_format: TableFormat, stream: SnapshotStream) -> None:
         """Create the computation. Nothing is read.

@@ -58,7 +58,11 @@ class _FragmentCodec:
         return fragment
 
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
-        """Keep a value in memory, without the path of its URI. Return its number and this path; "" for a policy."""
+        """Return (number, path), from which `resolve` restores the value.
+
+        The value without the path of its URI is kept in memory under the number, once for equal values. A policy has no
+        URI: its path is "".
+        """
         path = ""
         if isinstance(value, Location):
             host = _HOST.match(value.uri)

@@ -256,8 +256,8 @@ def _copy_entries(engine: Engine, versions: VersionStore, version: Version) -> t
     Many entries are written in lots, to save memory. Each lot is added to a staged version, which no reader sees.
 
     Returns:
-        (version to publish, base for `VersionStore.publish`). With lots, both are the last staged version.
-            Otherwise the entries of the first are in memory, and the second is None.
+        (version to publish, base for `VersionStore.publish`). With lots, both are the last staged version. Without
+            lots, the version to publish has its entries in memory, and the base is None.
     """
     if len(version.fragments) + len(version.partitions) + len(version.nodes) <= _ENTRIES_PER_LOT:
         lot = _Lot(list(version.fragments), list(version.partitions), list(version.nodes))

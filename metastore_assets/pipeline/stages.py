@@ -31,9 +31,10 @@ class PlanStage(ABC):
         """Return a short text that names the work of the stage, such as `2 columns ('a', 'b')`."""
 
     def joined(self, next_lot: Self) -> Self:
-        """Return the stage that does the work of this stage and of the same stage for the next lot.
+        """Return one stage that does the work of this stage, and of the same kind of stage for the next lot.
 
-        For stages that a plan of all lots describes as the plan of the first lot does, this is the stage itself.
+        Stages that list or count the work of a lot override this. What the plan of the first lot says about other
+        stages is true for all lots, so the default is the stage itself.
         """
         return self
 
@@ -272,7 +273,10 @@ class WriteExports(PlanStage):
 
 
 def join_lots(lots: Sequence[Sequence[PlanStage]]) -> tuple[PlanStage, ...]:
-    """Return the stages that do the work of the stages of several lots, of which the first has every kind of stage."""
+    """Return the stages of several lots as one sequence. Each kind of stage occurs once, and does the work of all lots.
+
+    The order is that of the first lot. The caller passes lots of which the first has every kind of stage.
+    """
     joined: dict[type[PlanStage], PlanStage] = {}
     for stages in lots:
         for stage in stages:

@@ -76,9 +76,11 @@ class _StepTotals:
     """Totals over the steps of a task: new keys are counted, and replaced rows are collected."""
 
     def __init__(self, limit: int | None) -> None:
-        """Start with no rows. Once more than `limit` rows were replaced, all collected rows are dropped.
+        """Start with no steps.
 
-        If `limit` is None, no replaced rows are collected. New keys are always counted.
+        Args:
+            limit: Maximum number of replaced rows to collect; None to collect none. Once there are more, the collected
+                rows are dropped, and no further rows are collected. New keys are counted in any case.
         """
         self.novel = 0
         self._limit = limit

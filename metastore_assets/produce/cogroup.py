@@ -116,7 +116,10 @@ def _cogroup_by_lookup(task: ApplyTask, frame: pl.DataFrame, hot_keys: pl.DataFr
 
 
 def _cogroup_in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Cogroup]:
-    """Yield the instructions of a frame without hot keys, with a limited number of current rows at a time."""
+    """Yield the instructions of a frame with the current rows of their target keys, a limited number of rows at a time.
+
+    The caller passes no instructions of hot keys.
+    """
     dataset, run_schema = task.dataset, task.dataset.run_schema
     empty = run_schema.empty.drop(TOMBSTONE, strict=False)
     columns = run_schema.group.columns if is_root(run_schema) else run_schema.schema.names

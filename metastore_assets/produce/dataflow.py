@@ -164,7 +164,8 @@ class Dataflow:
     def compact_state(self, state: FlowState, *, full: bool = False) -> FlowState:
         """Return a state with the same content after all due merges of runs.
 
-        `full` leaves one run per key range. Raises StageChangedError.
+        `full` leaves one run per key range. Raises StageChangedError if the declaration of a stage has changed since
+        its state was stored.
         """
         return compact_state(self._environment(), self._graph, state, full=full)
 
@@ -222,8 +223,10 @@ class Dataflow:
     def compact(self, *, full: bool = False) -> bool:
         """Run all due merges, or with `full` leave one run per key range. Return whether anything changed.
 
-        The version number and the content stay the same. Nothing changes if another process publishes first. Raises
-        StageChangedError.
+        The version number and the content stay the same. Nothing changes if another process publishes first.
+
+        Raises:
+            StageChangedError: The declaration of a stage has changed since its state was stored.
         """
         base = self._manifests.latest()
         state = self.compact_state(base.state, full=full)

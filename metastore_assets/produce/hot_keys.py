@@ -22,10 +22,10 @@ from metastore_assets.produce.updates import ADD, DELETE, UPDATE
 
 
 class HotKey:
-    """An application of instructions to one hot key, a few source keys at a time.
+    """A hot key, to which `step` applies instructions, those of a few source keys at a time.
 
-    The first update row says whether the key is added, updated or deleted. This depends on all rows of the key, so a
-    first pass computes it before any row is written.
+    The first update row of the key says whether the key is added, updated or deleted. This depends on all rows of the
+    key. So `__init__` determines it in a first pass, before `step` is called.
     """
 
     def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:

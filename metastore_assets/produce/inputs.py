@@ -95,7 +95,7 @@ class Feeder:
         return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
     def previous_rows(self, changed_rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows that the keys of some update rows had before the update (key and value columns)."""
+        """Return the rows before the update (key and value columns) of all keys in `changed_rows`."""
         keys = self.rows.order.distinct(changed_rows)
         if self.replaced is None:
             return self.previous(keys)

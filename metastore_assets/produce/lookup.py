@@ -124,7 +124,8 @@ def _positions_of(
 ) -> npt.NDArray[np.int64] | None:
     """Return the positions of the rows in which a sorted key column has one of the sorted `numbers`.
 
-    Returns None if the column or the searched keys have values that are no numbers.
+    Returns None if the positions must be found without numbers: if `numbers` is None, or the column is empty, has
+    nulls, or has values that `Order.numbers` does not convert.
     """
     if numbers is None or column.null_count:
         return None
@@ -155,7 +156,10 @@ class _Batch:
 def _candidates(
     storage: ObjectStore, run: Run, batches: Sequence[_Batch], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
-    """Yield the candidate rows of batches, in order. The next batch is read during the search."""
+    """Yield the rows of each batch that may have a searched key (`_Search.candidates`), in the order of the batches.
+
+    While a batch is searched, a thread reads the next one.
+    """
     footer = footer_of(storage, run.path)
     with ExitStack() as stack:
         file = stack.enter_context(storage.open_parquet(run.path, footer.metadata))

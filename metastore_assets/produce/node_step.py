@@ -105,7 +105,7 @@ def _small_stage_totals(env: Environment, stage: Typed) -> pl.DataFrame | None:
 
 @dataclass(frozen=True)
 class _NodeStep:
-    """The computation of one node's new state from its previous state."""
+    """A node and its state before the step. `instructions` and `apply` compute the new state."""
 
     env: Environment
     node: Typed

@@ -80,7 +80,7 @@ class Ranks:
             rank: The rank, from 0.
 
         Raises:
-            IndexError: The rank is negative, or not less than the total.
+            IndexError: The rank is negative, or not less than `total(prefix)`.
         """
         start, stop = self._bounds(self._one_row(prefix, self._prefix))
         if not 0 <= rank < stop - start:

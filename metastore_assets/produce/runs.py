@@ -75,7 +75,7 @@ class KeyRange:
         return self.after is None and self.until is None
 
     def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
-        """Return the rows whose keys are in the range."""
+        """Return the rows whose keys are in the range, given the order of keys in which the range is defined."""
         if self.after is not None:
             frame = frame.filter(~group.before(self.after, inclusive=not self.closed))
         if self.until is not None:

@@ -63,7 +63,12 @@ class FlowState:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> FlowState:
-        """Parse the result of `to_json`. Raises CorruptionError; StoreError for another format."""
+        """Parse the result of `to_json`.
+
+        Raises:
+            StoreError: An older or newer release wrote the state in another format.
+            CorruptionError: The fields are damaged.
+        """
         try:
             if fields["format"] > FORMAT:
                 raise StoreError(

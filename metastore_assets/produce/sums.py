@@ -172,7 +172,9 @@ def _current_and_previous(feeder: Feeder, changed_rows: pl.DataFrame) -> Sequenc
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     """Return a row for each row of `values`: the key of its total, and its amounts multiplied by `sign`.
 
-    Rows whose value of the column that `SumStage.least` names is below its minimum are left out.
+    `SumStage.least` is (column, minimum), or None. Rows below the minimum in this column are left out.
+
+    Raises UpdateError if an amount is null or does not fit the type of its total.
     """
     node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)

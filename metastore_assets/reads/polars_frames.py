@@ -29,7 +29,12 @@ class _FrameSource:
     """A source of frames for a query of Polars, as `register_io_source` needs it."""
 
     def __init__(self, rows: SnapshotRows, schema: pa.Schema) -> None:
-        """Create a source of rows, with the columns in the types in which Polars gets them."""
+        """Create a source.
+
+        Args:
+            rows: The rows of the snapshot.
+            schema: The columns of the rows, with the types that Polars gets.
+        """
         self._rows = rows
         self._schema = schema
 

@@ -177,9 +177,15 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
 
 def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
-    """Return the positions of top-level columns in a schema; of all columns for None. Raises ColumnNotFoundError.
+    """Return the positions of top-level columns in a schema.
 
-    A text is one name.
+    Args:
+        table: The table, for messages.
+        schema: The schema.
+        columns: The names of the columns. A text is the name of one column. None means all columns.
+
+    Raises:
+        ColumnNotFoundError: The schema has no such column.
     """
     if columns is None:
         return list(range(len(schema)))
@@ -208,7 +214,9 @@ def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
 def resolve_fragments(
     lookup: Table, table: TableConfig, ids: Collection[str], runner: TaskRunner | None = None
 ) -> tuple[list[Fragment], pa.Schema]:
-    """Return fragments of a version, from the table's current snapshot or, if it lacks some, the version's snapshot.
+    """Return the fragments of a version that have the given ids, all from one snapshot.
+
+    It is the table's current snapshot. If that lacks one of the fragments, it is the snapshot of the version.
 
     Args:
         lookup: The version.
@@ -281,7 +289,7 @@ def _narrow_by_metadata(bounds: ColumnBounds, metadata: pa.Table, cls: TypeClass
 def _open_format(lookup: Table, table: TableConfig, choice: SnapshotChoice, runner: TaskRunner | None) -> TableFormat:
     """Open the table at the chosen snapshot.
 
-    Raises MetastoreError if this is the version's snapshot, and plain files have changed since.
+    Raises MetastoreError if the choice is `version`, and the table has plain files that have changed since.
     """
     version = lookup.version
     table_format = open_table_format(table, MetadataCache(lambda: version.metadata_cache), runner)

@@ -117,7 +117,8 @@ def _axis_position(value: pa.Scalar) -> Any:
 def _format_ends(low: str, high: str) -> tuple[str, str]:
     """Shorten the formatted values at both ends of a histogram.
 
-    Times lose their zone and the fractions of seconds. If they differ only in the fractions, they lose the day instead.
+    Times lose their zone and the fractions of seconds: `2024-01-31 09:00:00.25` becomes `2024-01-31 09:00:00`. If both
+    ends would become equal, they keep the fractions and lose the day: `09:00:00.25`.
     """
     low, high = _remove_zone(low), _remove_zone(high)
     ends = _FRACTION.sub("", low), _FRACTION.sub("", high)

@@ -1,9 +1,9 @@
 """The values of a fingerprinted column that occur at least twice in selected rows.
 
-A fingerprint is a short hash of a value. Fragments store the fingerprints of their values. The table also stores all
-values that occur at least twice, with their frequencies. If a fingerprint occurs several times in the selected rows,
-the stored values with this fingerprint are looked up. If there is only one, it is the value of all these rows. A
-fingerprint that occurs once in the selected rows belongs to a value that occurs once.
+A fingerprint is a short hash of a value. Fragments store the fingerprints of their values. The value counts have every
+value whose fingerprint occurs at least twice in the table. For each fingerprint that occurs at least twice in the
+selected rows, the stored values with it are looked up. If there is only one such value, all rows with the fingerprint
+have this value. A fingerprint that occurs once in the selected rows belongs to a value that occurs once.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ estimates."""
 
 
 class FingerprintedValues:
-    """A search for the values of fingerprinted columns that occur at least twice in matching rows.
+    """An object that finds the values of fingerprinted columns that occur at least twice in matching rows.
 
-    Threads can share the object.
+    Threads can share it.
     """
 
     def __init__(

@@ -121,7 +121,10 @@ class _RequestedTable:
 
     @cached_property
     def config(self) -> TableConfig:
-        """The location of the table."""
+        """The configuration of the table, from the file in the option `config`.
+
+        Without this option, it is made from the table's URI: the option `uri`, or the URI that the version records.
+        """
         configured = self._configured
         if configured is not None:
             return find_table(configured, self._options["table"])
@@ -143,7 +146,12 @@ class _RequestedTable:
         return struct
 
     def check_types(self, positions: Sequence[int], schema: StructType) -> None:
-        """Raise UnsupportedTypeError if a schema given by the user has other types than the table."""
+        """Raise UnsupportedTypeError if a column has another type in the user's schema than in the table.
+
+        Args:
+            positions: The position in the table of each column of `schema`.
+            schema: The user's schema.
+        """
         for field, requested in zip(self.spark_schema(positions), schema, strict=True):
             type_, requested_type = field.dataType.simpleString(), requested.dataType.simpleString()
             if type_ != requested_type:

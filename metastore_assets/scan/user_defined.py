@@ -27,10 +27,10 @@ _NOT_ALLOWED = "is not imported because you have not named it"
 
 
 class UserDefined:
-    """A computation of a version's user-defined statistics over selected rows. Threads may share it.
+    """Computes the user-defined statistics of a version's columns over selected rows. Threads may share the object.
 
-    If the class of a statistic is not allowed, cannot be imported, or was changed after the version was written, the
-    result is absent with a reason.
+    A statistic is absent, with a reason, if its class is not allowed or cannot be imported. It is absent too if the
+    class was changed after the version was written.
     """
 
     def __init__(self, version: Version, allowed: Collection[str]) -> None:
@@ -44,7 +44,10 @@ class UserDefined:
         self._allowed = frozenset(allowed)
 
     def classes(self, field_id: str) -> tuple[str, ...]:
-        """Return the usable classes of the statistics of a leaf column, as `module:Class`."""
+        """Return the classes of the user-defined statistics of a leaf column, as `module:Class`.
+
+        Classes that may not be imported, cannot be imported, or have changed since the version was written are omitted.
+        """
         return tuple(reference for reference, problem in self._check_classes(field_id) if problem is None)
 
     def add_results(

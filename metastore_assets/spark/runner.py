@@ -95,8 +95,8 @@ class SparkRunner(TaskRunner):
     def _run_jobs(self, in_worker: Callable[[T], Any], in_child: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
         """Run a batch, and return its outcomes.
 
-        After a worker crashed, this batch runs again in child processes of the workers, and later batches run there at
-        once. This applies only to tasks with paths.
+        If a worker crashes, a batch with paths runs again in child processes of the workers. All later batches with
+        paths run in child processes from the start.
 
         Args:
             in_worker: The function to call for each task in a Python worker.
@@ -293,7 +293,7 @@ def pack_failure(error: MetastoreError) -> bytes:
 
 
 def _pack_result(function: Callable[[T], R], number: int, task: T) -> bytes:
-    """Run a task. Pickle the pair of its number and its result, or its MetastoreError."""
+    """Run a task, and return the pickled pair (number, result). If it raises a MetastoreError, pickle that instead."""
     try:
         return pack((number, function(task)))
     except MetastoreError as error:

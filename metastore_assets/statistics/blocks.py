@@ -109,7 +109,8 @@ def sorted_block(frequencies: Frequencies) -> ValueBlock:
     """Return a sorted block of values.
 
     Args:
-        frequencies: The values with their total counts. They must be greater than the values of earlier blocks.
+        frequencies: Ascending values with their counts in the whole column. Each must be greater than all values of
+            earlier blocks.
     """
     cls, values = frequencies.type_class, frequencies.values
     ordinals = numbers(values, cls) if cls.is_ordinal else None

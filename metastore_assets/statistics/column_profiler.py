@@ -38,7 +38,7 @@ from metastore_assets.values.types import TypeClass, class_named, type_text
 
 
 class ColumnProfiler:
-    """The computation of all built-in statistics of a column from blocks of its values.
+    """A profiler that computes all built-in statistics of a column from blocks of its values.
 
     Pass all values to `add`, sorted and counted, or all values to `add_unsorted`, in any order. Only `add` gives exact
     distinct counts, duplicate counts and percentiles.
@@ -137,7 +137,7 @@ class ColumnProfiler:
 
 
 class HiddenColumnProfiler:
-    """The computation of distinct count and multiset hash of values that the policy hides.
+    """A profiler of a column whose values the policy hides: it computes only distinct count and multiset hash.
 
     Both are computed from hashes under a secret key, so nobody without the key can test whether a value occurs.
     """

@@ -49,8 +49,9 @@ class ValueCounter:
 
         Args:
             cls: The type class of the column.
-            consume: A function that receives each batch before it is counted, and returns whether it took it over. If
-                it does, it also receives all values that were counted before, and must take over all later batches.
+            consume: A function that receives each batch before the batch is counted. If it returns True, the batch is
+                not counted, and all values that were counted before are passed to the function, too. From then on, it
+                must return True for every batch.
         """
         self._class = cls
         self._consume = consume
@@ -85,9 +86,9 @@ class ValueCounter:
             self._flush()
 
     def blocks(self) -> Iterator[CountedRun]:
-        """Yield all values that `consume` did not take over, with their counts, in blocks of ascending values.
+        """Yield the distinct values with their counts, in blocks of ascending values. No block is empty.
 
-        No block is empty.
+        If `consume` has taken the values over, nothing is yielded.
         """
         self._flush_entries()
         last = concatenate_series(self._take_pending()) if self._pending else None
@@ -128,7 +129,10 @@ class ValueCounter:
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _offer(self, run: ValueRun) -> bool:
-        """Pass a batch to `consume`, and return whether it took the batch over. If so, pass it all stored runs, too."""
+        """Pass a batch to `consume`, and return whether `consume` took it over.
+
+        If so, all stored runs are then also passed to `consume`, and are no longer stored.
+        """
         if not self._consume(run):
             return False
         for counted in (*self._distinct, *self._repeating):

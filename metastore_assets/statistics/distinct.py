@@ -215,7 +215,14 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return for each column the frequencies of its only two possible values (see `derive_counts`); None for others."""
+    """Return the result of `derive_counts` for each column; None for a column without a type class.
+
+    Args:
+        parts: The tables of states.
+        merged: The merged statistics, as arrays by name.
+        bounds: The merged minimum and maximum of each column.
+        ranges: The result of `MergedBounds.value_ranges`; 0 if minimum and maximum are equal or both missing.
+    """
     counts = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
     is_constant = [exact and value_range == 0 for exact, value_range in zip(bounds.both_exact, ranges, strict=True)]
     return [

@@ -133,9 +133,10 @@ class MergedBounds:
 
 
 def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
-    """Return (least minimum or greatest maximum of the parts, whether it is exact) for each column.
+    """Return (bounds, whether they are exact), with an element per column: the least minimum or the greatest maximum.
 
-    The bound is unknown (null and not exact) if it is so in a part with values. Without values, it is null and exact.
+    If the bound of a part with values is unknown (null and not exact), the merged bound is unknown, too. If no part
+    has values, the merged bound is null and exact.
     """
     classes = parts.classes
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise

@@ -103,7 +103,10 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 
 
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
-    """Return the hash state of each byte string of at most 128 bytes."""
+    """Return the state of each byte string, from which `_hash_pair` computes its two hashes.
+
+    No string may be longer than 128 bytes.
+    """
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)
     # An aligned copy of each block, padded so that a word can be read past the last value.

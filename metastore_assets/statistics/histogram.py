@@ -119,9 +119,9 @@ def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
 
 
 def histogram_capacity(bins: int) -> int:
-    """Return the capacity of a histogram that is to have at least `bins` bins, also after merges.
+    """Return the maximum number of bins of a histogram for which a policy asks for `bins` bins.
 
-    It is twice `bins`, because a merge can halve the number, and at most `MAX_BINS`.
+    The capacity is twice `bins`, because a merge can halve the number of bins. It is at most `MAX_BINS`.
     """
     return min(2 * bins, MAX_BINS)
 
@@ -204,7 +204,10 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
-    """Return the least exponent for which at most `capacity` bins cover all histograms. It is at least theirs."""
+    """Return the least exponent for which at most `capacity` bins cover all histograms.
+
+    It is never less than the exponent of one of the histograms.
+    """
     exponent = max(histogram.exponent for histogram in histograms)
     firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]
     lasts = [(h.first + len(h) - 1) >> (exponent - h.exponent) for h in histograms]
@@ -215,7 +218,10 @@ def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
 
 
 def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
-    """Return the histogram with another capacity and bins of width 2**exponent, at least the current width."""
+    """Return the histogram with the given capacity and bins of width 2**exponent.
+
+    The exponent must not be less than the current one.
+    """
     shift = exponent - histogram.exponent
     if not shift:
         return replace(histogram, capacity=capacity)

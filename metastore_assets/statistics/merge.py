@@ -155,10 +155,10 @@ def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
 def _choose_representatives(
     tables: Sequence[pa.Table], non_empty: Flags, codes: Integers, class_names: Sequence[str]
 ) -> npt.NDArray[np.intp]:
-    """Return for each column that has values in at most one table the index of the table whose row is used.
+    """Return for each column the index of the table whose row becomes the merged row.
 
-    Without values, it is the most specific row, so that the order of tables does not matter. Indices of other columns
-    have no meaning.
+    If one table has values of the column, it is this table. If none has, it is the table with the most specific row, so
+    that the order of tables does not matter. If several have values, the index has no meaning.
     """
     # The most specific row is the first by type class (`null` and none are last), then by `frequencies`.
     rank = {name: at for at, name in enumerate(class_names)} | {"null": len(class_names)}

@@ -51,15 +51,18 @@ class MergeParts:
 
     @property
     def sketched(self) -> Flags:
-        """Matrix: whether the part's distinct sketch is merged. Hidden values have one, but no type class."""
+        """Matrix: whether the part's distinct sketch is merged.
+
+        Unlike `typed`, this includes columns of hidden values, which have a sketch but no type class.
+        """
         return self.non_empty & self.has_lengths
 
     def states_by_column(self, name: str, counted: Flags) -> list[list[Any]]:
-        """Return a statistic as one list per column of the data table, with a value per part.
+        """Return a list for each column of the data table: the values of a statistic in the selected parts.
 
         Args:
             name: The name of the statistic, a column of `tables`.
-            counted: Matrix: whether a list contains the value of the part.
+            counted: Matrix: whether the part is selected for the column.
         """
         by_part = [table[name].to_pylist() for table in self.tables]
         return [

@@ -206,7 +206,7 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def _bits(numerator: int, denominator: int) -> int:
-    """Return an exponent e with |numerator / denominator| < 2**e. It is the least, or one more."""
+    """Return the least exponent e with |numerator / denominator| < 2**e, or e + 1."""
     return numerator.bit_length() - denominator.bit_length() + 1
 
 

@@ -71,7 +71,7 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
 
 
 def sum_multiset_hashes(tables: Sequence[pa.Table], undefined: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the sum of the multiset hashes of all tables for each column; null if a table has none.
+    """Return for each column the sum of its multiset hashes in all tables; null if the hash is null in any table.
 
     Args:
         tables: Tables of states. Row i of each belongs to the same column of the data table.

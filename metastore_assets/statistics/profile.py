@@ -195,7 +195,8 @@ class _LeafProfiler:
     def _profile_values(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
         """Return the profile of a column whose values are profiled.
 
-        Values are enumerated unless they were added unsorted, or more are distinct than the policy allows.
+        Its values are stored with their frequencies, except in two cases: if they were added unsorted, or if there are
+        more than `FREQUENCY_LIMIT` distinct values and the policy is `auto` or `enumerated`.
         """
         runs = self._counter.blocks()
         profiler = self._unsorted
@@ -228,10 +229,10 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass values to the profiler of unsorted values, or return False if they are to be counted.
+        """Pass a batch to the profiler of unsorted values and return True, or return False if it is to be counted.
 
-        If the policy allows both, the first batch after `NEAR_UNIQUE_FROM` values decides: it and all later ones are
-        profiled unsorted if its values hardly repeat, or if too many are distinct.
+        If the policy leaves the choice open, the first batch of single values after `NEAR_UNIQUE_FROM` values decides.
+        If its values hardly repeat, or too many are distinct, this batch and all later ones are profiled unsorted.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)

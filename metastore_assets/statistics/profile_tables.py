@@ -129,7 +129,10 @@ def _values_of_class(column: pa.StructArray, cls: TypeClass) -> pa.Array:
 
 
 def _sums_of_class(column: pa.StringArray, cls: TypeClass) -> pa.Array:
-    """Return the texts of sums as doubles, or as decimals with the digits that they need."""
+    """Convert the texts of sums: to doubles for a class of floats, to decimals for other numeric classes.
+
+    The decimals are of 38 digits, or of 76 if a sum needs more. For other classes, all results are null.
+    """
     if not cls.is_numeric:
         return pa.nulls(len(column), pa.null())
     if cls.kind == "float":

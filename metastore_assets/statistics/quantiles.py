@@ -330,7 +330,11 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         }
 
     def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return percentiles if the row has none: exact ones if other numbers determine all values, else estimates."""
+        """Return the percentiles and their guarantee; no fields if the row already has percentiles.
+
+        The percentiles are exact if the row determines the frequencies of all values, as for one distinct value.
+        Otherwise they are estimated from the sketch. Without a sketch, no fields are returned.
+        """
         if row.type_class is None or row.percentiles is not None:
             return {}
         frequencies = derive_frequencies(row)

@@ -85,7 +85,10 @@ def _encode(hashes: Hashes, theta: int) -> bytes:
 
 
 def _distinct_least(hashes: Hashes) -> Hashes:
-    """Return the least distinct hashes, ascending: all of them, or at least one more than a sketch stores."""
+    """Return the least of the hashes, ascending and without duplicates.
+
+    The result has more than `NOMINAL_ENTRIES` hashes, or all of them.
+    """
     # Sorting all hashes takes 50 times as long as computing them, so only those below a limit are sorted at first.
     if len(hashes) > _MIN_FILTERED * NOMINAL_ENTRIES:
         limit = np.uint64(4 * NOMINAL_ENTRIES * _MAX_THETA // len(hashes))

@@ -113,8 +113,8 @@ def build_filter_slice(
 
     Args:
         indices: For each hash, the index of its filter, in ascending order.
-        hashes: Hashes in the range of the slice, ascending within a filter. Bits after the prefix are ignored.
-        bits: The prefix length of each filter; 0 for a missing filter.
+        hashes: Hashes in the range of the slice, ascending within a filter. The filter has only a prefix of each.
+        bits: For each filter, the number of bits of these prefixes; 0 for a missing filter.
         slice_bits: There are 2^slice_bits slices.
         slice_: The number of this slice.
     """

@@ -85,7 +85,10 @@ def count_dense(values: pl.Series) -> CountedRun | None:
 
 
 def is_hashed(values: pl.Series) -> bool:
-    """Return whether values are counted faster by hashing than by sorting: true for bytes that repeat."""
+    """Return whether values are counted faster by hashing than by sorting.
+
+    True for booleans, and for binary values of which many are equal.
+    """
     return values.dtype in (pl.Binary, pl.Boolean) and not is_mostly_distinct(values)
 
 

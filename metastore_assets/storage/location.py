@@ -123,9 +123,7 @@ class Location:
         return self._list_local(filters) if self.is_local else self._list_remote(filters, by_folder)
 
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
-        """Yield the names of the files directly in a folder; none if the folder does not exist.
-
-        In an object store, only names between the bounds are requested.
+        """Yield the names of the files directly in a folder, between two bounds; none if the folder does not exist.
 
         Args:
             folder: Path of the folder below the location; empty for the location itself.

@@ -200,7 +200,7 @@ class RangedFile(io.RawIOBase, ABC):
 
     @abstractmethod
     def fetch(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` (inclusive) to `end` (exclusive). `start` is less than `end`."""
+        """Return the bytes from `start` (inclusive) to `end` (exclusive). Callers pass a `start` less than `end`."""
 
     def readable(self) -> bool:
         return True

@@ -138,8 +138,9 @@ def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _
     is deleted. `expire` deletes the files that no version references any more.
 
     Returns:
-        The progress, which starts at the next existing version after a deletion. It starts at the oldest existing
-        version if that is another one, or the only one. Otherwise it is `state`.
+        The progress. After a deletion, it starts at the next existing version. If `state.oldest` does not exist, or is
+        the only version, it starts at the oldest existing version. If the next existing version is too recent, it is
+        `state`, unchanged.
     """
     oldest, *newer = documents.numbers() or [state.oldest]  # None if a user has removed the table's folder.
     if oldest != state.oldest or not newer:

@@ -22,7 +22,9 @@ class KeySelection(Protocol):
         """Return whether a selected key may be in a range of keys, both ends inclusive."""
 
     def find_ranges(self, firsts: Sequence[Any]) -> range:
-        """Return the numbers of consecutive ranges of keys, of which the first and the last may have a selected key.
+        """Return the numbers of the ranges of keys from the first to the last one that may have a selected key.
+
+        Ranges between them are included, even if they cannot have a selected key.
 
         Args:
             firsts: The first key of each range, ascending. A range ends before the next one.

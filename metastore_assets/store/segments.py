@@ -226,7 +226,7 @@ class Segment:
     def stream_section(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield all rows of a section, live or not, in parts of a few megabytes, then close the file.
 
-        A later read opens the file again. Open files have their last read in memory, or a file descriptor.
+        An open file would keep its last read in memory, or a file descriptor. A later read opens the file again.
         """
         sections = self.sections
         try:
@@ -374,7 +374,10 @@ class SegmentReader:
 
     @lock_free_cached_property
     def _bounds(self) -> list[tuple[int, tuple[SegmentFile, ...], list[str] | None]]:
-        """(number of its first file, its files, their first keys) of each segment; None if some keys are unknown."""
+        """For each segment: (number of its first file, its files, the first key of each file).
+
+        None instead of the first keys if one of them is unknown.
+        """
         bounds = []
         number = 0
         for files in self._files.segments:

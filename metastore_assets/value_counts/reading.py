@@ -334,7 +334,12 @@ class ValueCountReader:
 
 
 def _frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
-    """Return the summed frequency of each value in rows of one type class, in any order."""
+    """Return the distinct values, ascending, with their summed frequencies. The rows may be in any order.
+
+    Args:
+        rows: Rows with the columns `value` and `frequency`.
+        type_class: The name of the type class of all values.
+    """
     if not rows.num_rows:
         return EMPTY
     cls = class_named(type_class)

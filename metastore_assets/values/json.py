@@ -85,7 +85,8 @@ class ScalarFieldsRepr:
 def value_json(value: pa.Scalar) -> Any:
     """Return a value of any type as JSON: a list as an array, a map as an array of pairs, a struct as an object.
 
-    A value of a dictionary, a union, a run or an extension type is that of the type inside.
+    A value of a dictionary, union, run-end-encoded or extension type becomes the JSON of the value that it encodes.
+    Null becomes None.
     """
     if not value.is_valid:
         return None

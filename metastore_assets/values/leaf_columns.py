@@ -156,7 +156,9 @@ def is_list(type: pa.DataType) -> bool:
 def _walk(
     field: pa.Field, parents: tuple[tuple[str, str], ...], repeated: bool, name: str | None = None
 ) -> Iterator[tuple[tuple[str, ...], LeafColumn]]:
-    """Yield (names on the path, leaf column) of a field and of all fields inside it, depth first, without `aliases`.
+    """Yield (names on the path, leaf column) of a field and of all fields inside it, depth first.
+
+    The attribute `aliases` of the leaf columns is not set.
 
     Args:
         field: The field.

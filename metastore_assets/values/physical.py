@@ -165,7 +165,10 @@ def physical_value(value: pa.Scalar) -> int | float:
 
 
 def order_key(value: pa.Scalar) -> Any:
-    """Return a number or bytes by which to sort scalars of one type class, which must not be NaN; see `sort_key`."""
+    """Return a number or bytes by which to sort scalars of one type class.
+
+    The key of NaN is NaN, which has no order; `sort_key` also sorts NaN.
+    """
     if isinstance(value, pa.ExtensionScalar):
         value = value.value
     if t.is_boolean(value.type):

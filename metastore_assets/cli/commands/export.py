@@ -23,7 +23,10 @@ _STYLES = {"written": "green", "current": "green", "behind": "yellow", "absent":
 
 
 def _choose_action(context: click.Context, option: click.Parameter, is_set: bool) -> None:
-    """Set the parameter `action` to the name of the given flag. Raises UsageError for a second flag."""
+    """Set the parameter `action` to the option's name if its flag is given.
+
+    Raises UsageError if another of these flags was given, too.
+    """
     if is_set and context.params.setdefault("action", option.name) != option.name:
         raise click.UsageError("give only one of --status, --dry-run and --remove")
 

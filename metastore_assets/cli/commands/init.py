@@ -124,14 +124,15 @@ def _parse_catalog(text: str) -> tuple[str, Any]:
 
 
 def _entry(uri: str, catalogs: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Return the entry for a table or database in the configuration.
-
-    Raises UsageError if the location names no table, or a catalog without settings.
+    """Return the entry for a table or database in the configuration. Add the name of a table to `names`.
 
     Args:
         uri: The location, as the user wrote it.
         catalogs: The settings of catalogs, by name.
-        names: The names of earlier tables, in lower case with `_` for `-`. The table gets another name, which is added.
+        names: The names of earlier tables, in lower case with `_` for `-`. A second `orders` is named `orders_2`.
+
+    Raises:
+        UsageError: The location names no table. Or its catalog has no settings, and is not `default`.
     """
     from metastore_assets.config.file import table_name_for
     from metastore_assets.profiling import table_name

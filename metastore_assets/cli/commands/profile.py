@@ -123,7 +123,8 @@ def _table_config(uri: str, settings: dict[str, Any]) -> TableConfig:
 def _parse_partitions(texts: Sequence[str]) -> dict[str, list[str]]:
     """Group patterns of partition keys by column: `{"day": ["2024-01-*", "2024-02-01"]}`.
 
-    Raises BadParameter if patterns by column would select other partitions.
+    Texts must name the same columns, and may differ in the pattern of one column only. Raises BadParameter otherwise,
+    or if a text is neither a key nor a pattern.
     """
     from metastore_assets.expressions.partition_patterns import combine_partition_patterns
 

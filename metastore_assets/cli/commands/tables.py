@@ -40,7 +40,7 @@ def tables(invocation: Invocation, as_json: bool) -> None:
 
 
 def _list_tables(config: MetastoreConfig) -> list[dict[str, Any]]:
-    """Return a JSON object for each table and its newest version. Without a version, its facts are None."""
+    """Return a JSON object for each table, with facts about its newest version; they are None without a version."""
     from metastore_assets.cli.answers import version_to_json
     from metastore_assets.lookup.summaries import VersionSummary
     from metastore_assets.messages import redact

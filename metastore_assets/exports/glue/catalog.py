@@ -79,7 +79,9 @@ class GlueTable(RegisteredTable):
     def change_partitions(
         self, names: Sequence[PartitionName], change: Callable[[PartitionName, dict[str, str]], Mapping[str, str]]
     ) -> None:
-        """Change properties of partitions, with two requests for 100. See `RegisteredTable.change_partitions`.
+        """Change properties of partitions. See `RegisteredTable.change_partitions`.
+
+        For every 100 partitions, one request reads them and one writes them.
 
         Raises ExportError if Glue refuses the change of a partition.
         """

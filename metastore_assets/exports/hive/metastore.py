@@ -217,8 +217,8 @@ def _without_bounds(columns: Iterable[DeclaredStatistics]) -> list[str]:
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:
     """Yield the names of columns in batches, in order.
 
-    The names of a batch, with `_NAME_EXTRA` more for each, have at most `_NAMES_LENGTH` characters. A longer name is a
-    batch by itself.
+    Each name counts as its length plus `_NAME_EXTRA` characters. A batch has at most `_NAMES_LENGTH` of them; only a
+    batch of a single name may have more.
     """
     batch: list[str] = []
     for name in names:

@@ -24,7 +24,7 @@ _NANOSECONDS = 1000
 
 
 class ThetaSketch(MergeableStatistic):
-    """The theta sketch of a column of any type except `int` and `float`: numbers are serialized with 8 bytes."""
+    """The theta sketch of a column, for all types except `int` and `float`. Numbers are hashed as 8 bytes."""
 
     name = "iceberg_theta_sketch"
     revision = "1"
@@ -104,7 +104,10 @@ def hash_single_values(values: pa.Array, *, narrow: bool) -> Words:
 
 
 def _hash_integers(values: pa.Array, *, narrow: bool) -> Words:
-    """Return the hashes of integers, dates (4 bytes), times and timestamps (8 bytes)."""
+    """Return the hashes of integers, dates, times or timestamps.
+
+    Dates are hashed as 4 bytes, all other values as 8 bytes, or as 4 bytes if `narrow`.
+    """
     if t.is_date(values.type):
         return hash_words(values.view(pa.int32()).to_numpy().view(np.uint32).astype(np.uint64), 4)
     integers = values.view(pa.int64()).to_numpy() if t.is_temporal(values.type) else values.to_numpy()

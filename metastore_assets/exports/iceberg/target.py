@@ -76,7 +76,10 @@ class IcebergTarget(ExportTarget):
 
     @classmethod
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
-        """Return the class of theta sketches for columns of a type: with 4-byte numbers for `int` and `float`."""
+        """Return the class of theta sketches for columns of a type.
+
+        The sketches of `int` and `float` hash each number as 4 bytes, as Iceberg serializes it.
+        """
         from metastore_assets.exports.iceberg.sketches import is_narrow
 
         return (cls.narrow_reference if is_narrow(type) else cls.sketch_reference,)
@@ -260,7 +263,11 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 
 
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
-    """Return the columns that have sketches, and at most one note: on columns that the next refresh has to read."""
+    """Return the columns that have sketches, and a list of notes.
+
+    If columns lack a sketch, one note names them, and says that the next refresh reads them. Otherwise, the list is
+    empty.
+    """
     states = {
         **version.states(IcebergTarget.sketch_reference),
         **version.states(IcebergTarget.narrow_reference),
@@ -291,7 +298,7 @@ def _sketch(version: ExportedVersion, column: ExportedColumn, states: Mapping[st
     Args:
         version: The version.
         column: The column.
-        states: Sketches by dotted path, which refreshes computed for columns without value counts.
+        states: The stored sketches of columns without value counts, by dotted path.
     """
     from metastore_assets.exports.iceberg.sketches import is_narrow, sketch_of
 
@@ -353,9 +360,10 @@ def _read_metadata(table: Table, location: str) -> TableMetadata:
 
 
 def _commit(table: Table, updates: Sequence[Any]) -> TableMetadata:
-    """Change a table's metadata. Return the metadata before the change, with commits made since the table was loaded.
+    """Commit updates to a table. Return the metadata that they replaced.
 
-    Catalogs do not refuse statistics because another process has registered some meanwhile.
+    Other processes may have committed after `table` was loaded: the returned metadata has their commits, too. Catalogs
+    accept the updates even if such a commit registered statistics.
     """
     from pyiceberg.table.update import AssertTableUUID
 

@@ -35,9 +35,9 @@ def column_properties(
 ) -> dict[str, str]:
     """Return the properties with the statistics of a column.
 
-    The result is empty if Spark would misread the statistics, or if a key is too long for a Hive metastore.
-
-    Without bounds and a distinct count, Spark would take a number, date or boolean column for a column of nulls.
+    The result is empty if Spark would misread the statistics, or if a key is too long for a Hive metastore. For
+    example, Spark takes a number, date or boolean column for a column of nulls if bounds or the distinct count are
+    missing.
 
     Args:
         column: The column in Spark's catalog.

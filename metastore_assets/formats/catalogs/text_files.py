@@ -164,7 +164,7 @@ def _column_types(columns: Columns) -> dict[str, str]:
 
 
 def _check_options(settings: Mapping[str, str], kind: str, allowed: set[str]) -> dict[str, str]:
-    """Return options of Spark by name in lower case.
+    """Return the settings, which are options of a Spark data source, with their names in lower case.
 
     Raises ValueError for a name that is neither in `allowed` nor in _IGNORED_OPTIONS.
     """

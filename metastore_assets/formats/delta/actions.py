@@ -216,7 +216,8 @@ def _prefetch(location: Location, names: Sequence[str]) -> Iterator[tuple[str, C
 def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
     """Yield the actions in a JSON file of the log. `read` returns the content of the file.
 
-    Raises ValueError if a line is not a JSON object, with the number of the line, or if an action is not an object.
+    Raises ValueError if a line is not a JSON object, or if an action in a line is not one. In the first case, the
+    message has the number of the line.
     """
     for number, line in enumerate(read().splitlines(), 1):
         if not line.strip():

@@ -107,9 +107,10 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
     def _json_files(self, version: int, since: int, checkpoints: Collection[int]) -> tuple[list[str], int]:
-        """Return the JSON files to replay for a version, newest first, and the version on which they build.
+        """Return the JSON files to replay for a version, newest first, and the older version that they are applied to.
 
-        If that version is neither `since` nor one of `checkpoints`, its commit is missing.
+        With a checkpoint of version 10, the result for version 12 is (files of 12 and 11, 10). If the second item is
+        neither `since` nor one of `checkpoints`, the commit of that version is missing.
         """
         names = []
         number = version
@@ -147,8 +148,11 @@ def commit_path(version: int) -> str:
 def read_log(location: Location, complete: bool = False) -> Log:
     """List the log, beginning at the checkpoint that the file `_last_checkpoint` names.
 
-    The whole log is listed in three cases: `complete` is true, there is no valid file `_last_checkpoint`, or the log
-    has no checkpoint from this one on.
+    The whole log is listed in three cases:
+
+    - `complete` is true.
+    - There is no valid file `_last_checkpoint`.
+    - The log has neither the named checkpoint nor a newer one.
     """
     hint = "" if complete else _checkpoint_hint(location)
     log = _list_log(location, hint or NUMBERED[0])

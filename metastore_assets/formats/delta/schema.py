@@ -203,7 +203,8 @@ def parse_partition_value(text: str | None, type_: pa.DataType) -> Constant:
 def _parse_text(text: str, type_: pa.DataType) -> Any:
     """Parse a text to a value that `constant` accepts for the type.
 
-    An invalid text raises ValueError or ArithmeticError, or is returned for `constant` to reject.
+    Some invalid texts, such as `1.5` for an integer, are returned unchanged, and `constant` rejects them. For others,
+    raises ValueError or ArithmeticError.
     """
     if pa.types.is_string(type_):
         return text

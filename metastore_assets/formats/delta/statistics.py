@@ -194,7 +194,10 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
 
 
 def _outer_text(value: str, is_maximum: bool) -> str | None:
-    """Return a recorded bound of a text column; None for a maximum that may be less than a value."""
+    """Return the bound of a text column for a recorded bound. It is valid even if Spark has truncated a long maximum.
+
+    A truncated maximum is replaced by a greater one. The result is None if even that may be less than some value.
+    """
     if not is_maximum or not value.endswith(_OLD_END):
         return value
     # Delta for Spark before 3.2 replaces the end of a long maximum by this character, which is less than all beyond

@@ -145,7 +145,9 @@ class DeltaFormat(TableFormat):
     def _replay(self) -> tuple[int, Sequence[str] | None, TableState, _Table]:
         """Replay the log up to the newest or requested version.
 
-        Return the version, the identity of its commit file, its state, and its checked protocol and metadata.
+        Returns:
+            (version, identity of its commit file, its state, its checked protocol and metadata). The identity is None
+            if it is unknown; see `Log.identity`.
         """
         log, version = self._version()
         # The identity is read first. If the table is recreated meanwhile, the cached head will not match its log.
@@ -230,7 +232,7 @@ class DeltaFormat(TableFormat):
 
         Args:
             since: the older version.
-            log: the log from this version on, with identities.
+            log: the log from the older version on, with the identities of its files.
             version: the current version.
 
         Raises:
@@ -251,12 +253,12 @@ class DeltaFormat(TableFormat):
         return head
 
     def _snapshot_metadata(self, table: _Table, version: int, identity: Sequence[str] | None) -> SnapshotMetadata:
-        """Return the metadata of the current version, and cache its head.
+        """Return the snapshot metadata of a version, and cache its `VersionHead` to compute later changes.
 
         Args:
             table: the protocol and metadata of the version.
             version: the version.
-            identity: the identity of its commit file. Without it, nothing is cached.
+            identity: the identity of the version's commit file. If it is None, nothing is cached.
         """
         committed_at = self._times.recorded_time(version, identity if self._at is None else None)
         if identity is not None:
@@ -351,8 +353,8 @@ class _Table:
     ) -> None:
         """Check the protocol and the metadata.
 
-        Raises TableFormatError for an unsupported feature, an invalid schema, or a filter that names no partition
-        column.
+        Raises TableFormatError for an unsupported feature, for an invalid schema, and for a filter with a name that is
+        not that of a partition column.
         """
         location = location_policy.table_root
         check_readable(location.uri, protocol, metadata)

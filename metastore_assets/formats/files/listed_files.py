@@ -54,7 +54,8 @@ class ListedFiles:
         """Return the path of each folder's first data file. The paths are sorted.
 
         Args:
-            is_data: Returns whether an empty file with this path is a data file. All files with content are.
+            is_data: Returns whether the empty file at a path is a data file. It is not called for files with content,
+                which are all data files.
         """
         first_paths = dict(self._first_paths)
         for path in filter(is_data, self._empty):

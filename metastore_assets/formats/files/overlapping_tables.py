@@ -73,9 +73,9 @@ class OverlappingTables:
                 self._partitions.append((above, kind))
 
     def add_data_file(self, path: str) -> None:
-        """Record a data file below the location, which must also be passed to `add_file`.
+        """Record a data file below the location, if its name or a link shows that it may belong to another table.
 
-        An empty path means that the location is the file.
+        Call `add_file` for the data file, too. An empty path stands for a location that is itself the data file.
         """
         self.add_link(path)
         if self._table_file is None:
@@ -84,7 +84,11 @@ class OverlappingTables:
                 self._table_file = path, *owner
 
     def add_link(self, path: str) -> None:
-        """Record the folders above the target of a data file, or of a folder with data, if it is a symbolic link."""
+        """Record the folders above the target of a symbolic link. Any other path is ignored.
+
+        Args:
+            path: The path of a data file, or of a folder with data, below the location.
+        """
         if self._location.is_local and os.path.islink(self._location.full_path(path)):
             self._linked |= dict.fromkeys(_parents(self._location.below(path).resolved))
 

@@ -53,9 +53,10 @@ class Partitioning(Protocol):
         """Types of the partition columns that are known before files are listed. Other columns are text."""
 
     def items(self, folders: Sequence[str]) -> Items:
-        """Return the partition values of a path; fewer if the path ends above the files.
+        """Return the partition values that the folders of a path determine.
 
-        Raises ValueError if a folder does not fit.
+        If the path ends above the folders of the files, some partition columns may have no value yet. Raises ValueError
+        if a folder violates the rules.
         """
 
     def check(self, folders: Sequence[str]) -> None:
@@ -252,7 +253,7 @@ class CatalogPartitioning:
         return self._items(folders) is not None
 
     def is_registered(self, folders: Sequence[str]) -> bool:
-        """Return whether the path is the folder of a partition, or lies above one."""
+        """Return whether this path, given as its folders, is that of a registered partition or lies above one."""
         return tuple(folders) in self.above or tuple(folders) in self.by_folder
 
     def items(self, folders: Sequence[str]) -> Items:

@@ -118,8 +118,8 @@ def check_any_readable(location: Location, error: FragmentError | None, *, is_re
 
     Args:
         location: the folder of the table.
-        error: the error of reading the first unreadable file.
-        is_readable: whether any file can be read.
+        error: the error of reading the first unreadable file; None if all files can be read.
+        is_readable: whether at least one file can be read.
     """
     if not is_readable:
         assert error is not None, "a table has files"
@@ -221,7 +221,14 @@ class TextSchemaReader:
         return summary
 
     def _store(self, key: bytes, file: DataFile, reader: TextReader, description: Any) -> FileContent:
-        """Cache a result of `describe_file` unless it is large. Return the summary without hidden values."""
+        """Remove the values of hidden columns from a summary, cache the result unless it is large, and return it.
+
+        Args:
+            key: The key in the cache.
+            file: The summarized file.
+            reader: The reader of the file.
+            description: The summary, a result of `describe_file`.
+        """
         summary = reader.without_values(description, self.is_hidden)
         encoded = reader.encode(summary)
         if len(encoded) <= max(_ALWAYS_CACHED_BYTES, file.stored.size // _CACHED_FRACTION):

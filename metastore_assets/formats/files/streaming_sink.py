@@ -80,10 +80,10 @@ def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
 
 
 def _relative(location: Location, location_policy: LocationPolicy, recorded: str) -> str:
-    """Return the path of a file relative to the folder, given its absolute path in the log.
+    """Return the path of a file below the table's folder, given its absolute path in the log.
 
-    If the folder was moved after the log was written, the result is the file name with the `column=value` folders
-    directly above it.
+    If the log has a path outside of the folder, the table was moved after the log was written. The result is then the
+    file name with the `column=value` folders directly above it.
     """
     try:
         target, path = location_policy.resolve(recorded)

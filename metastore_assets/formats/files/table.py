@@ -146,7 +146,7 @@ class FilesFormat(TableFormat):
         return self._stream_footers(listing)
 
     def _take_listing(self) -> _Listing:
-        """Return the listing of the last `snapshot_id()`, or list the files."""
+        """Return the listing that `snapshot_id()` has stored, and remove it. If none is stored, list the files."""
         listing, self._listing = self._listing, None
         if listing is None:
             return self._list_data_files(refresh_cache=True)
@@ -267,8 +267,8 @@ class FilesFormat(TableFormat):
     def _listing_filter(self) -> BoundPartitionFilter | None:
         """Return the filter that decides which folders are listed; None to list all folders.
 
-        All are listed if no partition is excluded. All are also listed if a template or catalog lacks a column of the
-        filter, which `_bind` reports.
+        All folders are listed if no partition is excluded. They are also all listed if the filter has a column that the
+        template or catalog lacks. `_bind` raises the error about such a column later.
         """
         if not self._filter.excludes_partitions:
             return None

@@ -89,7 +89,10 @@ def table_of_file(folder: str, name: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
-    """Return flags for the folders of a path: (Paimon, certainly transactional Hive, possibly transactional Hive)."""
+    """Return whether any folder in a path has a name as in tables of other formats.
+
+    The flags are (bucket of Paimon, certainly transactional Hive, possibly transactional Hive).
+    """
     parts = folder.split("/")
     patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)
     bucket, padded, numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)

@@ -111,7 +111,7 @@ class TouchedGroups:
         changed: Sequence[Commit],
         is_selected: Callable[[str], bool],
     ) -> None:
-        """List the files of the groups.
+        """List the files of the touched groups in the store.
 
         Args:
             timeline: the timeline of the table.
@@ -139,7 +139,7 @@ class TouchedGroups:
         self._listed = _list_groups(timeline.location, self._groups)
 
     def add_commits(self, commits: Iterable[Commit]) -> None:
-        """Add the metadata of further writes to the touched file groups."""
+        """Add the metadata of further commits. Their writes to groups that were not touched are dropped."""
         for commit in commits:
             writes = tuple(write for write in commit.writes if write.group in self._groups)
             replaced = tuple(group for group in commit.replaced if group in self._groups)
@@ -188,7 +188,10 @@ class TouchedGroups:
         return slices
 
     def _read_unread_commits(self, state: HudiState, files: Sequence[GroupFile]) -> None:
-        """Read the commits that decide which base file of each group is the newest in a state."""
+        """Read and add the commits that decide which base file of each group is the newest in a state.
+
+        Commits that were added before are not read again.
+        """
         bases: dict[Group, dict[str, set[str]]] = {}
         for group, parsed, stored in files:
             if isinstance(parsed, BaseName) and state.includes(parsed.instant):

@@ -59,9 +59,9 @@ class PartitionConstants:
     """The values of partition columns that data files do not store, taken from the paths of partitions."""
 
     def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
-        """Prepare the values.
+        """Create the object. No file is read.
 
-        Raises TableFormatError if values are needed, but paths cannot be split into values.
+        Raises TableFormatError if columns are dropped, and their values cannot be read from partition paths.
 
         Args:
             location: the table's folder.

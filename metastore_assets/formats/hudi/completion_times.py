@@ -27,8 +27,8 @@ class CompletionTimes:
     def completion_time(self, instant: str) -> str:
         """Return the completion time of an instant, as digits.
 
-        The result is the instant itself if no completion time is recorded. Raises OSError, or TableFormatError for a
-        corrupt archive.
+        The result is the instant itself if no completion time is recorded. Raises TableFormatError if the archive is
+        corrupt or cannot be read.
         """
         completed = self._active.get(instant)
         if completed is None and instant not in self._active:
@@ -41,7 +41,9 @@ class CompletionTimes:
 def _read_archive(timeline: Timeline) -> dict[str, str]:
     """Return the completion times of archived instants by requested time; empty if there is no archive.
 
-    Raises OSError, also if the archive lacks one of its files, or TableFormatError naming the corrupt file.
+    Raises:
+        FileNotFoundError: the archive lacks one of its files.
+        TableFormatError: a file of the archive cannot be read. The message names it.
     """
     location, properties = timeline.location, timeline.properties
     if timeline.layout == 1:

@@ -111,7 +111,7 @@ def _check_content_version(block: LogBlock) -> None:
 
 
 def live_instants(blocks: Iterable[LogBlock], is_in_state: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the instants of the blocks that belong to a state, in the order of the blocks.
+    """Return the instants of those blocks whose writes belong to a state, in the order of the blocks.
 
     An instant is omitted if a later block rolls it back.
 

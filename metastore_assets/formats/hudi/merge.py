@@ -227,7 +227,7 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
     """Raise UnsupportedError if hudi-rs might merge files or cast their columns otherwise than Hudi.
 
     Args:
-        base: path of the base file; empty without one in Parquet.
+        base: path of the base file; empty if there is none, or if it is not Parquet.
         logs: paths of the log files.
         blocks: the blocks of the log files that apply.
         plan: how the files are merged.
@@ -248,7 +248,10 @@ def _check_values(base: str, logs: Sequence[str], blocks: Iterable[LogBlock], pl
 
 
 def _infer_mode(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
-    """Return the merge mode that Hudi 1.x infers for a table that records none. `CUSTOM` is not supported."""
+    """Return the merge mode that Hudi 1.x infers for a table that records none.
+
+    It is `CUSTOM`, which the caller refuses, for a payload class not in `_PAYLOADS` or a strategy not in `_STRATEGIES`.
+    """
     if not payload and not strategy:
         return _EVENT_TIME if ordering else _COMMIT_TIME
     by_payload, by_strategy = _PAYLOADS.get(payload, "CUSTOM"), _STRATEGIES.get(strategy, "CUSTOM")

@@ -50,7 +50,9 @@ def add_operations(avro_schema: str, positions: Collection[int | None], *, meta_
 
 
 def operation_positions(logs: Iterable[str], instants: Collection[str]) -> set[int | None]:
-    """Return the positions of the column of operations in the blocks of log files; None for a block that lacks it.
+    """Return the index of the column of operations among the columns of each block of log files, as a set.
+
+    The set contains None if a block does not have the column.
 
     Args:
         logs: paths of the log files.

@@ -1,7 +1,7 @@
 """Checks that hudi-rs merges records by their ordering values as Hudi does.
 
-hudi-rs compares values of some types only. If values have other types, or different types, it takes the newest record
-without an error. It compares a null as zero.
+hudi-rs compares two values only if they have the same type, and only for some types. Otherwise it takes the newest
+record without an error. It takes a null for zero.
 """
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ def check_ordering_values(base: str, logs: Iterable[str], field: str, kind: str,
     """Raise UnsupportedError if Hudi and hudi-rs may merge the records of a file slice in different ways.
 
     Args:
-        base: path of the base file; empty without one in Parquet.
+        base: path of the base file; empty if there is none, or if it is not a Parquet file.
         logs: paths of the log files.
         field: the ordering field.
         kind: the result of `ordering_kind` for the table's schema.
-        instants: the instants of the writes that apply.
+        instants: the instants of the writes to merge. Log blocks of other instants are ignored.
     """
     has_negative = False
     for block, content in _blocks(logs, instants):
@@ -210,9 +210,12 @@ def _comparable(value: Mapping[str, Any] | None, kind: str) -> object:
 
 
 def _column(content: bytes, block: LogBlock, field: str, kind: str) -> pa.ChunkedArray:
-    """Return a column of a block with rows: times as integers, and other values as stored.
+    """Return the values of one column of a log block that has rows.
 
-    A block without the field gives one null. Raises UnsupportedError if the values are of another kind than `kind`.
+    Dates and times become integers; other values are returned as stored. If the block lacks the column, the result is
+    one null.
+
+    Raises UnsupportedError if the values are of another kind than `kind`.
     """
     schema = json.loads(block.headers[SCHEMA_HEADER])
     types = {part["name"]: part["type"] for part in schema["fields"]}

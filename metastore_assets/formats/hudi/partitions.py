@@ -57,11 +57,13 @@ class PartitionPaths:
         )
 
     def with_folder_columns(self, partitions: Collection[str]) -> PartitionPaths:
-        """Return the layout with the columns that partition folders name, if the table records no columns.
+        """Return the layout with columns from the names of the partition folders, for a table that records no columns.
 
-        For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one. The layout has no columns if
-        the folders do not all name the same ones. It is unchanged if the table records its columns, or that folder
-        names are plain values.
+        For example, `year=2020/month=01` names two columns, and `ts=2020/01/31` names one. The result has no columns if
+        the paths do not all name the same columns.
+
+        The layout is returned unchanged in three cases: it has columns, its `hive_style` is False, or a path names a
+        column twice.
         """
         if self.columns or self.hive_style is False:
             return self

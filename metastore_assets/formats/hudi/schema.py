@@ -80,7 +80,7 @@ def table_schema(
         location: the table's folder.
         properties: the table's properties.
         commits: the commits of the state, at least the one that defines its schema.
-        dropped: partition columns that data files do not store. They are texts if the schema lacks them.
+        dropped: partition columns that data files do not store. Those that the schema lacks are added as strings.
         dated: partition columns whose values are formatted as dates in folder names.
 
     Raises:
@@ -108,9 +108,14 @@ def schema_commit(commits: Iterable[Commit]) -> Commit | None:
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Return the schema with integer types for columns in `dated` that are text, but were created as integers.
+    """Return the schema with integer types for partition columns that are text now, but were created as integers.
 
     Spark reads such a column as text, and stores it as text when it updates rows.
+
+    Args:
+        schema: the schema, in which these columns may be text.
+        created: the schema with which the table was created.
+        dated: partition columns whose values are formatted as dates in folder names. Others are not changed.
     """
     numbers = tuple(
         (field.name, created.field(field.name).type)
@@ -141,7 +146,7 @@ def parse_schema(location: Location, text: str, dropped: Sequence[str] = ()) -> 
     Args:
         location: the table's folder, for messages.
         text: the schema as Avro JSON.
-        dropped: partition columns that data files do not store. They are texts if the schema lacks them.
+        dropped: partition columns that data files do not store. Those that the schema lacks are added as strings.
     """
     try:
         document: dict[str, Any] = parse_json(text)

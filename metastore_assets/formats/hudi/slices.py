@@ -233,8 +233,8 @@ class SlicePlanner:
     def _newest_slice(self, group: Group, group_files: _GroupFiles) -> FileSlice:
         """Return the newest base file of a group with the log files that apply to it.
 
-        Raises TableFormatError if there are two newest base files or a bootstrapped one, or the errors of
-        `plan_group_slices`.
+        Raises TableFormatError if there are two newest base files, or if the newest one is bootstrapped. Also raises
+        the errors of `plan_group_slices`.
         """
         instant = max(group_files.bases, default="")
         if instant == _BOOTSTRAP:

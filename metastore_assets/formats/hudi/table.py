@@ -318,7 +318,10 @@ class HudiFormat(TableFormat):
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Return the columns and partition columns that are computed from other columns or from partition paths."""
+        """Return the columns of the table whose values are computed, so that they may reveal other columns.
+
+        These are `_hoodie_record_key`, computed from the key columns, and the column with the partition path.
+        """
         derived = []
         if self._meta_columns:
             keys = [name.strip() for name in properties.get("hoodie.table.recordkey.fields", "").split(",")]

@@ -97,7 +97,7 @@ class TableSlices:
         return self._changed.setdefault(partition, {}).setdefault(number, ([], []))
 
     def _slices(self, partition: str, files: Sequence[StoredFile]) -> Iterator[list[FileSlice]]:
-        """Yield the slices of a partition as one list; nothing if it has none, or is not selected."""
+        """Yield the slices of a partition as one list; nothing if the partition is not selected, or has no slice."""
         group_files = self._group_files(partition, files)
         if not self._is_selected(partition):
             return

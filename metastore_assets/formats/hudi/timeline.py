@@ -174,8 +174,9 @@ class HudiState:
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
 
-        An archived instant belongs to every state that is not older than it. If a savepoint retains its own instant,
-        later instants may be archived.
+        An instant before `start` counts as archived. It belongs to the state if it is not after `until`, or if the
+        state has no instants on the active timeline. A state can be older than `start`, because a savepoint retains
+        its instant while later ones are archived.
         """
         is_archived = instant < self.start
         return instant in self.requested or (is_archived and (instant <= self.until or not self.instants))

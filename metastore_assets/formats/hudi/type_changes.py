@@ -39,8 +39,8 @@ def avro_columns(avro_schema: str) -> pa.Schema:
 def check_type_changes(stored: pa.Schema, table: pa.Schema) -> None:
     """Raise UnsupportedError if hudi-rs might change values when it casts stored columns to the table's types.
 
-    For some types, hudi-rs rounds values, takes microseconds for milliseconds, or replaces values that do not fit by
-    nulls. The error is also raised for a stored column whose name differs from the table's only in case.
+    For some types, hudi-rs rounds values, takes microseconds for milliseconds, or returns null for a value that does
+    not fit. The error is also raised for a stored column whose name differs from the table's only in case.
     """
     by_folded = {name.lower(): name for name in stored.names}
     for field in table:
@@ -79,7 +79,10 @@ def check_calendar(file: pq.ParquetFile) -> None:
 
 
 def _unsafe_change(stored: pa.DataType, target: pa.DataType) -> tuple[pa.DataType, pa.DataType] | None:
-    """Return the first two types, also in nested types, whose cast may change values; None if all values are kept."""
+    """Return the first pair (stored type, target type) whose cast may change values; None if all values are kept.
+
+    Nested types are compared field by field, so the pair may be the types of a nested field.
+    """
     if stored == target:
         return None
     if pa.types.is_struct(stored) and pa.types.is_struct(target):

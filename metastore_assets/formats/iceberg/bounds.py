@@ -51,7 +51,10 @@ def fragment_bounds(
 
 
 def _has_uncertain_counts(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
-    """Return True if writers count the values of a nested column in different ways."""
+    """Return True if the counts of a column are uncertain, because writers count the values in different ways.
+
+    That is so inside lists and maps, and inside structs of files that are not Parquet.
+    """
     # Inside lists and maps, all counts differ. Inside structs, only Parquet writers count rows whose struct is null.
     above = path[:-1]
     return any(not pa.types.is_struct(field.type) for field in above) or (bool(above) and entry.format != "parquet")

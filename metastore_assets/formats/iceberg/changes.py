@@ -182,10 +182,13 @@ class _FileChanges:
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
-        """Return the entries of the shared manifests that may contain files touched by `files`.
+        """Return all live entries of those shared manifests that may contain a file touched by one of `files`.
 
-        A delete file touches the data files that it applies to, and they touch it. `content` is DATA or
-        _DELETE_MANIFEST.
+        A delete file touches the data files that it applies to, and they touch it.
+
+        Args:
+            content: The kind of manifests to read: DATA or _DELETE_MANIFEST.
+            files: The files that touch others.
         """
         manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
         selected = TouchedManifests(self._planner.partitions, files).select(manifests)

@@ -191,10 +191,12 @@ class _RowSet:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Encode rows as integers, so that equal rows get equal codes.
+        """Encode rows as integers, so that equal rows get equal codes. Only `compress` gets the codes.
 
-        After each column, `compress` replaces the codes by smaller ones. `present` becomes False for each row with a
-        value that is not in that column of the set.
+        Args:
+            columns: The columns of the rows.
+            present: A mask of the rows. It becomes False for a row with a value that its column in the set lacks.
+            compress: Called for each column with its index, the codes so far, and `present`. It returns smaller codes.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
@@ -204,7 +206,7 @@ class _RowSet:
             codes = compress(index, codes * max(1, len(values)) + column_codes, present)
 
     def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Return each code's index among the distinct codes, which are stored for `_look_up_codes`."""
+        """Store the distinct codes for `_look_up_codes`, and return the index of each code among them."""
         distinct_codes, numbers = np.unique(codes, return_inverse=True)
         self._distinct_codes.append(distinct_codes)
         return numbers.astype(np.int64)

@@ -67,7 +67,8 @@ class IcebergFragmentSource:
     ) -> FileFragmentReader:
         """Return a reader of the file's rows.
 
-        If the file has field ids, its columns take precedence over constants.
+        A partition column takes its value from `self.constants`. If the file has field ids and stores the column, the
+        value is read from the file.
         """
         constants = dict(self.constants)
         if has_ids(columns.fields):

@@ -63,9 +63,9 @@ def has_iceberg_metadata(location: Location) -> bool:
 def newest_metadata(folder: Location) -> StoredFile:
     """Return the current metadata file in a table's folder.
 
-    It is the file with the highest version. If several files have this version, or some names have none, the version
-    hint decides among them; without a hint for one of them, the latest update time. Files of unfinished commits are
-    ignored if there are others.
+    The candidates are the files with the highest version, and the files without a version in their name. Among several
+    candidates, the file that the version hint names is the current one. If it names none of them, the file with the
+    latest update time is. Files of unfinished commits are considered only if there are no others.
 
     Raises TableNotFoundError if there is no metadata file.
     """

@@ -57,11 +57,12 @@ class FallbackIds:
 
     @classmethod
     def of(cls, metadata: TableMetadata, schema: Mapping[str, Any]) -> FallbackIds:
-        """Return the rule of a table: its name mapping, otherwise that of Iceberg's Java library.
+        """Return the rule of a table: its name mapping or, without one, the rule of Iceberg's Java library.
 
-        Without a mapping, columns of Parquet files have the position of a column in the oldest schema, and columns of
-        ORC and Avro files the name of a column in the planned schema. A mapping that contradicts the field ids of the
-        schemas is ignored. Migrations from Hive write such mappings.
+        The rule of the library: a column of a Parquet file has the field id at the same position in the oldest schema.
+        A column of an ORC or Avro file has the field id of the same name in the planned schema.
+
+        A mapping that contradicts the field ids of the schemas is ignored. Migrations from Hive write such mappings.
 
         Args:
             metadata: the table's metadata.
@@ -91,9 +92,13 @@ class FallbackIds:
         )
 
     def identity(self, kind: str) -> _Deviations:
-        """Return what identifies the rule for files of a format, such as `parquet`; empty for the natural rule.
+        """Return (field id, names) of each field that the rule may find by an unexpected name; empty for most tables.
 
-        If two states of a table have equal identities, columns that both have are the same columns of the files.
+        If the results for two states of a table are equal, both read their common columns from the same columns of a
+        file.
+
+        Args:
+            kind: the format of the files, such as `parquet`.
         """
         return self.reused_names if self.by_position and kind != "parquet" else self.deviations
 
@@ -144,10 +149,10 @@ def _node_by_name(field: pa.Field, index: int, nodes: _Tree) -> Node | None:
 
 
 class _NamedMatcher(FieldMatcher):
-    """A matcher for one file without field ids.
+    """A matcher of the table's fields with the fields of one file that has no field ids.
 
-    `names` maps field ids to names in the file. `top_level` maps the names of columns to field ids. `unmapped` is the
-    identity of other columns.
+    `names` maps field ids to names in the file. `top_level` maps the names of the file's columns to field ids.
+    `unmapped` is what `identity` returns for a column that is not in `top_level`.
     """
 
     def __init__(
@@ -204,9 +209,10 @@ def _parse_mapping(fields: Any, what: str) -> _Tree:
 
 
 def _position_nodes(columns: _Tree, count: int) -> _Tree:
-    """Return a node for each of the first `count` column positions: the column whose id is the position.
+    """Return the table's column for each of the `count` columns of a file, in file order.
 
-    Iceberg numbers the columns of a new table by position. Positions start at 0 or 1.
+    Iceberg numbers the columns of a new table: the first column has id 1, the second one id 2. If the table has a
+    column with id 0, ids start at 0. An id that no column has gets a node without names and id.
     """
     by_id = {node.id: node for node in columns}
     first = 0 if 0 in by_id else 1
@@ -228,7 +234,7 @@ def _type_nodes(type_: Any) -> _Tree:
 
 
 def _reused_names(schema: Mapping[str, Any], metadata: TableMetadata) -> _Deviations:
-    """Return the fields of a schema that had other names, or whose names others had; see `FallbackIds.reused_names`."""
+    """Return (field id, name) of each field of a schema that had other names, or whose name another field had."""
     names: dict[int | None, set[str]] = {}
     ids: dict[tuple[tuple[int | None, ...], str], set[int | None]] = {}
     for one in (schema, *metadata.schemas.values()):
@@ -272,9 +278,11 @@ def _levels(nodes: _Tree) -> Iterator[_Tree]:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return True if a path of field ids in a name mapping is among the paths in the schemas.
+    """Return True if a field of a name mapping has the same path in a schema, or is in no schema.
 
-    A None in `mapped` matches every id. If no schema has the field, `field_paths` is None and the result is True.
+    Args:
+        mapped: the path of the field in the mapping: field ids from the top level down. None matches every id.
+        field_paths: the paths that the schemas have for the id of the field; None if no schema has the id.
     """
     return field_paths is None or any(
         len(field_path) == len(mapped)

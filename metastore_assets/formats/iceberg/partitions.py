@@ -210,7 +210,7 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the source column's type if the values of the field have it, otherwise None."""
+        """Return the type of a field's source column; None if it is unknown, or the transform does not retain it."""
         if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
             return None
         name, type_ = self._sources[field.source_id]

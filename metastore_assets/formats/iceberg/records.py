@@ -37,7 +37,7 @@ def partition_name(index: int) -> str:
 
 @dataclass(frozen=True)
 class _Naming:
-    """The new names of the fields of a record."""
+    """A rule that gives new names to the fields of a record, by their field ids; see `of`."""
 
     names: Mapping[int, str]
     spec: tuple[PartitionField, ...]
@@ -45,8 +45,9 @@ class _Naming:
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the new name of each field.
 
-        It is the name requested for its field id; for a field without an id, its own name if this is requested. The
-        names of other fields mark them for removal, except `key` and `value` of maps.
+        A field with an id gets the name that is requested for the id. A field without an id keeps its name if that is
+        requested, and if no other field gets it. All other fields get names that mark them for removal, except `key`
+        and `value`, the fields of a map, which keep their names.
         """
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []
@@ -96,7 +97,7 @@ class _PartitionNaming(_Naming):
 
 
 def _rename_fields(type_: Any, naming: _Naming) -> Any:
-    """Return an Avro type with renamed fields and without logical types."""
+    """Return an Avro type without logical types, whose fields have the names that `naming` gives them."""
     if isinstance(type_, list):
         return [_rename_fields(branch, naming) for branch in type_]
     if not isinstance(type_, dict):
@@ -118,10 +119,12 @@ def _rename_fields(type_: Any, naming: _Naming) -> Any:
 def _prune_fields(type_: Any, definitions: dict[str, Any]) -> Any:
     """Return an Avro type without the fields that were not requested.
 
+    A schema defines a named type in one place. If that place is in a removed field, the result has the definition where
+    it first uses the type.
+
     Args:
         type_: the type.
-        definitions: the named types of the schema that the result does not define yet, by name. A type that only a
-            removed field defines is defined where it is first used.
+        definitions: the named types of the schema, by name. Types that the result defines are removed from it.
     """
     if isinstance(type_, list):
         return [_prune_fields(branch, definitions) for branch in type_]

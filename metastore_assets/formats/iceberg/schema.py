@@ -142,9 +142,9 @@ def primitive_type(table: str, column: str, name: str) -> pa.DataType:
 
 
 def default_value(value: Any, type_: pa.DataType) -> Constant:
-    """Return a value in Iceberg's JSON single-value form as a constant.
+    """Convert a value from Iceberg's JSON single-value form to a constant of the given type.
 
-    Raises ValueError, TypeError or another conversion error if it does not fit the type.
+    Raises ValueError, TypeError or another conversion error if the value does not fit the type.
     """
     if value is None:
         return pa.nulls(1, type_)

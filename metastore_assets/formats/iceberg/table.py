@@ -88,7 +88,10 @@ class IcebergFormat(TableFormat):
         return reference
 
     def history_change(self, previous: SnapshotReference, current: SnapshotReference) -> HistoryChange:
-        """Return the kind of change between two states: recreated, rolled back, only metadata changed, or None."""
+        """Return how the table got from one snapshot to another: "recreated", "rolled back" or "metadata changed".
+
+        The result is None if there were only ordinary commits, or if the kind of change is not known.
+        """
         with self._iceberg_errors():
             loaded = self._load()
         planned, uuid = self._cache.get(self._planned_key, PlannedState.decode), loaded.metadata.uuid
@@ -129,7 +132,8 @@ class IcebergFormat(TableFormat):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the changes from the state `since` to the current one, or a NoDiff.
 
-        The result is a NoDiff if `since` is not the last planned state, or if more than files changed.
+        The result is a NoDiff if `since` is not the last planned state or has expired. It is also a NoDiff if something
+        other than files may have changed, such as the schema.
         """
         with self._iceberg_errors():
             try:

@@ -23,7 +23,10 @@ _BEFORE_SURROGATES = "\ud7ff"
 
 
 class TouchedManifests:
-    """A selection of the manifests that may contain files touched by a set of files."""
+    """A selector of manifests that may contain files to which given deletes apply.
+
+    If data files are given instead, it selects the manifests that may contain deletes that apply to these data files.
+    """
 
     def __init__(self, partitions: Partitions, files: Iterable[FileEntry]) -> None:
         """Group files by partition.

@@ -148,7 +148,10 @@ class LanceColumns:
 
 @contextmanager
 def _missing_files(files: Iterable[tuple[Location, str]]) -> Iterator[None]:
-    """Raise FileNotFoundError for an error of pylance if one of the files does not exist: only its text says so."""
+    """If the block raises an error of pylance, raise FileNotFoundError in its place if one of the files is missing.
+
+    pylance has no separate error for missing files.
+    """
     try:
         yield
     except CORRUPTION_ERRORS:

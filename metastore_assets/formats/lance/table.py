@@ -187,7 +187,10 @@ class LanceFormat(TableFormat):
         return location.full_path(path)
 
     def _resolve(self, version: LanceVersion, file: BaseFile) -> tuple[Location, str]:
-        """Return (location, path below the location) of a file. Raises TableFormatError if it may not be read."""
+        """Return (location, path below the location) of a file.
+
+        Raises TableFormatError if the location policy forbids the file, or pylance would look for it elsewhere.
+        """
         if file.base is None:
             return self._location_policy.resolve_relative(version.location, file.path)
         recorded = f"{file.base[0].rstrip('/')}/{file.path}"

@@ -216,9 +216,9 @@ class ParquetColumns:
 
 
 def _explain_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Raises UnsupportedError for nulls that take several values.
+    """Yield the batches. Raises UnsupportedError if Arrow cannot read a null among arrays of fixed size.
 
-    DuckDB writes such nulls among arrays of fixed size.
+    DuckDB stores such a null as several values.
     """
     try:
         yield from batches
@@ -246,7 +246,7 @@ def validate_row_count(metadata: pq.FileMetaData) -> int:
 
 
 def _leaf_ranges(fields: list[pa.Field]) -> list[range]:
-    """Return the numbers of the Parquet leaf columns that store each field."""
+    """Return for each field the positions of its leaf columns among all leaf columns of the Parquet file."""
     # Leaves are numbered by position, because dotted paths are ambiguous: `a.b` is a column, or a field of the column
     # `a`.
     ranges = []

@@ -41,7 +41,7 @@ _LOGICAL_MAP, _LOGICAL_LIST = 2 << 4 | STRUCT, 3 << 4 | STRUCT
 
 
 def is_misunderstood(schema: pq.ParquetSchema) -> bool:
-    """Return whether a schema has enumerations, or columns without a type that may be intervals."""
+    """Return whether a schema has enumerations, or columns that may be intervals: type UNKNOWN, values of 12 bytes."""
     text = repr(schema)  # takes a tenth of the time of asking each column
     if "(Null)" not in text:
         return "(Enum)" in text
@@ -67,7 +67,7 @@ def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
 
 @dataclass
 class _Element:
-    """One element of a schema: positions and encoded values of some of its fields."""
+    """One `SchemaElement` of a footer: encoded values of some of its Thrift fields, and their offsets in the footer."""
 
     repetition: int = 0
     children: int = 0

@@ -39,7 +39,10 @@ class SpilledColumns:
         self._parquet.close()
 
     def _with_fillers(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with the placeholder fields of `schema`, and count their rows."""
+        """Yield the batches with the types of `schema`, and add their rows to `row_count`.
+
+        In these types, each struct without fields has a placeholder field, because Parquet has no empty structs.
+        """
         for batch in batches:
             # A Parquet file without columns has no row count.
             self.row_count += batch.num_rows

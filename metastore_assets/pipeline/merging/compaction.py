@@ -278,10 +278,11 @@ def plan_compaction(
 
 
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
-    """Return key prefixes of the nodes of a tree that one version may compact.
+    """Return the prefixes of the keys of those nodes of a tree that one version may compact.
 
-    Compaction reads all of these nodes. The nodes of a large tree are therefore divided into windows, of which a
-    version compacts one or none.
+    A small tree has one prefix, for all nodes. Because compaction reads all nodes with the prefix, a large tree is
+    divided into windows. Only every second version compacts a window (`_WINDOW_INTERVAL`), the next one each time.
+    The result is the prefix of this window, or empty.
 
     Args:
         group: The key of the tree's group.

@@ -289,10 +289,14 @@ def _rebuild(context: MergeContext, group: MergeGroup, nodes: _StoredNodes) -> M
 
 
 def _names_above(group: MergeGroup, names: Collection[str]) -> set[str]:
-    """Return names that the branches above the changed and removed children of a group may have.
+    """Return the possible names of the branches above the changed and removed children of a group.
 
-    The hash of a child's key, written in digits, starts with the name of each branch above the child. So the possible
-    names are the first digits of these hashes. Only those as long as one of `names` are returned.
+    The name of a branch above a child consists of the first digits of the hash of the child's key. For a child with the
+    digits `3a07`, and `names` with one and three digits, `3` and `3a0` are returned.
+
+    Args:
+        group: The group.
+        names: Names of stored branches. Only names with as many digits as one of these are returned.
     """
     shape, children = tree_shape(), group.children
     lengths = {len(name) for name in names}

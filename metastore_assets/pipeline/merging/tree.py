@@ -288,5 +288,5 @@ def _shifts(bits: int) -> list[tuple[int, int]]:
 
 
 def _format_digits(position: int, bits: int) -> str:
-    """Return the digits of a position, with `bits` bits each."""
+    """Return a position as text: one character per digit of `bits` bits, the highest digit first."""
     return "".join(_DIGITS[position >> shift & mask] for shift, mask in _shifts(bits))

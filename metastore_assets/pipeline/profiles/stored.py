@@ -192,7 +192,10 @@ class FrequencyReader:
         return {field_id: list(map(parse_value_counts, parts)) for field_id, parts in tables.items()}
 
     def distinct_count(self, field_id: str) -> int:
-        """Return the number of distinct values of an enumerated column in separate files; 0 if they lack it."""
+        """Return the number of distinct values of a column, from the profile's separate files.
+
+        Returns 0 if no separate file has value counts of the column, also if the profile is in a states file.
+        """
         return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 
     def __enter__(self) -> FrequencyReader:

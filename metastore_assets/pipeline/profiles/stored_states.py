@@ -67,10 +67,11 @@ def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileS
 def read_states_together(
     states_reader: StatesReader, parts: Sequence[ProfileFiles], spec: ProfileSpec
 ) -> tuple[int, list[pa.Table]]:
-    """Return (total row count of profiles, a table of states for each profile), to be merged with each other.
+    """Return (total row count of the profiles, a table of states for each profile). The caller merges all tables.
 
-    Some profiles may have only value counts of a column. If these are summed, the table of the first such profile has
-    the states of their sum, and the tables of the others have only the column's null count.
+    A single table may not describe its profile. If several profiles store only value counts of a column, these counts
+    are summed, unless they are many or of several type classes. The states of the sum are in the table of the first
+    such profile. The tables of the others have only the column's null count.
 
     Args:
         states_reader: Reads the states files of the store.
@@ -95,7 +96,10 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Return {field id: positions in `profiles`} of the columns whose states are derived from summed value counts."""
+    """Return {field id: positions in `profiles` of the profiles whose value counts are summed to derive states}.
+
+    It has the columns for which at least two profiles store only value counts, if these are few and of one type class.
+    """
     shared = {}
     for leaf, _ in spec.leaves:
         numbers = [number for number, profile in enumerate(profiles) if profile.is_derived(leaf.field_id)]

@@ -175,14 +175,16 @@ def check_values(column: FingerprintedColumn, fingerprints: Numbers, totals: Num
 def _subtract_removed(
     values: Frequencies, positions: Numbers, chosen: npt.NDArray[np.bool_], removed_counts: Numbers
 ) -> Frequencies:
-    """Return the stored values of chosen fingerprints, with their frequencies after removals, if above 0.
+    """Return the stored values of chosen fingerprints, with their frequencies after the removals.
+
+    Values whose frequency is then 0 are omitted.
 
     Args:
         values: The stored values with their frequencies.
         positions: For each value, the index of its fingerprint in `chosen` and in `removed_counts`.
         chosen: For each fingerprint, whether its values are returned.
-        removed_counts: For each fingerprint, the number of removed occurrences: 0 if it is chosen and has several
-            values.
+        removed_counts: For each fingerprint, the number of removed occurrences. The caller chooses a fingerprint of
+            several values only if this number is 0, because it is unknown which of the values was removed.
     """
     if not len(values):
         return EMPTY

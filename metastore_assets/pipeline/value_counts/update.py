@@ -356,7 +356,10 @@ def _partition_profiles(profiles: AllProfiles) -> list[CountedProfile]:
 
 
 def _partition_changes(target: Target, fragments: Mapping[str, FragmentEntry]) -> FragmentChanges:
-    """Return the fragments of removed partitions, and those added to or removed from partitions that are not reused."""
+    """Return the fragments that were added to and removed from partitions whose published profile is not reused.
+
+    All fragments of a removed partition count as removed. A fragment that moved to another partition counts as both.
+    """
     changed = [partition for partition in target.partitions if partition.reused is None]
     removed = [*target.removed_fragments, *(entry for partition in changed for entry in partition.before)]
     before = {(entry.files.name, entry.partition_key): entry for entry in removed}

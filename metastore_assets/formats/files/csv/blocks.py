@@ -53,7 +53,11 @@ class RowBlock:
     """The evidence of whether backslashes are escapes; None if the block has none, or if an option decides."""
 
     def line_of(self, row: int) -> int:
-        """Return the number of the line at which a row begins, by its index in `rows`; else that of the first line."""
+        """Return the number, in the file, of the line at which a row begins.
+
+        Args:
+            row: The index of the row in `rows`. For an index beyond its end, the result is `first_line`.
+        """
         return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
 
 

@@ -51,7 +51,7 @@ UNKNOWN_HEADER = (
 
 @dataclass(frozen=True)
 class FirstRow:
-    """The first row of a file, if the options do not say whether it is a header."""
+    """The first row of a file that may be a header. It is kept only if the options do not say whether it is one."""
 
     cells: tuple[str, ...]
     has_types: bool
@@ -85,8 +85,9 @@ class HeaderDetector:
         """Return True if the first row has names, False if it has values, None if that is ambiguous.
 
         Each cell is compared with the values below it. Cells unlike numbers, dates or e-mail addresses below them are
-        names, and cells like the values below them are values. If all columns contain other texts, only the names that
-        pandas and databases generate, and frequent values, are recognised.
+        names, and cells like the values below them are values. If all columns contain other texts, there are two rules:
+        names that pandas or databases generate, such as `c1` and `c2`, are names, and cells that are frequent in their
+        columns are values.
         """
         classes = [self._classify_cell(column) for column in range(len(self._cells))]
         evidence = set(classes) - {_NO_EVIDENCE}
@@ -146,8 +147,13 @@ class HeaderDetector:
     def _may_have_numeric_names(self) -> bool:
         """Return whether the first row may be a header although its cells look like values.
 
-        The first cell may be empty above the numbers 0, 1, 2, … of a pandas index. Or the cells are numbers that may be
-        names: 0, 1, 2, as pandas writes them; years; or numbers with equal steps after a text.
+        This is so in four cases:
+
+        - The first cell is empty, and the numbers 0, 1, 2, … of a pandas index are below it.
+        - The cells are 0, 1, 2, …, as pandas names columns; the first cell may be empty.
+        - Two adjacent cells are consecutive years, as in `2020,2021`.
+        - The first cell is a text, and the only numbers are years above other values, as in `city,2020`, or adjacent
+          numbers with equal steps, as in `city,10,20,30`.
         """
         cells = self._cells
         if len(cells) < 2:
@@ -251,8 +257,8 @@ def detect_headers(table: str, files: Sequence[tuple[str, bool | None, FirstRow 
         For each file, whether it has a header; None for a file whose first row is None.
 
     Raises:
-        TableFormatError: a file is still ambiguous, only some files have a header, or a header above text columns
-            shares no name with other headers.
+        TableFormatError: a file is still ambiguous. Or some files have a header and others have none. Or the header of
+            a file that has only text columns shares no name with the headers of other files.
     """
     certain_headers = {first.cells for _, has_header, first in files if first and has_header}
     names = {name for cells in certain_headers for name in cells}
@@ -306,7 +312,11 @@ def _classify_above_type(cell: str, below: pa.DataType) -> str:
 
 
 def _classify_text(cell: str) -> str:
-    """Return `_NAME`, `_MAYBE_NAME` or `_NEITHER` (such as `12 kg`, `<5`) for a text above values of another kind."""
+    """Classify a text in the first row that is of another kind than the values below it.
+
+    Returns:
+        `_NAME`, `_MAYBE_NAME`, or `_NEITHER` for a text that is no name, such as `12 kg` or `<5`.
+    """
     if not _NAME_BEGINNING.match(cell) or cell.lower() in _PLACEHOLDERS:
         return _NEITHER
     return _MAYBE_NAME if any(map(str.isdigit, cell)) and _CODE.fullmatch(cell) else _NAME

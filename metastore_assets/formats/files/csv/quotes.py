@@ -205,10 +205,10 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte after a closing quote and the ignored blanks behind it, and record where these blanks begin.
+        """Return the byte after a closing quote, or after the blanks that follow the quote if they are ignored.
 
-        Blanks are ignored if `skip_initial_space` is true and the value or the text ends after them. Otherwise, return
-        the byte that follows the quote directly.
+        Blanks are ignored if `skip_initial_space` is true, and the value or the text ends after them. Then the offset
+        of the first blank is recorded. The result is -1 at the end of the text.
         """
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
@@ -282,7 +282,13 @@ class _QuoteScanner:
         return offset
 
     def _check_not_null(self, offset: int) -> None:
-        r"""Raise MalformedError for the value `\\N`, if `\N` means null: without the escape, both would be null."""
+        r"""Raise MalformedError if a value is `\\N`, an escaped `\N`, and options.null_values contains `\N`.
+
+        The value is the text `\N`, but it would be read as null once the escape is resolved.
+
+        Args:
+            offset: The position of the first backslash, or of another escape that the options name.
+        """
         null = f"{self._options.escape}{chr(_LITERAL_LETTER)}"
         is_start = not offset or (self._at(offset - 1) in self._ends and offset - 1 != self._last_escaped)
         is_value = is_start and self._at(offset + 2) == _LITERAL_LETTER and self._at(offset + 3) in self._ends

@@ -83,13 +83,12 @@ class CsvReader:
         return self._with_first_row(summary, block, batch)
 
     def _with_first_row(self, summary: CsvSummary, block: RowBlock, batch: pa.RecordBatch) -> CsvSummary:
-        """Add the first row of the file to a summary.
+        """Return a summary to which the first row of the file, and the blank lines before this row, are added.
 
         The result records whether the row is detected as a header.
 
         Args:
-            summary: the summary of all rows except the first one, without blank lines. Only its row count includes the
-                first one.
+            summary: the summary without the blank lines. Its row count includes the first row, its columns do not.
             block: the first block of the file.
             batch: the rows of this block.
         """
@@ -208,7 +207,7 @@ class CsvReader:
     def _parse_batch(
         self, columns: Sequence[pa.StringArray], block: RowBlock, first: int, names: Sequence[str], schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Parse the texts of rows as the types of the schema. `first` is the number of the first row in the block."""
+        """Parse texts as the types of the schema. `first` is the index in the block of the row of the first texts."""
         texts = {name: replace_null_texts(column, self.options) for name, column in zip(names, columns, strict=True)}
         parsed = [_parse_column(texts[field.name], field, block, first, self.options) for field in schema]
         return pa.RecordBatch.from_arrays(parsed, schema=schema)
@@ -311,7 +310,10 @@ def _first_row_texts(batch: pa.RecordBatch) -> list[str]:
 
 
 def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]) -> None:
-    """Raise TableFormatError if the backslashes in all files of the table may be escapes."""
+    """Raise TableFormatError if it is ambiguous whether backslashes are escapes.
+
+    They are ambiguous if each backslash in all files of the table may be an escape.
+    """
     with_backslashes = [(path, summary.backslashes) for path, _, summary in files if summary.backslashes]
     merged: Backslashes | None = None
     for _, backslashes in with_backslashes:

@@ -90,10 +90,13 @@ class CsvSummary:
     lines, these are all lines."""
 
     def without_values(self, is_hidden: Callable[[str], bool]) -> CsvSummary:
-        """Return the summary without values of hidden columns; the same object if it has none.
+        """Return the summary without values of hidden columns; the same object if it has no such values.
 
-        A column is hidden if its name in the header is hidden, or its name without a header (`f0`). If there is a
-        hidden column, a first row that is no header is left out.
+        If any column is hidden, a first row that was detected as no header is left out, because it consists of values.
+
+        Args:
+            is_hidden: returns whether a column name is hidden. It is called with the column's name in the first row and
+                with its name without a header (`f0`); one of the two suffices.
         """
         named = self.headed or self.columns
         hidden = [
@@ -113,7 +116,14 @@ class CsvSummary:
         return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
-        """Return the summary of the file without its first row, if this row is a header; otherwise this summary."""
+        """Return the summary of the rows, after it is decided whether the file has a header.
+
+        If the first row was undecided and is a header, the result lacks it and the blank lines before it. Otherwise the
+        result is this object.
+
+        Args:
+            has_header: whether the first row is a header. None, for a file without rows, has the effect of False.
+        """
         if self.first_row is None or not has_header:
             return self
         return CsvSummary(self.row_count - 1 - self.blank_lines, self.headed)

@@ -254,7 +254,8 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
 def _hint(text: str, error: ValueError | None = None) -> str:
     """Return a hint for the message about an invalid line; empty without a likely cause.
 
-    It says which JSON is read, if the line has several objects, or a part of an array or of a longer object.
+    Likely causes are text or another object after the object, an array, and an object over several lines. The hint says
+    that one object per line is read.
     """
     if text[0] == "{" and isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
         expected = "; what is read is one object per line, without text between or after the objects"
