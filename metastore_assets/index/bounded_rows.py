@@ -1,4 +1,7 @@
-"""Bounds of columns in fragments, or in zones of fragments, as predicates use them."""
+"""Bounds of columns in fragments, or in zones, which are runs of consecutive fragments.
+
+They have the form in which predicates are evaluated.
+"""
 
 from __future__ import annotations
 

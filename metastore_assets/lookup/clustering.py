@@ -1,6 +1,6 @@
-"""Measures of clustering: the number of fragments that may contain the same value, by their minima and maxima.
+"""Measures of clustering: how many fragments may contain one value.
 
-A fragment is a data file of the table, together with the deletes that apply to it.
+A fragment may contain a value that lies between the fragment's minimum and maximum. A fragment is a data file of the table, together with the deletes that apply to it.
 """
 
 from __future__ import annotations

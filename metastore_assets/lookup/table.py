@@ -259,8 +259,9 @@ class Table(Relation):
 
         Args:
             columns: Dotted paths of leaf columns, in the order of the result; None for all, in table order.
-            partition: Keys of partitions, patterns such as `"day=2024-01-*"`, or `"*"` for all partitions. Partitions
-                are in the order of the texts, and by key within one text. None for the whole table.
+            partition: Keys of partitions, patterns such as `"day=2024-01-*"`, or `"*"` for all partitions. The result
+                has the order of these keys and patterns. Partitions that match one pattern are sorted by key. None for
+                the whole table.
 
         Raises:
             ColumnNotFoundError: There is no such column.

@@ -117,13 +117,16 @@ def profile_all(context: RefreshContext, plan: Plan, attempt: str = "") -> Profi
 def bundle_fragments(
     fragments: Sequence[Fragment], alone: Collection[str], columns: int, tasks: int = 1
 ) -> list[tuple[Fragment, ...]]:
-    """Group the fragments of each partition into bundles. One task profiles a bundle, and writes one file.
+    """Group the fragments of each partition into bundles.
+
+    One task profiles a bundle. It writes one file, or separate files for a fragment in `alone`.
 
     Args:
         fragments: The fragments.
         alone: Ids of the fragments that are the only fragment of their partition. Each is a bundle by itself.
         columns: Number of columns that are profiled.
-        tasks: Approximate minimum number of bundles, if there are that many fragments.
+        tasks: Approximate minimum number of bundles. There are fewer if bundles would cost less to read than
+            `_MIN_BUNDLE_COST`.
     """
     max_cost = min(_MAX_BUNDLE_COST, max(_MIN_BUNDLE_COST, read_cost(fragments) / max(1, tasks)))
     bundles: list[tuple[Fragment, ...]] = []

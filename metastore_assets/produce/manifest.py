@@ -75,7 +75,7 @@ class Manifests:
         """Delete the manifests of all but the newest `keep` versions, then the unreferenced files.
 
         Nothing younger than `grace` is deleted, nor files of a version that was the newest within this time. `grace`
-        must be longer than the longest run, which may have started from such a version.
+        must be longer than any update of the dataflow takes, because an update reads the version that it started from.
         """
         if keep < 1:
             raise ValueError(f"keep = {keep}: at least one version stays")

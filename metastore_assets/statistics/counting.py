@@ -68,7 +68,7 @@ class ValueCounter:
     def add(self, array: pa.Array) -> None:
         """Add the values of one chunk. Nulls are ignored.
 
-        Raises UnsupportedTypeError if a value is out of range of its class.
+        Raises UnsupportedTypeError if a value is out of range of the column's type class.
         """
         if t.is_dictionary(array.type) and 2 * len(array.dictionary) < len(array):
             self._add_entries(*_used_entries(array, self._class), array.dictionary.nbytes)

@@ -295,7 +295,10 @@ def node_key(group_key: str, name: str) -> str:
 
 
 def node_key_prefix(group_key: str) -> str:
-    """Return the prefix of the keys of all nodes of a group."""
+    """Return the prefix that the keys of all nodes of one merge tree have in common.
+
+    `group_key` is the key of the tree's partition, or `*` for the tree of the partitions.
+    """
     return f"{group_key}{_KEY_SEPARATOR}"
 
 
