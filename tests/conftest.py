@@ -270,8 +270,10 @@ def spark() -> Iterator[SparkSession]:
     """One local Spark session with two workers for all tests of a process."""
     from metastore_assets.spark.session import get_spark_session, has_active_session
 
-    assert not has_active_session(), "a test has left a Spark session with settings of its own"
-    # Workers import functions of tests, and nothing from the working folder, also if a test has started the JVM.
+    if has_active_session():
+        # A refresh in this process started it, without the settings below.
+        get_spark_session().stop()
+    # Workers import functions of tests. A JVM that an earlier test started does not pass on this process's path.
     session = get_spark_session(
         {
             "spark.master": "local[2]",

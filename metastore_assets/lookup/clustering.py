@@ -1,6 +1,7 @@
 """Measures of clustering: how many fragments may contain one value.
 
-A fragment may contain a value that lies between the fragment's minimum and maximum. A fragment is a data file of the table, together with the deletes that apply to it.
+A fragment is a data file of the table, together with the deletes that apply to it. It may contain a value that lies
+between its minimum and maximum.
 """
 
 from __future__ import annotations
