@@ -29,8 +29,8 @@ from benchmarks.postgres_server import database_megabytes, postgres_server
 from benchmarks.report import Row
 from metastore_assets.config import CONFIG_VARIABLE, load_config
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.store.versions import VersionStore
 
 MOST_SECONDS, MOST_MB, SHARE = 300.0, 150.0, 20_000

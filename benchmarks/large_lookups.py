@@ -33,9 +33,9 @@ from metastore_assets.index.fragment_index import FRAGMENTS, column_schema
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.statistics.typed_union import pack_values, union_type
-from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.store.version import PartitionEntry, Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.types import class_named
 

@@ -25,9 +25,9 @@ from metastore_assets.lookup import Table
 from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.value_filter import build_filter, parse_filters
-from metastore_assets.store.manifest import ValueFilterFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.store.version import ValueFilterFiles
 from metastore_assets.values.types import class_named
 
 FRAGMENTS = 10_000

@@ -33,8 +33,8 @@ from metastore_assets.statistics.profile import profile_field
 from metastore_assets.storage.io_counters import count_io
 from metastore_assets.store.entries import PARTITIONS as PARTITION_ENTRIES
 from metastore_assets.store.entry_changes import EntryChanges
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.leaf_columns import schema_leaves
 

@@ -36,7 +36,9 @@ from metastore_assets.store.entries import (
     decode_entries,
     encode_entries,
 )
-from metastore_assets.store.manifest import (
+from metastore_assets.store.segment_merge import MergeSource, merge_segments, shorten_bounds, write_segment
+from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.store.version import (
     NodeEntry,
     PartitionEntry,
     PartitionIndex,
@@ -46,8 +48,6 @@ from metastore_assets.store.manifest import (
     node_key,
     node_key_prefix,
 )
-from metastore_assets.store.segment_merge import MergeSource, merge_segments, shorten_bounds, write_segment
-from metastore_assets.store.segments import KeyChanges, SegmentFiles
 from metastore_assets.store.version_document import encode_version, stored_entries
 from metastore_assets.store.versions import VersionStore
 

@@ -30,8 +30,8 @@ from metastore_assets.pipeline.profiling import Profiled, bundle_fragments
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.profile_tables import build_statistics_table
 from metastore_assets.statistics.typed_union import pack_values, union_type
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore, unique_name
+from metastore_assets.store.version import FragmentEntry, ProfileFiles, UnindexedPartition
 from metastore_assets.tasks.runner import InProcessRunner
 from metastore_assets.values.types import type_class
 

@@ -32,8 +32,8 @@ from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.config import load_config
 from metastore_assets.formats import MetadataCache, open_table_format
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.store.versions import VersionStore
 
 MOST_SECONDS, MOST_MB = 60.0, 500.0

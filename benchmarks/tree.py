@@ -32,8 +32,8 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.leaf_columns import schema_leaves
 
 MB = 1 << 20

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from metastore_assets.statistics.histogram import Histogram
     from metastore_assets.statistics.user_defined.interface import FrequencyStatistic, MergeableStatistic
     from metastore_assets.statistics.user_defined.results import UserResult
-    from metastore_assets.store.manifest import PartitionEntry, Version
+    from metastore_assets.store.version import PartitionEntry, Version
 
 __all__ = [
     "AsOf",
@@ -203,7 +203,7 @@ _PUBLIC_NAMES = {
     "Mode": "lookup.results",
     "NotStoredError": "errors",
     "ObjectNotFoundError": "errors",
-    "PartitionEntry": "store.manifest",
+    "PartitionEntry": "store.version",
     "PartitionFrequency": "lookup.results",
     "PartitionNotFoundError": "errors",
     "PartitionsDiff": "lookup.diff",
@@ -233,7 +233,7 @@ _PUBLIC_NAMES = {
     "UserResult": "statistics.user_defined.results",
     "ValueChange": "lookup.value_count_changes",
     "ValueFrequency": "lookup.results",
-    "Version": "store.manifest",
+    "Version": "store.version",
     "VersionConflictError": "errors",
     "VersionNotFoundError": "errors",
     "VersionReference": "lookup.versions",

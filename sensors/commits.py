@@ -43,7 +43,7 @@ from metastore_assets.sensors.decision import Cursor, SensorState, decide_run, n
 from metastore_assets.sensors.reload import request_reload
 from metastore_assets.sensors.table_probe import ProbeResult, TableProbe
 from metastore_assets.sensors.timeout import TimeoutRunner, tick_timeout
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 
 _UNFINISHED = [
     DagsterRunStatus.QUEUED,

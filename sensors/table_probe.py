@@ -15,7 +15,7 @@ from metastore_assets.formats import HistoryChange, MetadataCache, SnapshotRefer
 from metastore_assets.pipeline.hidden_values import with_hidden_key
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.backend import ObjectInfo
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import versions_of
 
 _FORMAT_CACHE_SECONDS = 600.0

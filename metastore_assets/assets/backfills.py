@@ -11,7 +11,7 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter, p
 
 from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, TableNames, partition_key_map
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 
 _ACTIVE = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]

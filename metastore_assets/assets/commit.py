@@ -13,8 +13,8 @@ from metastore_assets.lookup import Table
 from metastore_assets.lookup.diff import diff_partitions
 from metastore_assets.report.text import format_number, format_size, shorten
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.value_counts import ValueCountChanges, count_changes
 
 CHANGES = "changes"

@@ -21,7 +21,7 @@ from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import ChunkProcessor, ChunkResult
 from metastore_assets.pipeline.backfill_plan import Chunk
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.store.manifest import RefreshStats
+from metastore_assets.store.version import RefreshStats
 from metastore_assets.store.versions import VersionStore
 
 BACKFILL_TAG = "metastore/backfill"

@@ -16,7 +16,7 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.expressions.partition_keys import encode_partition_key
 from metastore_assets.store.entries import PARTITIONS, partition_contents
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.version import PartitionEntry, ProfileFiles, Version
 
 _LOOKUPS = 1000
 """Maximum number of groups that are looked up by prefix; for more, all partitions are read."""

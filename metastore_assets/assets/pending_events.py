@@ -14,7 +14,7 @@ from metastore_assets.assets.partition_mapping import PartitionKeyMap
 from metastore_assets.assets.reported_state import ReportedState
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.store.entries import PARTITIONS, diff_entries
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.version import PartitionEntry, ProfileFiles, Version
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION
 from metastore_assets.assets.names import DATA_VERSION_TAG, TableNames
 from metastore_assets.assets.partition_mapping import PartitionKeyMap
 from metastore_assets.errors import StoreError
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 
 NO_CONTENT = "no rows"

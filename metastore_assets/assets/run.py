@@ -39,7 +39,7 @@ from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import is_current, refresh
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.spark.runner import SizedRunner
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore, versions_of
 from metastore_assets.tasks.runner import TaskRunner
 

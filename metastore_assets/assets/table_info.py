@@ -16,8 +16,8 @@ from metastore_assets.errors import MetastoreError, ObjectNotFoundError, StoreEr
 from metastore_assets.formats import open_table_format
 from metastore_assets.resources.configuration import LOAD_TIMEOUT, Configuration
 from metastore_assets.store.json_fields import parse_json
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import versions_of
 
 _FILE = "_dagster/tables.json"

@@ -42,8 +42,8 @@ from metastore_assets.pipeline.column_spec import PROFILE_VERSION
 from metastore_assets.report.summary import read_summary, select_informative_columns
 from metastore_assets.report.text import format_count
 from metastore_assets.storage.parallel import parallel_map
-from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import PartitionEntry, Version
 
 TABLE_COLUMNS = 8
 """The maximum number of columns in a table's picture."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from metastore_assets.checks.base import Finding, Status
 from metastore_assets.lookup.json import Json, float_json, integer_json
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 
 _MAX_PARTITIONS = 20
 """The maximum number of partitions in the JSON of a result."""

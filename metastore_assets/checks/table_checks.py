@@ -25,7 +25,7 @@ from metastore_assets.checks.subject import Subject
 from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, StoreError, TableNotFoundError
 from metastore_assets.report.text import format_count, format_number
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.version import FragmentEntry, Version
 from metastore_assets.values.leaf_columns import schema_leaves
 from metastore_assets.values.physical import order_key
 

@@ -16,7 +16,7 @@ from metastore_assets.report.text import to_one_line
 
 if TYPE_CHECKING:
     from metastore_assets.formats.base import SnapshotReference
-    from metastore_assets.store.manifest import Version
+    from metastore_assets.store.version import Version
 
 _TIMEOUT = 10.0
 """Seconds to wait for a table that does not respond."""

@@ -25,7 +25,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.statistics.user_defined.loading import load_statistic
 from metastore_assets.statistics.user_defined.states import decode_user_states
-from metastore_assets.store.manifest import PartitionEntry, Version
+from metastore_assets.store.version import PartitionEntry, Version
 from metastore_assets.values.leaf_columns import LeafColumn
 
 _PREFIX = "metastore-assets."

@@ -19,8 +19,8 @@ from metastore_assets.exports.configured_targets import ExportEntry, select_expo
 from metastore_assets.exports.results import ExportResult, ExportState
 from metastore_assets.lookup.table import Scanner, Table
 from metastore_assets.messages import join_names, remove_secrets
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 
 _MAX_MESSAGE = 500
 _ATTEMPTS = 4

@@ -293,7 +293,7 @@ class SortedFragments:
     count: int
     """Number of fragments."""
     rows: Callable[[], Iterator[tuple[str, str, Any]]]
-    """Yields key, id and encoded fragment, by ascending key. The key is `store.manifest.fragment_key` of the partition
+    """Yields key, id and encoded fragment, by ascending key. The key is `store.version.fragment_key` of the partition
     key and the path."""
     decode: Callable[[Any], Fragment]
     """Returns the fragment that a row encodes."""

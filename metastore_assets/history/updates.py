@@ -20,7 +20,7 @@ from metastore_assets.errors import ObjectNotFoundError, StoreError
 from metastore_assets.extras import is_installed
 from metastore_assets.history.delta_table import ConflictError, HistoryTable, explain_unavailable
 from metastore_assets.history.version_rows import SCHEMA, find_hidden_columns, read_rows, remove_values_of
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
 
 PAUSE = timedelta(minutes=10)

@@ -14,7 +14,7 @@ from metastore_assets.statistics.current_schema import apply_schema
 from metastore_assets.statistics.declaration import StatisticKind
 from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.statistics.profile_tables import parse_statistics_rows
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.json import value_json
 from metastore_assets.values.leaf_columns import schema_leaves

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.typed_union import cast_to_union, merge_unions
-from metastore_assets.store.manifest import fragment_key
+from metastore_assets.store.version import fragment_key
 from metastore_assets.values.physical import one_chunk
 from metastore_assets.values.truncation import truncate_lower, truncate_upper
 from metastore_assets.values.types import TypeClass, class_named

@@ -74,7 +74,7 @@ class IndexReader:
         return selection
 
     def find(self, keys: Collection[str]) -> IndexSelection:
-        """Return the fragments with the given keys (see `store.manifest.fragment_key`). Unknown keys are ignored."""
+        """Return the fragments with the given keys (see `store.version.fragment_key`). Unknown keys are ignored."""
         sorted_keys = pa.array(sorted(keys), pa.large_string())
 
         ranges = self._segments.map(

@@ -50,7 +50,6 @@ from metastore_assets.index.zones import ZONE_COLUMNS, group_sizes, run_lengths,
 from metastore_assets.statistics.typed_union import merge_unions
 from metastore_assets.store.joined_parquet import OFFSET_BITS
 from metastore_assets.store.keys import SegmentKeyRange
-from metastore_assets.store.manifest import split_fragment_key
 from metastore_assets.store.objects import MinimalParquet, ObjectStore
 from metastore_assets.store.parquet_footers import split_footer
 from metastore_assets.store.sections import SectionOptions, SectionWriter
@@ -65,6 +64,7 @@ from metastore_assets.store.segments import (
     SegmentFiles,
     SegmentKind,
 )
+from metastore_assets.store.version import split_fragment_key
 from metastore_assets.values.physical import one_chunk, pad_columns
 
 _KIND = SegmentKind("index", FOLDER, FRAGMENTS)
@@ -106,7 +106,7 @@ def update_index(
         base: The index of the version before; None without one.
         batches: The index rows of the added and replaced fragments. All batches except the last one are first written
             to temporary files.
-        changes: The keys (see `store.manifest.fragment_key`) of added, replaced and removed fragments.
+        changes: The keys (see `store.version.fragment_key`) of added, replaced and removed fragments.
         replaced: The keys in `changes.added` that are also in `base`; None if this is unknown.
 
     Raises:
@@ -262,7 +262,7 @@ class _IndexMerge:
 
 
 _KEY = pa.field("key", pa.large_string())
-"""Key of a fragment (see `store.manifest.fragment_key`), in the rows of a merge."""
+"""Key of a fragment (see `store.version.fragment_key`), in the rows of a merge."""
 
 
 def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers) -> pa.Table:

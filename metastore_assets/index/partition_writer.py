@@ -28,7 +28,6 @@ from metastore_assets.index.partition_index import (
     stored_columns,
 )
 from metastore_assets.store.keys import SegmentKeyRange
-from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS
 from metastore_assets.store.sections import SectionOptions, SectionWriter
@@ -44,6 +43,7 @@ from metastore_assets.store.segments import (
     SegmentFiles,
     SegmentReader,
 )
+from metastore_assets.store.version import PartitionIndex, UnindexedPartition
 from metastore_assets.values.physical import empty_table, pad_columns
 
 _MERGED = pa.schema([*PARTITIONS, ("source", pa.int32()), ("row", pa.int64())])

@@ -78,7 +78,7 @@ class ValueFilters:
     """The value filters of several columns and fragments, before they are cut into slices."""
 
     keys: pa.Array
-    """The keys of the fragments (see `store.manifest.fragment_key`)."""
+    """The keys of the fragments (see `store.version.fragment_key`)."""
     columns: Mapping[str, tuple[pa.Array, FilterSlice]]
     """(type classes, filters) of each column, by field id. Both have an item per fragment, in the order of `keys`. The
     type class is the one that the values were hashed with; null for a fragment without a filter."""

@@ -13,7 +13,7 @@ from metastore_assets.lookup.json import Json, column_to_json, float_json, integ
 from metastore_assets.lookup.results import AsOf, ResultSet
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.entries import PARTITIONS, diff_entries
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 
 if TYPE_CHECKING:
     from metastore_assets.lookup.table import Table

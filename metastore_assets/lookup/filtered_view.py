@@ -24,7 +24,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import SpreadCounts
 from metastore_assets.statistics.profile_tables import with_partition
 from metastore_assets.store.entries import find_fragments, find_partitions
-from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
+from metastore_assets.store.version import FragmentEntry, PartitionEntry, Version
 
 if TYPE_CHECKING:
     from metastore_assets.expressions.predicates import Predicate

@@ -10,7 +10,7 @@ import pyarrow as pa
 from metastore_assets.lookup.results import ResultSet, TableRows
 from metastore_assets.lookup.versions import VersionColumns, VersionReference, resolve_version
 from metastore_assets.startup import pc
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:

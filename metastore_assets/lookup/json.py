@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.lookup.histograms import Bin
 from metastore_assets.lookup.results import Count, Quantile, Spread, ValueFrequency
 from metastore_assets.statistics.column import ColumnStatistics, column_to_json
-from metastore_assets.store.manifest import Decision, Version
+from metastore_assets.store.version import Decision, Version
 from metastore_assets.values.json import Json, float_json, integer_json, scalar_json
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.current_schema import SCHEMA_COLUMNS, apply_schema_to_table
 from metastore_assets.statistics.profile_tables import build_statistics_table
-from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import PartitionIndex, UnindexedPartition
 from metastore_assets.values.leaf_columns import LeafColumn
 
 

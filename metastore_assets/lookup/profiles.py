@@ -44,10 +44,10 @@ from metastore_assets.statistics.profile_tables import (
 from metastore_assets.statistics.quantiles import Digest, decode_digests
 from metastore_assets.statistics.typed_union import unpack_scalars
 from metastore_assets.store.entries import find_partition
-from metastore_assets.store.manifest import Decision, PartitionEntry, ProfileFiles, UnindexedPartition, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import SharedParquet, parquet_errors
 from metastore_assets.store.sections import SectionReader
+from metastore_assets.store.version import Decision, PartitionEntry, ProfileFiles, UnindexedPartition, Version
 from metastore_assets.values.leaf_columns import LeafColumn
 
 _OPEN_PROFILES = 32

@@ -45,8 +45,8 @@ from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.storage.io_counters import count_io
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.values.physical import array_of
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from metastore_assets.lookup.value_counts import ValueCounts
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, SpreadCounts
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.store.manifest import PartitionEntry, Version
+from metastore_assets.store.version import PartitionEntry, Version
 
 if TYPE_CHECKING:
     from metastore_assets.value_counts import Built

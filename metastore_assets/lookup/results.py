@@ -15,7 +15,7 @@ import pyarrow as pa
 from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import MissingPackageError
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.values.json import ScalarFieldsRepr
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from metastore_assets.expressions.predicates import (
 from metastore_assets.lookup.results import AsOf, Count
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.values.physical import order_key, physical_value
 from metastore_assets.values.truncation import prefix_successor
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.lookup.results import ResultSet
 from metastore_assets.storage.parallel import interruptible_map
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 
 _SCHEMA = pa.schema(
     {

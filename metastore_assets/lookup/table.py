@@ -25,8 +25,8 @@ from metastore_assets.lookup.versions import VersionColumns, VersionReference
 from metastore_assets.startup import pc
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import SpreadCounts
-from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import PartitionEntry, Version
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.lookup.relation import explain_missing_files
 from metastore_assets.lookup.results import AsOf, ResultSet, TableRows
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.value_counts import read_value_counts
 from metastore_assets.value_counts.version_changes import changes_between
 from metastore_assets.values.json import Json, ScalarFieldsRepr, integer_json, scalar_json

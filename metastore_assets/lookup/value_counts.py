@@ -17,8 +17,8 @@ from metastore_assets.lookup.results import AsOf, Count, PartitionFrequency, Qua
 from metastore_assets.lookup.versions import VersionColumns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, SpreadCounts, measure_spread
-from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import PartitionEntry, Version
 
 if TYPE_CHECKING:
     from metastore_assets.value_counts import Built, ValueCountReader

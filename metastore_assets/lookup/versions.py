@@ -24,8 +24,8 @@ from typing import TypeAlias
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
 from metastore_assets.iso8601 import parse_timestamp
 from metastore_assets.messages import close_names, join_names
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.values.leaf_columns import LeafColumn, schema_leaves
 

@@ -43,8 +43,8 @@ from metastore_assets.pipeline.plan import Plan, Target, undecided_columns
 from metastore_assets.pipeline.profile_spec import ProfileSpec, table_profile_spec
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import read_counts
-from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.values.types import type_class
 
 _OVERESTIMATE = 1.1

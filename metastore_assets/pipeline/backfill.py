@@ -32,7 +32,7 @@ from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.entries import FRAGMENTS
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.manifest import RefreshStats
+from metastore_assets.store.version import RefreshStats
 from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:

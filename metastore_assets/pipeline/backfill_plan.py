@@ -24,7 +24,7 @@ from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import FirstVersionTotals
 from metastore_assets.store.entries import partition_fragment_counts, partition_sizes
-from metastore_assets.store.manifest import RefreshStats, Version
+from metastore_assets.store.version import RefreshStats, Version
 
 Mode = Literal["outdated", "missing", "stale", "all"]
 """The partitions to select, by their state. `missing`: the newest version does not have the partition. `stale`: the

@@ -14,8 +14,8 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader, corru
 from metastore_assets.pipeline.profiles.stored import COUNT_COLUMNS, read_sketches
 from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, ProfileFiles, Version
 from metastore_assets.value_counts import ValueCountReader, read_value_counts
 from metastore_assets.values.types import class_named
 

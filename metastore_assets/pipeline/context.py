@@ -12,8 +12,8 @@ from metastore_assets.config import TableConfig
 from metastore_assets.exports.results import ExportResult
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 
 

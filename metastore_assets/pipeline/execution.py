@@ -48,7 +48,7 @@ from metastore_assets.pipeline.stages import (
 )
 from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.storage.io_counters import io_step
-from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
+from metastore_assets.store.version import FragmentEntry, RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges, count_changes
 
 GRACE = timedelta(days=1)

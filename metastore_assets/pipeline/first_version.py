@@ -37,8 +37,8 @@ from metastore_assets.pipeline.planning import AttemptProfiles, matches_policies
 from metastore_assets.pipeline.stages import DivideIntoLots, PlanStage, Publish, WriteExports, join_lots
 from metastore_assets.pipeline.table_location import table_location
 from metastore_assets.store.entries import StoredEntries
-from metastore_assets.store.manifest import FragmentEntry, RefreshStats, Version
 from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.version import FragmentEntry, RefreshStats, Version
 from metastore_assets.store.version_document import OlderFormatError
 
 _STAGED_GRACE = timedelta(hours=1)

@@ -28,9 +28,9 @@ from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.pipeline.profiles.states_writer import SECTION_COLUMNS, VALUE_COUNT_COLUMNS
 from metastore_assets.statistics.typed_union import cast_to_union, merge_unions, select_class
 from metastore_assets.store.entry_changes import EntryChanges, changed_entries
-from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.store.version import FragmentEntry
 from metastore_assets.values.types import TypeClass, type_class
 
 _BOUNDS = ("nan_count", "minimum", "maximum", "minimum_exact", "maximum_exact")

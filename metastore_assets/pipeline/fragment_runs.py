@@ -21,8 +21,8 @@ from metastore_assets.pipeline.table_changes import SnapshotChanges
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries
-from metastore_assets.store.manifest import FragmentEntry, fragment_key, split_fragment_key
 from metastore_assets.store.sorted_runs import SortedRuns
+from metastore_assets.store.version import FragmentEntry, fragment_key, split_fragment_key
 
 _COLUMNS = pa.schema([("key", pa.string()), ("id", pa.string()), ("fragment", pa.binary())])
 """Key of the fragment's entry, id of the fragment, and the fragment as `_FragmentCodec` encodes it."""

@@ -30,8 +30,8 @@ from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.pipeline.profiles.states_writer import StatesContent, StatesWriter
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, ProfileFiles
 from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.values.leaf_columns import schema_leaves
 

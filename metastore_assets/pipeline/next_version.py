@@ -53,7 +53,8 @@ from metastore_assets.store.entries import (
     StoredEntries,
 )
 from metastore_assets.store.entry_changes import EntryChanges, entries_of
-from metastore_assets.store.manifest import (
+from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.version import (
     FragmentEntry,
     MetadataCacheEntries,
     NodeEntry,
@@ -67,7 +68,6 @@ from metastore_assets.store.manifest import (
     node_key,
     repeated_fragment_error,
 )
-from metastore_assets.store.segments import SegmentFiles
 
 
 @dataclass(frozen=True)

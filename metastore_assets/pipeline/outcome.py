@@ -10,7 +10,7 @@ from metastore_assets.exports.results import ExportResult
 from metastore_assets.pipeline.plan import TypeChange
 from metastore_assets.pipeline.stages import PlanStage
 from metastore_assets.storage.io_counters import IoCounter, IoCounts
-from metastore_assets.store.manifest import RefreshStats, Version
+from metastore_assets.store.version import RefreshStats, Version
 from metastore_assets.value_counts import ValueCountChanges
 
 STEPS = ("plan", "profile", "decide", "reduce", "value_counts", "publish")

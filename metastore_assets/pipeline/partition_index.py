@@ -18,9 +18,9 @@ from metastore_assets.pipeline.profiles.states_reader import corruption_guard
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile_tables import parse_statistics_rows
 from metastore_assets.store.entry_changes import EntryChanges, changed_entries
-from metastore_assets.store.manifest import PartitionEntry, PartitionIndex, UnindexedPartition, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
+from metastore_assets.store.version import PartitionEntry, PartitionIndex, UnindexedPartition, Version
 from metastore_assets.values.leaf_columns import schema_leaves
 
 _FILES_PER_TASK = 64

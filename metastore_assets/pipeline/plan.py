@@ -32,7 +32,7 @@ from metastore_assets.pipeline.stages import (
 from metastore_assets.pipeline.table_changes import SnapshotChanges
 from metastore_assets.store.entries import FRAGMENTS, PARTITIONS
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version, fragment_key
+from metastore_assets.store.version import FragmentEntry, PartitionEntry, Version, fragment_key
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ from metastore_assets.pipeline.stages import DivideIntoLots
 from metastore_assets.pipeline.table_changes import SnapshotChanges, changes_from_diff, compare_snapshot
 from metastore_assets.store.entries import FRAGMENTS, StoredEntries
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.version import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 
 FRAGMENTS_PER_LOT = 10_000

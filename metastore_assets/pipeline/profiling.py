@@ -19,7 +19,7 @@ from metastore_assets.pipeline.merging.tree import key_position
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.profiles.states_writer import StatesContent
-from metastore_assets.store.manifest import FragmentEntry
+from metastore_assets.store.version import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 
 _BUNDLES_PER_SLOT = 8

@@ -38,12 +38,12 @@ from metastore_assets.store.entries import (
 )
 from metastore_assets.store.entry_changes import EntryChanges
 from metastore_assets.store.expire import FILES, PATHS, add_files, delete_files
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, Version
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import PendingFiles, remove_all
 from metastore_assets.store.sorted_runs import SortedRuns, subtract
 from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.version import FragmentEntry, NodeEntry, PartitionEntry, Version
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import HISTORY, VersionStore, file_paths
 from metastore_assets.value_counts import read_value_counts, rewrite_value_counts, write_value_counts

@@ -39,7 +39,7 @@ from metastore_assets.pipeline.stages import PlanStage, WriteExports
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.storage.io_counters import count_io, io_step
 from metastore_assets.store.entry_changes import change_metadata_cache
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:

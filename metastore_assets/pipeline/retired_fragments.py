@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from metastore_assets.store.entries import RETIRED
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.manifest import RetiredFragment, Version, retired_prefix, split_retired_key
+from metastore_assets.store.version import RetiredFragment, Version, retired_prefix, split_retired_key
 
 
 def find_retired(version: Version, ids: Collection[str]) -> list[RetiredFragment]:

@@ -17,8 +17,8 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.pipeline.stages import SkipRewrites
 from metastore_assets.statistics.merge import merge_states
-from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, PartitionEntry, ProfileFiles
 
 _COMPARED = (
     "field_id",

@@ -13,7 +13,7 @@ from functools import cached_property
 from metastore_assets.formats.base import Fragment, NoDiffError, Snapshot, SnapshotDiff, SnapshotMetadata
 from metastore_assets.store.entries import FRAGMENTS, partition_fragment_counts
 from metastore_assets.store.entry_changes import entries_of
-from metastore_assets.store.manifest import FragmentEntry, Version, fragment_key
+from metastore_assets.store.version import FragmentEntry, Version, fragment_key
 
 
 @dataclass(frozen=True)

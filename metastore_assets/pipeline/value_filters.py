@@ -20,9 +20,9 @@ from metastore_assets.pipeline.profiles.states_reader import StatesReader, corru
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies, parse_filters
 from metastore_assets.store.entry_changes import EntryChanges, changed_entries
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueFilterFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
+from metastore_assets.store.version import FragmentEntry, ProfileFiles, ValueFilterFiles
 
 _PROFILES_PER_TASK = 64
 _BATCH_FRAGMENTS = 512

@@ -25,7 +25,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import HIDDEN_REASON
 from metastore_assets.store.entries import find_fragments
-from metastore_assets.store.manifest import FragmentEntry
+from metastore_assets.store.version import FragmentEntry
 from metastore_assets.values.leaf_columns import LeafColumn
 
 

@@ -29,8 +29,8 @@ from metastore_assets.statistics.fingerprints import (
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, derive_frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.quantiles import Digest
-from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry
 from metastore_assets.value_counts import ValueCountReader
 
 MAX_FINGERPRINTED_ROWS = 20_000_000

@@ -33,8 +33,8 @@ from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.quantiles import Digest, decode_digest
 from metastore_assets.statistics.states import read_state_rows
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 

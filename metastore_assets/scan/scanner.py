@@ -28,7 +28,7 @@ from metastore_assets.scan.exact_count import count
 from metastore_assets.scan.filtered_view import filter_table
 from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import StorageAddress
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.statistics.user_defined.loading import load_statistic
 from metastore_assets.statistics.user_defined.results import UserResult
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 
 _SHIPPED_PREFIX = "metastore_assets.statistics.user_defined.shipped:"
 _NOT_ALLOWED = "is not imported because you have not named it"

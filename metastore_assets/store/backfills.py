@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.store.json_fields import parse_json
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 
 FOLDER = "backfills"
 

@@ -24,7 +24,17 @@ from metastore_assets.caching import lock_free_cached_property
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.startup import pc
 from metastore_assets.store.keys import KeyPrefixes, KeySet
-from metastore_assets.store.manifest import (
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segment_merge import merge_segments, stored_sources
+from metastore_assets.store.segments import (
+    Segment,
+    SegmentFile,
+    SegmentFiles,
+    SegmentKind,
+    SegmentReader,
+    unshared_files,
+)
+from metastore_assets.store.version import (
     FragmentEntry,
     MetadataCacheEntry,
     NodeEntry,
@@ -37,16 +47,6 @@ from metastore_assets.store.manifest import (
     fragment_key,
     split_fragment_key,
     split_retired_key,
-)
-from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segment_merge import merge_segments, stored_sources
-from metastore_assets.store.segments import (
-    Segment,
-    SegmentFile,
-    SegmentFiles,
-    SegmentKind,
-    SegmentReader,
-    unshared_files,
 )
 
 Entry = TypeVar("Entry")

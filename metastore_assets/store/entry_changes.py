@@ -27,11 +27,11 @@ from metastore_assets.store.entries import (
     version_entries,
 )
 from metastore_assets.store.keys import KeyPrefixes
-from metastore_assets.store.manifest import MetadataCacheEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_levels import SegmentPart, update_levels
 from metastore_assets.store.segment_merge import MergeSource, merge_segments, write_segment
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, key_count
+from metastore_assets.store.version import MetadataCacheEntry, Version
 
 
 class DuplicateKeyError(ValueError):

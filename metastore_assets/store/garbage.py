@@ -25,9 +25,9 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import FOLDER
 from metastore_assets.store.json_fields import parse_json
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.version import Version
 from metastore_assets.store.version_document import load_version, stored_entries
 
 GARBAGE_BATCH = 1000

@@ -16,9 +16,9 @@ from datetime import datetime
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.entries import FRAGMENTS, decode_entries, encode_entries
-from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 from metastore_assets.store.parquet import MinimalParquet
+from metastore_assets.store.version import FragmentEntry
 
 FOLDER = "pending"
 _CLEARED = ".cleared"

@@ -18,7 +18,7 @@ from typing import Any
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.entries import FRAGMENTS, PARTITIONS, SHARED_FILES, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
-from metastore_assets.store.manifest import ProfileFiles, SharedFileEntry, Version, fragment_key
+from metastore_assets.store.version import ProfileFiles, SharedFileEntry, Version, fragment_key
 
 _TABLE = "*"
 """The group of references from the version's document."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, StoreError
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.version import FragmentEntry, Version
 from metastore_assets.store.version_document import load_version
 from metastore_assets.store.versions import STAGED, VersionStore
 

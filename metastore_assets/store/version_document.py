@@ -27,7 +27,9 @@ from metastore_assets.store.entries import (
     StoredMetadataCache,
     StoredProfileSpecs,
 )
-from metastore_assets.store.manifest import (
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.segments import SegmentFile, SegmentFiles
+from metastore_assets.store.version import (
     Decision,
     PartitionIndex,
     ProfileFiles,
@@ -37,8 +39,6 @@ from metastore_assets.store.manifest import (
     ValueFilterFiles,
     Version,
 )
-from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.segments import SegmentFile, SegmentFiles
 
 _MAX_DECOMPRESSED_BYTES = 128 << 20
 """Maximum size in bytes of a decompressed schema or list of files: enough for hundreds of thousands of columns. Without

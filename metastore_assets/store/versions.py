@@ -41,7 +41,6 @@ from metastore_assets.store.entries import (
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
 from metastore_assets.store.garbage import GARBAGE_BATCH, drop_outdated, write_garbage_manifest
-from metastore_assets.store.manifest import FragmentEntry, MetadataCacheEntry, Version, repeated_fragment_error
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import (
@@ -54,6 +53,7 @@ from metastore_assets.store.pending import (
     was_saved_since_purge,
 )
 from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.version import FragmentEntry, MetadataCacheEntry, Version, repeated_fragment_error
 from metastore_assets.store.version_document import OlderFormatError, encode_version, load_version, stored_entries
 
 if TYPE_CHECKING:

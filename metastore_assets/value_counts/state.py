@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.json_fields import parse_json
-from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ValueCountFiles
 from metastore_assets.value_counts.fingerprinted import (
     FINGERPRINT_DELTAS,
     FINGERPRINTS,

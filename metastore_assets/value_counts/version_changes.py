@@ -16,8 +16,8 @@ from metastore_assets.errors import CorruptionError, VersionNotFoundError
 from metastore_assets.produce import FlowState, View
 from metastore_assets.produce.order import normalize_zeros
 from metastore_assets.produce.rows import frame_of, table_of
-from metastore_assets.store.manifest import ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ValueCountFiles
 from metastore_assets.value_counts.fingerprinted import fingerprint_dataflow
 from metastore_assets.value_counts.graph import FREQUENCY_COUNTS, VALUES, rows_of, stage_name
 from metastore_assets.value_counts.reading import ValueCountReader

@@ -30,8 +30,8 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.assets.names import TableNames
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import CONFIG_VARIABLE, load_config
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 
 CONFIG = """

@@ -24,7 +24,7 @@ from metastore_assets.assets.pending_events import find_pending_events
 from metastore_assets.assets.reported_state import ReportedState
 from metastore_assets.expressions.partition_keys import decode_partition_key, encode_partition_key
 from metastore_assets.metastore import Metastore
-from metastore_assets.store.manifest import PartitionEntry, Version
+from metastore_assets.store.version import PartitionEntry, Version
 from tests.assets.test_pending_events import files, version, with_entries
 from tests.assets.user_project import DAYS, PARTITIONS, attached, commit, materialize, reported_row_counts
 

@@ -23,8 +23,8 @@ from metastore_assets.assets.reported_state import ReportedState
 from metastore_assets.store import entries as entries_module
 from metastore_assets.store.entries import PARTITIONS, EntryKind, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges, write_entries
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import PartitionEntry, ProfileFiles, ValueCountFiles, Version
 
 
 def files(name: str, histograms: bool = True, parts: int = 1) -> ProfileFiles:

@@ -18,8 +18,8 @@ from metastore_assets.checks.table_checks import find_contradictions
 from metastore_assets.errors import StoreError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.lookup import Table
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, ProfileFiles, RetiredFragment, Version
 from tests.checks.check_results import around, finding, no_table, results
 from tests.lookup.publishing import publish
 

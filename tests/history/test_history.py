@@ -35,8 +35,8 @@ from metastore_assets.history.version_rows import SCHEMA, read_rows
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.statistics.column import column_to_json
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
 from tests.lookup.publishing import publish
 

@@ -33,9 +33,9 @@ from metastore_assets.lookup.pruning import Pruning
 from metastore_assets.metastore import open_scanner
 from metastore_assets.statistics.typed_union import pack_scalars, union_type
 from metastore_assets.store import segment_levels
-from metastore_assets.store.manifest import fragment_key
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges, SegmentFiles
+from metastore_assets.store.version import fragment_key
 from metastore_assets.values.types import class_named
 
 CLASSES = {"part": class_named("int64"), "text": class_named("string"), "day": class_named("date"),

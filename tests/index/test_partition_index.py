@@ -24,9 +24,9 @@ from metastore_assets.index import (
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile_tables import build_statistics_table, parse_statistics_rows
 from metastore_assets.store import segment_levels
-from metastore_assets.store.manifest import PartitionIndex, UnindexedPartition
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import KeyChanges
+from metastore_assets.store.version import PartitionIndex, UnindexedPartition
 from tests.statistics.random_columns import profile_one
 
 KINDS = (

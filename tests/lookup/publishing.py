@@ -21,8 +21,8 @@ from metastore_assets.pipeline.value_counts.update import enumerated_classes
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
-from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, PartitionEntry, ProfileFiles, ValueCountFiles, Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import TableValueCounts, write_value_counts
 from metastore_assets.value_counts.graph import delta_name, rows_of

@@ -16,8 +16,8 @@ from metastore_assets.lookup.profiles import ProfileReader
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.profiles.files import write_statistics
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.leaf_columns import LeafColumn
 from tests.lookup.publishing import publish
 from tests.statistics.random_columns import profile_one

@@ -27,8 +27,8 @@ from metastore_assets.metastore import Metastore, open_table
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact
-from metastore_assets.store.manifest import PartitionEntry
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import PartitionEntry
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import ValueCountChanges
 from tests.lookup.publishing import publish

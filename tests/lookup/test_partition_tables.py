@@ -24,9 +24,9 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.profile_tables import build_statistics_table, build_typed_table
 from metastore_assets.store.entries import PARTITIONS, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFiles
+from metastore_assets.store.version import PartitionEntry, ProfileFiles, Version
 from tests.lookup.publishing import publish, write_profile
 from tests.statistics.random_columns import KINDS
 

@@ -19,8 +19,8 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Table
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline import engine
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import VersionStore
 
 SCHEMA = pa.schema(

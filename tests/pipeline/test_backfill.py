@@ -29,8 +29,8 @@ from metastore_assets.pipeline.backfill_plan import (
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import plan_version, refresh
-from metastore_assets.store.manifest import RefreshStats
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import RefreshStats
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything, latest
 from tests.pipeline.test_engine import no_spark

@@ -22,8 +22,8 @@ from metastore_assets.storage.location import Location
 from metastore_assets.storage.location_policy import LocationPolicy, PathMapping
 from metastore_assets.store import entries, sections, sorted_runs
 from metastore_assets.store.entries import StoredEntries
-from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, PartitionEntry, Version
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, version, write_small_segments
 

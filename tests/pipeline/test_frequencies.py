@@ -20,8 +20,8 @@ from metastore_assets.pipeline.value_counts import frequency_sums
 from metastore_assets.pipeline.value_counts.frequencies import SummedColumns, sum_columns
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.types import type_class
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from metastore_assets.pipeline.merging.merge_plan import (
 )
 from metastore_assets.pipeline.merging.tree import ROOT
 from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility, table_profile_spec
-from metastore_assets.store.manifest import NodeEntry, ProfileFiles, node_key, split_node_key
+from metastore_assets.store.version import NodeEntry, ProfileFiles, node_key, split_node_key
 from tests.pipeline.test_profile_tree import Trie, expected
 
 Merged: TypeAlias = "str | tuple[Merged, ...]"

@@ -21,8 +21,8 @@ from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.value_counts.compact import compact
 from metastore_assets.store.backfills import BackfillRecord
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything, rows
 from tests.pipeline.test_refresh import no_spark

@@ -36,8 +36,8 @@ from metastore_assets.pipeline.profiling import bundle_fragments
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.entries import FRAGMENTS, NODES, RETIRED, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles, RetiredFragment, Version, node_key
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, NodeEntry, ProfileFiles, RetiredFragment, Version, node_key
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.file_lake import Lake, assert_same, everything, latest
 from tests.store.sample_versions import version

@@ -12,7 +12,7 @@ import pytest
 
 from metastore_assets.pipeline.plan import RefreshRequest
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from tests.pipeline.file_lake import Lake, assert_same, everything, latest
 
 if TYPE_CHECKING:

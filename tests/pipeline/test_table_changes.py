@@ -14,7 +14,7 @@ from metastore_assets.errors import StoreError
 from metastore_assets.metastore import Metastore
 from metastore_assets.pipeline.next_version import _changed_fragments
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
+from metastore_assets.store.version import FragmentEntry, ProfileFiles
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.pipeline.test_refresh import no_spark

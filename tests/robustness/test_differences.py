@@ -16,7 +16,7 @@ from metastore_assets.formats.base import NoDiff, NoDiffError
 from metastore_assets.pipeline import planning
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.refresh import plan_refresh
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from tests.pipeline.file_lake import assert_same, everything
 from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.histories import History, shuffled

@@ -22,7 +22,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup.json import columns_json
 from metastore_assets.metastore import Metastore
 from metastore_assets.report.summary import read_summary
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from tests.pipeline.file_lake import everything_on_spark, latest
 from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.histories import History, shuffled

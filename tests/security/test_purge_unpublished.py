@@ -27,8 +27,8 @@ from metastore_assets.pipeline.purge import PurgeResult
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verification.verify import verify
-from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import Version
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.robustness.refresh_assertions import no_spark

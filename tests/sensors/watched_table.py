@@ -21,7 +21,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.config import load_config
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.version import Version
 from metastore_assets.store.versions import versions_of
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.store import entries, sections, segment_levels, segment_merge
-from metastore_assets.store.manifest import Decision, FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.version import Decision, FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.version_document import stored_entries
 
 SMALL = (

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.store.backfills import BackfillRecord
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import PartitionEntry, ProfileFiles, Version
 
 
 @pytest.fixture

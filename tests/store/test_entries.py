@@ -17,7 +17,8 @@ from metastore_assets.store.entries import (
     decode_entries,
     encode_entries,
 )
-from metastore_assets.store.manifest import (
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import (
     FragmentEntry,
     NodeEntry,
     PartitionEntry,
@@ -26,7 +27,6 @@ from metastore_assets.store.manifest import (
     RetiredFragment,
     SharedFileEntry,
 )
-from metastore_assets.store.objects import ObjectStore
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 COUNT = st.integers(0, 2**63 - 1)

@@ -29,10 +29,10 @@ from metastore_assets.store.entries import (
     diff_entries,
 )
 from metastore_assets.store.entry_changes import DuplicateKeyError, EntryChanges, write_entries
-from metastore_assets.store.manifest import FragmentEntry, MetadataCacheEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ParquetObject
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, retained_files
+from metastore_assets.store.version import FragmentEntry, MetadataCacheEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, fragment, version, write_small_segments

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, VersionNotFoundError
 from metastore_assets.store import expire, sorted_runs
-from metastore_assets.store.manifest import RetiredFragment
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 from metastore_assets.store.pending import remove_all
 from metastore_assets.store.staged_versions import StagedVersions
+from metastore_assets.store.version import RetiredFragment
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, files_of, fragment, version, write_small_segments
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store import entries as entries_module
 from metastore_assets.store import garbage
-from metastore_assets.store.manifest import RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import RetiredFragment, Version
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import files, files_of, fragment, version
 from tests.store.test_expire import Table

@@ -15,11 +15,11 @@ from metastore_assets.store import segment_levels
 from metastore_assets.store.entries import NODES, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges, write_entries
 from metastore_assets.store.keys import KeyPrefixes, KeySet, SegmentKeyRange
-from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segment_levels import SegmentPart, update_levels
 from metastore_assets.store.segment_merge import MAX_BOUND, shorten_bounds
 from metastore_assets.store.segments import SegmentFile, SegmentFiles, SegmentKind
+from metastore_assets.store.version import NodeEntry, ProfileFiles
 from tests.store.sample_versions import write_small_segments
 
 KIND = SegmentKind("nodes", "entries", NODES.schema, 500, 6, 500, file_rows=1_000)

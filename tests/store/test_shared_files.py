@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, RETIRED, EntryKind, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
-from metastore_assets.store.manifest import (
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import (
     FragmentEntry,
     NodeEntry,
     PartitionEntry,
@@ -26,7 +27,6 @@ from metastore_assets.store.manifest import (
     Version,
     node_key,
 )
-from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import version, write_small_segments

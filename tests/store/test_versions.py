@@ -16,9 +16,9 @@ from metastore_assets.errors import CorruptionError, StoreError, VersionConflict
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import FRAGMENTS, StoredMetadataCache
 from metastore_assets.store.entry_changes import change_metadata_cache
-from metastore_assets.store.manifest import RetiredFragment, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.segments import SegmentFile, SegmentFiles
+from metastore_assets.store.version import RetiredFragment, Version
 from metastore_assets.store.version_document import FORMAT_VERSION, stored_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.sample_versions import SCHEMA, fragment, version

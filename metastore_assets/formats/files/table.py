@@ -54,8 +54,8 @@ from metastore_assets.formats.registration import OpenContext, check_option_name
 from metastore_assets.messages import close_names
 from metastore_assets.storage.listing import StoredFile
 from metastore_assets.storage.location_policy import LocationPolicy, table_location
-from metastore_assets.store.manifest import fragment_key
 from metastore_assets.store.sorted_runs import SortedTuples
+from metastore_assets.store.version import fragment_key
 
 if TYPE_CHECKING:
     from metastore_assets.formats.files.declared_types import DeclaredTypes

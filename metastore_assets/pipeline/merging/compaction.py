@@ -48,7 +48,9 @@ from metastore_assets.statistics.user_defined.states import compute_states
 from metastore_assets.statistics.value_filter import build_filter_of_frequencies
 from metastore_assets.store.entries import Entries, StoredEntries
 from metastore_assets.store.entry_changes import EntryChanges
-from metastore_assets.store.manifest import (
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.shared_files import count_profiles
+from metastore_assets.store.version import (
     UPPER_LEVELS,
     FragmentEntry,
     NodeEntry,
@@ -58,8 +60,6 @@ from metastore_assets.store.manifest import (
     fragment_key,
     node_key_prefix,
 )
-from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.shared_files import count_profiles
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.types import type_text
 

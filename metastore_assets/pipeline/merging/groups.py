@@ -13,8 +13,8 @@ from typing import Protocol, TypeAlias
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile_spec import ProfileSpec, SpecCompatibility
 from metastore_assets.statistics.frequencies import FrequencySummary
-from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import NodeEntry, ProfileFiles
 
 TABLE = "*"
 """Key of the group that is merged into the table's profile. The keys of other groups are partition keys."""

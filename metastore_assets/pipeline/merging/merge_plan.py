@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from metastore_assets.pipeline.merging.groups import TABLE, MergeContext, MergeGroup, NodeLookup
 from metastore_assets.pipeline.merging.tree import ROOT, Branch, StoredTreeError, TreeShape
 from metastore_assets.pipeline.profile_spec import SpecCompatibility
-from metastore_assets.store.manifest import NodeEntry, ProfileFiles, node_key, node_key_prefix
+from metastore_assets.store.version import NodeEntry, ProfileFiles, node_key, node_key_prefix
 
 FAN_IN = 6
 """Maximum number of inputs of one merge. A branch with more inputs splits into four. As measured, a commit reads the

@@ -13,8 +13,8 @@ from metastore_assets.pipeline.profiles.stored_states import read_states_togethe
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.states import build_states_table
-from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import NodeEntry, ProfileFiles
 
 _SMALL_NODE = 1 << 20
 """Maximum size in memory, in bytes, of a node that shares a file with other nodes."""

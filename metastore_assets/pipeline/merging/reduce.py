@@ -41,8 +41,8 @@ from metastore_assets.statistics.histogram import decode_histograms
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.statistics.user_defined.finalize import add_user_results
-from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import NodeEntry, ProfileFiles
 from metastore_assets.values.types import type_text
 
 _COST_PER_COLUMN = 2_000

@@ -31,9 +31,9 @@ from metastore_assets.statistics.profile_tables import (
     build_histograms_table,
     build_statistics_table,
 )
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_name
 from metastore_assets.store.sections import SectionOptions, SectionWriter
+from metastore_assets.store.version import ProfileFiles
 
 COLUMNS = "metastore.columns"
 """File metadata key of `statistics` for (path, field id) of each row, see `encode_columns`."""

@@ -23,8 +23,8 @@ from metastore_assets.pipeline.profiles.states_writer import (
 from metastore_assets.statistics.fingerprints import FingerprintCounts
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.typed_union import unpack_values
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 
 if TYPE_CHECKING:
     from metastore_assets.store.parquet import ParquetObject

@@ -23,8 +23,8 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import SKETCH_COLUMNS, build_states_table
 from metastore_assets.statistics.typed_union import pack_values, union_type
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import MinimalParquet, ObjectStore, unique_name
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.types import TypeClass, class_named, classes_of
 
 ROW_COUNT = "metastore.row_count"

@@ -22,9 +22,9 @@ from metastore_assets.statistics.profile_tables import (
     parse_value_counts,
     sum_value_counts,
 )
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.types import class_named
 
 COUNT_COLUMNS = ("field_id", "type_class", "value_count", "distinct_count")

@@ -36,8 +36,8 @@ from metastore_assets.statistics.states import (
 )
 from metastore_assets.statistics.typed_union import cast_to_union
 from metastore_assets.statistics.user_defined.states import compute_states, list_required_keys, list_state_keys
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.leaf_columns import LeafColumn
 from metastore_assets.values.physical import combine_to_one_chunk
 from metastore_assets.values.types import type_text

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.pipeline.value_counts.plain import plain_file_columns, write_frequencies, write_ranks
-from metastore_assets.store.manifest import ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ValueCountFiles, Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.value_counts import TableValueCounts, read_value_counts, write_value_counts
 from metastore_assets.value_counts.fingerprinted import fingerprint_dataflow

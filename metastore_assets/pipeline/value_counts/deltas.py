@@ -14,8 +14,8 @@ import pyarrow as pa
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.produce import Delta
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, ProfileFiles
 from metastore_assets.value_counts.graph import rows_of
 
 _PROFILES_PER_DELTA = 16

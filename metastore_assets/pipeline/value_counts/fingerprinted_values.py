@@ -35,8 +35,8 @@ from metastore_assets.statistics.frequencies import EMPTY, Frequencies, run_to_f
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.value_runs import concatenate_series, count_values
 from metastore_assets.storage.corrupt_input import CORRUPTION_ERRORS, error_reason, is_unsupported
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, ProfileFiles
 from metastore_assets.tasks.runner import limit_arrow_threads
 from metastore_assets.values.leaf_columns import split_leaves
 from metastore_assets.values.physical import canonical_array, physical_series

@@ -47,8 +47,8 @@ from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.fingerprints import EMPTY as NO_FINGERPRINTS
 from metastore_assets.statistics.fingerprints import FINGERPRINT_BITS, FingerprintCounts, Numbers
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader
 from metastore_assets.value_counts.fingerprinted import (
     FINGERPRINT_DELTAS,

@@ -21,8 +21,8 @@ from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.pipeline.value_counts.frequency_sums import FrequencySum, R, WriteSums, full_sums, sum_on_spark
 from metastore_assets.statistics.frequencies import Frequencies, FrequencySummary, summarize_frequencies
 from metastore_assets.statistics.user_defined.finalize import add_frequency_results
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.values.types import type_class
 
 

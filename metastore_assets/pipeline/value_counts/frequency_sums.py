@@ -24,8 +24,8 @@ from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.spark.runner import balance_bins
 from metastore_assets.spark.shuffle import ShuffledRow, shuffle
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, split_frequencies, sum_frequencies
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 
 _TERMS_PER_TASK = 16
 _ROWS_PER_PARTITION = 2_000_000

@@ -16,8 +16,8 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_reader import StatesReader
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
-from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import ProfileFiles
 
 MAX_UNSPLIT_VALUES = 8_000_000
 """A column with more distinct values is split into ranges."""

@@ -33,8 +33,8 @@ from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import EMPTY, FrequencySummary, summarize_frequencies
 from metastore_assets.statistics.user_defined.finalize import add_frequency_results, needs_frequencies
 from metastore_assets.storage.io_counters import io_step
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, ValueCountFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, ProfileFiles, ValueCountFiles
 from metastore_assets.value_counts import (
     Built,
     TableValueCounts,

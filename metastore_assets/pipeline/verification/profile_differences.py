@@ -29,7 +29,7 @@ from metastore_assets.statistics.profile import profile_all_null
 from metastore_assets.statistics.states import read_state_rows
 from metastore_assets.statistics.user_defined.finalize import add_user_results
 from metastore_assets.statistics.user_defined.results import UserResult
-from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.version import ProfileFiles
 from metastore_assets.value_counts import ValueCountReader
 from metastore_assets.values.json import scalar_text, value_json
 from metastore_assets.values.types import type_text

@@ -46,8 +46,8 @@ from metastore_assets.pipeline.verification.version_differences import (
 )
 from metastore_assets.spark.runner import SizedRunner
 from metastore_assets.store.entries import StoredEntries, partition_contents
-from metastore_assets.store.manifest import FragmentEntry, Version, split_fragment_key
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.version import FragmentEntry, Version, split_fragment_key
 from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:

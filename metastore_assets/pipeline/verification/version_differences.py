@@ -35,10 +35,10 @@ from metastore_assets.pipeline.verification.profile_differences import (
 )
 from metastore_assets.store.entries import FILE_COLUMNS
 from metastore_assets.store.expire import FILES, PATHS, add_files
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ValueCountFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sorted_runs import SortedRuns, subtract
+from metastore_assets.store.version import FragmentEntry, NodeEntry, ValueCountFiles, Version
 from metastore_assets.store.version_document import stored_entries
 from metastore_assets.store.versions import file_paths
 from metastore_assets.value_counts import TableValueCounts, ValueCountReader, differing_rows, read_value_counts

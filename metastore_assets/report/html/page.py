@@ -17,7 +17,7 @@ from metastore_assets.markup.elements import Markup, Part, joined, table, tag, t
 from metastore_assets.report import text
 from metastore_assets.report.html.columns import change_rows, column_details
 from metastore_assets.report.html.stylesheet import SCRIPT, STYLE
-from metastore_assets.store.manifest import PartitionEntry
+from metastore_assets.store.version import PartitionEntry
 
 _LISTED_PARTITIONS = 200
 _LISTED_VERSIONS = 50
