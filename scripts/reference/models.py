@@ -9,7 +9,7 @@ import textwrap
 import types
 import typing
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -26,22 +26,37 @@ _TITLES = {
     "CatalogConfig": "Catalogs: each value of `catalogs`",
     "EmrServerlessConfig": "EMR Serverless: `emr_serverless`",
 }
+FieldRow: TypeAlias = tuple[str, str, str, str]
+"""Key, type, default and meaning of a field."""
+
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", SecretStr: "text", Any: "any"}
 
 
 def render_models() -> str:
-    """Return all sections, the top level first."""
+    """Return all sections, the top level first. A row that an earlier section has is only named."""
     lines = ["# Configuration", "", "The keys of `metastore.yaml`. A key that is not listed here is an error.", ""]
+    listed: set[FieldRow] = set()
     for model in _reachable_models(MetastoreConfig):
         lines += [f"## {_TITLES.get(model.__name__, model.__name__)}", "", _summary(model), ""]
+        rows = list(_field_rows(model))
         lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
-        documents = _field_documents(model)
-        for name, field in _inherited_last(model).items():
-            key = field.alias or name
-            cells = (f"`{key}`", _type_text(field.annotation), _default_text(field), documents.get(name, ""))
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines += [_markdown_row(cells) for cells in rows if cells not in listed]
+        if repeated := [cells[0] for cells in rows if cells in listed]:
+            lines.append(_markdown_row((", ".join(repeated), "", "", "As in the section above.")))
+        listed.update(rows)
         lines.append("")
     return "\n".join(lines)
+
+
+def _field_rows(model: type[BaseModel]) -> Iterator[FieldRow]:
+    """Yield a row for each field of a model, inherited fields last."""
+    documents = _field_documents(model)
+    for name, field in _inherited_last(model).items():
+        yield f"`{field.alias or name}`", _type_text(field.annotation), _default_text(field), documents.get(name, "")
+
+
+def _markdown_row(cells: FieldRow) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _reachable_models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
