@@ -266,16 +266,12 @@ def test_our_parameters_are_on_the_command_line() -> None:
     assert job["configurationOverrides"]["monitoringConfiguration"]["s3MonitoringConfiguration"]["logUri"]
 
 
-def test_the_documented_configuration_is_complete() -> None:
-    """It is valid, and has every key."""
-    from metastore_assets.config import EmrServerlessConfig
-
+def test_the_documented_configuration_and_policies_are_valid() -> None:
+    """The configuration has the section, and each policy is JSON."""
     page = (REPOSITORY / "docs" / "how-to" / "emr-serverless.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"```yaml\n(root:.*?)```", page, re.DOTALL)
     config = MetastoreConfig.model_validate(yaml.safe_load(shown))
     assert config.engine == "emr-serverless"
     assert config.emr_serverless is not None
-    table = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
-    assert set(EmrServerlessConfig.model_fields) <= table
     for policy in re.findall(r"```json\n(.*?)```", page, re.DOTALL):
         assert json.loads(policy)["Version"] == "2012-10-17"
