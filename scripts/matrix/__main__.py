@@ -92,20 +92,23 @@ def _outcomes(python: Path) -> dict[str, tuple[str, str]]:
 
 
 def _row(environment: Environment, python: Path, outcomes: dict[str, str]) -> str:
+    """Return the row of an environment: its versions, and the checks that do not work in it."""
     installed = versions(python)
     cells = [environment.name, environment.python, *(installed[name] for name in NAMED)]
-    return f"| {' | '.join([*cells, *(outcomes[check] for check in _CHECKS)])} |"
+    by_outcome = {outcome: [check for check in _CHECKS if outcomes[check] == outcome] for outcome in outcomes.values()}
+    exceptions = [f"{outcome}: {', '.join(checks)}" for outcome, checks in by_outcome.items() if outcome != "works"]
+    return f"| {' | '.join([*cells, '; '.join(exceptions)])} |"
 
 
 def _write(rows: Mapping[str, str]) -> None:
     """Write rows into the table of the page, by name of the environment. Rows of other environments stay."""
-    header = f"| environment | Python | {' | '.join([*NAMED, *_CHECKS])} |"
+    header = f"| environment | Python | {' | '.join(NAMED)} | exceptions |"
     before, _, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
     written, _, after = rest.partition(_END)
     present = {line.split("|")[1].strip(): line for line in written.splitlines() if line.startswith("|")}
     present |= rows
     names = [environment.name for environment in ENVIRONMENTS if environment.name in present]
-    rule = "|".join(["", *(["---"] * (2 + len(NAMED) + len(_CHECKS))), ""])
+    rule = "|".join(["", *(["---"] * (3 + len(NAMED))), ""])
     table = [header, rule, *(present[name] for name in names)]
     _PAGE.write_text("\n".join([f"{before}{_BEGIN}", "", *table, "", f"{_END}{after}"]), encoding="utf-8")
 
