@@ -243,9 +243,8 @@ class TableConfig(SharedTableConfig):
     condition on partition columns (`day >= current_date - 90`). Other partitions are ignored, and their folders are not
     listed."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of the format, which the format validates. For plain files: `template` (`{year:int}/{month}`) and
-    `kind` (of files without a telling extension); for CSV files also `header`, `delimiter`, `quote`, `escape`,
-    `escape_unquoted`, `encoding`, `null_values`, `skip_initial_space`, `skip_blank_lines`, `empty_text`, `columns`."""
+    """Options of the format: `meta_columns` of Hudi; `template`, `kind`, and those of CSV files (`header`, `delimiter`,
+    …), of plain files."""
     declared: dict[str, str] = Field(default_factory=dict, alias="schema")
     """For plain files: types by column (dotted path) that replace those of the files, written as in SQL
     (`decimal(10,2)`) or in Arrow (`decimal128(10, 2)`)."""
@@ -487,8 +486,7 @@ class MetastoreConfig(ConfigModel):
     """Settings of the Spark session, such as `spark.master`."""
     engine: Literal["spark", "auto", "emr-serverless"] = "spark"
     """Where a refresh reads the files of tables. `spark`: always on Spark. `auto`: a few small files without Spark, all
-    others on Spark. `emr-serverless`: each refresh by Dagster is a job of EMR Serverless. New configurations of
-    `metastore init` and `dg scaffold defs` have `auto`."""
+    others on Spark. `emr-serverless`: each refresh by Dagster is a job of EMR Serverless."""
     emr_serverless: EmrServerlessConfig | None = None
     """Settings of the jobs of EMR Serverless, which `engine: emr-serverless` requires."""
     keep_versions: int = Field(default=100, ge=1)

@@ -53,10 +53,8 @@ class ResolvedPolicy(ConfigModel):
     `estimated`."""
     algorithm: Literal["auto", "counts", "ranges", "enumeration", "fingerprints"] = "auto"
     """How value counts are built from scratch: `counts` adds partial counts in one process, `ranges` runs a task for
-    each range of values; the results are equal. With `frequencies: repeated` it also says what is stored: `enumeration`
-    stores all values, `fingerprints` stores hashes of all values and an enumeration of those that occur at least twice.
-    `auto` is decided from the column's values.
-    """
+    each range of values; the results are equal. With `frequencies: repeated`, what is stored: `enumeration` stores all
+    values, `fingerprints` stores hashes of all values, and the values that occur at least twice."""
     histogram: Literal["off"] | int = 1024
     """Number of bins (1,000 to 10,000), or `off`. A histogram has up to twice as many, and never more than 10,000.
     It has fewer if fewer bins separate all values. With more than 5,000, it may also have only 5,000."""
