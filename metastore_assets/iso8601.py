@@ -88,7 +88,8 @@ def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
     """Parse a timestamp.
 
     Args:
-        text: The timestamp. A date means its midnight. Digits beyond the unit are truncated, up to nanoseconds.
+        text: The timestamp. A date means its midnight. Digits of the fraction that are too fine for the unit are
+            truncated.
         unit: The unit of a tick: `s`, `ms`, `us` or `ns`.
 
     Returns:
@@ -96,7 +97,7 @@ def parse_timestamp(text: str, unit: str) -> tuple[int, int | None]:
         in UTC. Without one, the offset is None.
 
     Raises:
-        ValueError: The text is no timestamp, or has a fraction of a nanosecond.
+        ValueError: The text is no timestamp, or its fraction has a digit other than 0 after the ninth.
     """
     match = _TEXT.fullmatch(text)
     if match is None or (match["fraction"] or "")[9:].strip("0"):

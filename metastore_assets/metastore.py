@@ -67,7 +67,7 @@ class Metastore:
         Args:
             name: The table's name.
             version: A number; a snapshot, as `"snapshot:ID"`; or a time (`datetime` or ISO 8601 text), which selects
-                the newest version of a snapshot committed by then. Default: the newest version. `lookup.versions`
+                the newest version whose snapshot was committed by then. Default: the newest version. `lookup.versions`
                 describes the texts.
 
         Raises:
@@ -92,8 +92,8 @@ def open_table(
         root: A local path or a URI, such as `s3://bucket/metastore`.
         name: The table's name.
         version: A number; a snapshot, as `"snapshot:ID"`; or a time (`datetime` or ISO 8601 text), which selects the
-            newest version of a snapshot committed by then. Default: the newest version. `lookup.versions` describes
-            the texts.
+            newest version whose snapshot was committed by then. Default: the newest version. `lookup.versions`
+            describes the texts.
         storage_options: Options of the root's object store.
         statistic_classes: Classes of user-defined statistics, as `module:Class`. Only these classes may be imported to
             compute statistics of `filter(…)`.

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class PluginGroup:
     """All extensions of one kind, by name. An extension is imported only when it is loaded.
 
-    Built-in extensions are listed in the code, and so are found without their entry points, as in a checkout.
+    Built-in extensions are listed in the code. They are found even if this package is not installed and has no entry
+    points, as in a checkout.
     """
 
     def __init__(self, group: str, built_in: Mapping[str, str]) -> None:

@@ -37,9 +37,10 @@ _VIEWED = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binar
 def profile(data: object, *, spark: SparkSession | None = None, **settings: Any) -> Table:
     """Compute the statistics of a table, file or data frame, and return a `Table` with them.
 
-    Large tables are read on Spark. A data frame is written to a temporary folder, which is deleted when the returned
-    object and its answers are garbage-collected. A dataset that `Table.dataset` returned does not keep the folder. All
-    rows of a Spark data frame pass through this process.
+    Large tables are read on Spark. All rows of a Spark data frame pass through this process.
+
+    A data frame is written to a temporary folder. The folder is deleted when the returned object and all its answers
+    are garbage-collected, even if a dataset from `Table.dataset` is still in use.
 
     Args:
         data: A path or URI of a table of any format, or an object with Arrow data: a table, reader or dataset of
@@ -59,13 +60,14 @@ def profile_query(
 ) -> Table:
     """Compute the statistics of the result of a query in DuckDB's SQL, and return a `Table` with them.
 
-    The result is written to a temporary folder, which is deleted as that of `profile`.
+    The result of the query is written to a temporary folder. The folder is deleted at the same time as that of
+    `profile`.
 
     Args:
         query: One query, such as SELECT.
         spark: As for `profile`.
         unrestricted: Whether the query may read and write files and load extensions. Use it for trusted queries only.
-            By default it reads no file, network or Python variable.
+            By default the query reads neither files nor the network. It never reads variables of Python.
         settings: As for `profile`.
 
     Raises:
@@ -234,7 +236,10 @@ def _check_types(schema: pa.Schema) -> None:
 
 
 def _parquet_type(type_: pa.DataType) -> pa.DataType:
-    """Return a type for the same values that Parquet supports: without run ends, and without dictionaries of views."""
+    """Return a type that has the same values and that Parquet supports.
+
+    Run ends, dictionaries of views and date64 are replaced, also inside structs, lists and maps. Other types stay.
+    """
     if t.is_run_end_encoded(type_):
         return plain_type(type_)
     if t.is_dictionary(type_):  # Polars' categories are dictionaries of views.
@@ -259,7 +264,10 @@ def _parquet_field(field: pa.Field) -> pa.Field:
 
 
 def _parquet_array(array: pa.Array) -> pa.Array:
-    """Decode an array whose encoding Arrow cannot cast to `_parquet_type(array.type)`, and convert date64."""
+    """Return an array that Arrow can cast to `_parquet_type(array.type)`: without run ends, date64 or null categories.
+
+    Other arrays are returned unchanged.
+    """
     if t.is_run_end_encoded(array.type):
         array = plain_array(array)
     if t.is_date64(array.type):

@@ -164,11 +164,11 @@ def collect_garbage_seldom() -> None:
 
 
 class FastExit:
-    """A registration with `atexit` that ends the process faster, without destroying modules and objects.
+    """A function registered with `atexit` that ends the process faster, without destroying modules and objects.
 
-    If `status` is None at exit, it has no effect.
+    It has no effect if the attribute `status` is None at exit, or if `is_plain()` is true.
 
-    Create it before any other registration with `atexit`, so that its exit function runs last.
+    Create the object before anything else is registered with `atexit`, so that the function runs last.
     """
 
     # Measured: 394 ms of CPU to import what commands need and end, 279 ms with this.

@@ -47,9 +47,9 @@ class StoredState:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A configuration, by object or by file, with the Dagster resources that it uses.
+    """A configuration, which is an object or in a file, with the Dagster resources that it uses.
 
-    Each call of `unresolved` or `resolved` reads the file and the environment again.
+    Each call of `unresolved` or `resolved` reads the file (if there is one) and the environment again.
     """
 
     file: Path | None = None

@@ -244,7 +244,10 @@ def tag_value(text: str) -> str:
 
 
 def _job_error(client: _JobClient, reader: _MessageReader, settings: EmrServerlessConfig, table: str) -> MetastoreError:
-    """Create the error about a failed job, with the message in its answer, or else with the details of EMR."""
+    """Return the error about a failed job: the one in its answer.
+
+    If its answer has none, EMR is asked for the state of the job and details.
+    """
     job = (
         f"job {client.job} of EMR Serverless application {settings.application}; {_log_location(settings, client.job)}"
     )

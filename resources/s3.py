@@ -45,9 +45,10 @@ def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> Metast
 
 
 def s3_options(s3: "S3Resource") -> dict[str, str]:
-    """Convert a resource to storage options such as `aws_region`. Options that it does not set are left out.
+    """Return the settings of a resource as storage options such as `aws_region`. Unset ones are left out.
 
-    `EnvVar`s and a profile are replaced by their values. Raises ConfigError if a variable or the profile is missing.
+    The values of `EnvVar`s, and credentials and region of a profile, are looked up. Credentials are registered as
+    secrets, to keep them out of messages. Raises ConfigError if a variable or the profile is missing.
     """
     try:
         resource = s3.process_config_and_initialize()

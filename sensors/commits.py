@@ -131,9 +131,9 @@ def commit_sensor(
 
 
 def _fits_loaded_assets(version: Version, names: TableNames, repository: RepositoryDefinition | None) -> bool:
-    """Return whether the table and its loaded asset for partitions are both partitioned, or both not.
+    """Return whether the loaded assets still fit the table: its partitions asset has partitions if the table has.
 
-    Without a repository of loaded assets, the result is True.
+    If neither has partitions, they fit, too. Without a repository of loaded assets, the result is True.
     """
     assets = repository.assets_defs_by_key.get(names.partitions) if repository else None
     has_partitions = assets is not None and assets.specs_by_key[names.partitions].partitions_def is not None
@@ -165,7 +165,10 @@ def dropped_check(table: TableConfig, names: TableNames, latest: Version, reason
 
 
 def restored_check(table: TableConfig, names: TableNames, state: SensorState) -> AssetCheckEvaluation:
-    """Return a passed result of the check `current`, for a dropped table that exists again without changes."""
+    """Return a passed result of the check `current`, for a table that was dropped and exists again.
+
+    The caller has checked that the newest version still describes the table.
+    """
     return AssetCheckEvaluation(
         names.kind_assets["statistics"],
         current_check_name(table),
@@ -278,11 +281,11 @@ def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
 
 
 def _ended_runs(instance: DagsterInstance, run_key: Callable[[int], str]) -> list[float]:
-    """Return the end times, in seconds since the epoch, of the finished runs among the attempts.
+    """Return the end times, in seconds since the epoch, of the finished runs that tried to refresh one snapshot.
 
     Args:
         instance: The Dagster instance.
-        run_key: Returns the run key of an attempt, given the number of the attempt, from 1.
+        run_key: Returns the run key of an attempt at the refresh, given the number of the attempt, from 1.
     """
     ended: list[float] = []
     for start in itertools.count(1, _KEYS_PER_QUERY):

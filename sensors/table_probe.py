@@ -62,8 +62,8 @@ class TableProbe:
         """Read the newest version and the table's current snapshot.
 
         Args:
-            report_progress: A function to call with the name of the object that is read next, for the message of a
-                timeout.
+            report_progress: Called with a name, such as `the root s3://b/r`, before that object is read. The message of
+                a timeout contains the last name.
 
         Raises:
             MetastoreError: The configuration, the root or the table cannot be read; the tick then fails.
@@ -95,9 +95,10 @@ class TableProbe:
         return self._configuration.unresolved().table(self._name).model_dump_json()
 
     def _read_latest(self, config: MetastoreConfig) -> Version | None:
-        """Return the newest version, from the cache if it is still the newest one.
+        """Return the newest version of the table; None if no version is published.
 
-        If another version is read, the table's format and partitioning are stored for the next load of definitions.
+        If the cached version is still the newest one, it is returned. Otherwise the version is read, and the table's
+        format and partitioning are written to the root for the next load of definitions.
         """
         versions = versions_of(config, self._name)
         documents = versions.documents

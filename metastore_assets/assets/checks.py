@@ -102,9 +102,9 @@ def export_check_results(
 
 
 def export_check_names(table: TableConfig) -> dict[str, str]:
-    """Return the name of the check of each target under `exports`: `export_hive`, or `export_hive_2` if that is taken.
+    """Return the name of the check of each target under `exports`, such as `export_hive` for `hive`.
 
-    A configured check may have the former name.
+    If another check has this name, such as a configured one, a number is added: `export_hive_2`.
     """
     taken = {named.name.lower() for named in table_checks(table)}
     names: dict[str, str] = {}

@@ -175,7 +175,8 @@ class MetastoreComponent(StateBackedComponent, Resolvable):
     def defs_state_config(self) -> DefsStateConfig:
         """Where Dagster stores the component's state.
 
-        The key of the state contains the prefix or, without a prefix, the name of the component's folder.
+        By default, the state's key contains the component's `prefix`. If that is empty, it contains the name of the
+        component's folder.
         """
         name = "/".join(self.prefix) or self._folder.resolve().name
         return DefsStateConfig.from_args(self.defs_state, default_key=f"{type(self).__name__}[{name}]")

@@ -95,9 +95,10 @@ def profile_specs(
 ) -> list[AssetSpec]:
     """Return the specs of the assets that a refresh materializes.
 
-    There is one asset for each kind of file with statistics of the whole table, such as histograms. They depend on a
-    partitioned asset, unless the table is known to have no partition columns. With `outputs: table`, one asset replaces
-    all of them.
+    The first asset is partitioned: the profiles of the table's partitions. The other assets depend on it. There is one
+    for each kind of file with statistics of the whole table, such as `histograms`. If the table is known to have no
+    partition columns, the first asset is left out, and the others depend on the table itself. With `outputs: table`,
+    a single asset replaces all of these.
 
     Args:
         table: The configuration of the table.

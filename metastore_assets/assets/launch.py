@@ -224,7 +224,7 @@ def _wait_for_run(
         status = _run(instance, table, run_id).status
         if status != reported_status:
             stage = f"run {run_id[:8]} of Dagster is {status.value.lower().replace('_', ' ')}"
-            progress(Progress(table, stage, part=part))
+            progress(Progress(table, stage, part=part and f"chunk {part}"))
             reported_status = status
         if status == DagsterRunStatus.SUCCESS:
             return _failed_checks(instance, run_id)
@@ -277,10 +277,11 @@ def _error_text(instance: DagsterInstance, run_id: str) -> str:
 
 
 def _is_tag_of(tag: str, table: str, job: str) -> bool:
-    """Return whether the job with a tag refreshes a table.
+    """Return whether a job refreshes a table, judged by the tag and the name of the job.
 
-    A tag is the table's name, or `prefix.table` with the prefix of the assets. In long tags, a digest replaces the end.
-    The prefix is then taken from the job's name, in which `_` may stand for `-` or `.`.
+    The tag is the table's name, or `prefix.table` with the prefix of the assets. A long tag ends in a digest, which
+    hides the table's name. Then the prefix is guessed from the job's name, in which `_` may stand for `-` or `.`.
+    The job refreshes the table if one of the guesses gives the same tag.
 
     Args:
         tag: The value of `TABLE_TAG`, with or without a prefix.
@@ -299,15 +300,18 @@ def _is_tag_of(tag: str, table: str, job: str) -> bool:
 
 
 def find_refresh_job(answer: Mapping[str, Any], table: str) -> RefreshJob:
-    """Return the job that refreshes a table. A job without a prefix in its name has priority.
+    """Return the job that refreshes a table.
+
+    Jobs name their table in the tag `TABLE_TAG`. A job with the tag `orders` takes precedence over jobs with a prefix
+    in the tag, such as `sales.orders`.
 
     Args:
-        answer: The daemon and the code locations, as `_WORKSPACE` requests them.
+        answer: The answer to the GraphQL query `_WORKSPACE`: the state of the daemon, and the code locations.
         table: The name of the table.
 
     Raises:
-        ConfigError: Runs are queued and no daemon starts them, the code locations do not load, or not exactly one job
-            refreshes the table.
+        ConfigError: Dagster queues runs and no daemon starts them, or Dagster cannot load the working folder. Or no
+            job refreshes the table, or several do.
     """
     daemon = answer["instance"]["daemonHealth"]["daemonStatus"]
     if daemon["required"] and not daemon["healthy"]:

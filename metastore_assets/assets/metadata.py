@@ -89,11 +89,7 @@ def partition_metadata(summary: ProfileSummary, title: str) -> Metadata:
 
 
 def files_metadata(uri: str) -> Metadata:
-    """Return the location of a partition's files as metadata.
-
-    Args:
-        uri: The URI of the statistics file.
-    """
+    """Return the metadata entry `files` of a partition: the URI of its statistics file."""
     return {"files": MetadataValue.path(uri)}
 
 
@@ -161,9 +157,10 @@ def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> Table
 
 
 def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
-    """Return numbers of as many columns as fit into an event, as metadata with names such as `amount/null_share`.
+    """Return statistics that are numbers as metadata, by names such as `amount/null_share`.
 
-    Dagster plots such numbers, and its anomaly checks can read them.
+    Columns are taken in the order of `rows` until an event has no room for the next one. Dagster plots such numbers,
+    and its anomaly checks can read them.
     """
     metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
     remaining_bytes = _MEASURES_BYTES
@@ -276,7 +273,14 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
-    """Return a text with the guarantee of a kind of file: `exact; distinct_count is an estimate: id, email`."""
+    """Return a text that says how exact the numbers in files of one kind are, and which columns are exceptions.
+
+    For example, `exact; distinct_count is an estimate: id, email`.
+
+    Args:
+        kind: The kind of file: `statistics`, `frequencies` or `histograms`.
+        rows: The statistics of the columns.
+    """
     if kind == "frequencies":
         exceptions = {
             "only repeated values are enumerated": _columns_where(rows, lambda row: row.frequencies == "repeated"),
@@ -342,7 +346,10 @@ def _pictures(kind: Kind, summary: ProfileSummary, title: str) -> Metadata:
 
 
 def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
-    """Return the columns with data in a kind of file, in the order of the table."""
+    """Return the top-level columns of the table for which files of a kind have data, in the order of the table.
+
+    A column counts if any of its nested fields has data. Files of the kind `statistics` have data of all columns.
+    """
     if kind == "statistics":
         return table.schema
     if kind == "histograms":
@@ -355,10 +362,10 @@ def _schema_of_kind(kind: Kind, table: TableDescription) -> pa.Schema:
 
 
 def _pictures_of_kind(kind: Kind, summary: ProfileSummary) -> list[ColumnPicture]:
-    """Return the pictures of columns for a kind of file.
+    """Return the columns of the picture of one kind of file. Columns without data of that kind are left out.
 
-    Pictures for statistics have all data, those for histograms no frequent values, and those for other kinds no
-    histograms. Columns without data of the kind are left out.
+    For `statistics`, the columns have all data. For `histograms`, they have no frequent values. For `frequencies` and
+    `ranks`, they have no histograms and no percentiles.
     """
     if kind == "statistics":
         return list(summary.columns)

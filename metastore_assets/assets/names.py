@@ -96,12 +96,12 @@ class TableNames:
 
     @property
     def dynamic_partitions(self) -> str:
-        """The name of the dynamic partitions definition, which is used without a `mapping`."""
+        """The name of the dynamic partitions definition. The assets have it only if `mapping` is None."""
         return ".".join([*self.prefix, f"{self.table}_partitions"])
 
     @property
     def partitions_def(self) -> PartitionsDefinition:
-        """The partitions definition of `mapping`; without a `mapping`, dynamic partitions."""
+        """The partitions definition in Dagster: that of `mapping`, or a dynamic one if there is no `mapping`."""
         return (
             self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
         )
@@ -147,5 +147,8 @@ def is_shortened_tag(tag: str) -> bool:
 
 
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:
-    """Join prefix and table name by `_`, which also replaces `-` and `.`: `prod_web_orders`."""
+    """Join prefix and table name by `_`, and replace each `-` and `.` by `_`.
+
+    For the table `web.orders` with the prefix `prod`: `prod_web_orders`.
+    """
     return "_".join([*prefix, table]).replace("-", "_").replace(".", "_")

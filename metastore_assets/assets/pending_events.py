@@ -88,14 +88,16 @@ def add_selected_events(
     table: Collection[Kind],
     key_map: PartitionKeyMap | None = None,
 ) -> PendingEvents:
-    """Return `events`, plus an event for each partition and kind of file that the run was launched for, changed or not.
+    """Return `events`, plus one for each partition and each kind of table-level file that the run was launched for.
+
+    These have an event even if they did not change.
 
     Args:
         events: The events for changes.
         version: The version to report.
-        partitions: Dagster's keys of the selected partitions.
-        table: The selected kinds of table-level files.
-        key_map: The keys of the version's partitions in Dagster; None if they are those of the table.
+        partitions: Dagster's keys of the partitions that the run was launched for.
+        table: The kinds of table-level files that the run was launched for.
+        key_map: The keys in Dagster of the version's partitions; None if Dagster uses the table's keys.
     """
     # A selected partition that the table does not have gets an event with zero rows.
     empty = () if key_map is None else (key for key in partitions if key not in key_map.table_keys)
@@ -195,9 +197,13 @@ def _unreported_partitions(
 
 
 def _differences(reported: Version | None, version: Version) -> _Differences | None:
-    """Return the entries that differ between the reported version and `version`, by partition key.
+    """Return both entries of each partition that differs between two versions, by partition key.
 
-    None means unknown: there is no complete report, or its version has expired.
+    The result is None if the differences are unknown: `reported` is None, or its entries have expired.
+
+    Args:
+        reported: The version that was last reported completely; None if there is none or it cannot be read.
+        version: The version to report.
     """
     if reported is None:
         return None
@@ -210,7 +216,10 @@ def _differences(reported: Version | None, version: Version) -> _Differences | N
 def _recomputed_keys(
     state: ReportedState, version: Version, grouping: PartitionGrouping, differences: _Differences | None
 ) -> set[str] | None:
-    """Return the keys of partitions or groups whose files differ from the last complete report; None if unknown."""
+    """Return the keys of partitions that are new or have other profile files since the last complete report.
+
+    If partitions are grouped, the keys are those of their groups. None if the differences are unknown.
+    """
     if state.version is None or differences is None:
         return None
     return {

@@ -123,7 +123,15 @@ def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
 
 
 def _read_version(versions: VersionStore, reported: tuple[int, str] | None) -> Version | None:
-    """Read the version with the reported number and content id; None if it no longer exists."""
+    """Read the version that an event reports.
+
+    Args:
+        versions: The versions of the table.
+        reported: The number and the content id in the event; None if the event has none.
+
+    Returns:
+        The version; None if `reported` is None, if the version cannot be read, or if it has another content id.
+    """
     if reported is None:
         return None
     number, content = reported

@@ -107,7 +107,7 @@ class _Selection:
 
     @classmethod
     def of(cls, context: AssetExecutionContext, names: TableNames) -> "_Selection":
-        """Return the selection of a run; empty for a run of table-level assets."""
+        """Return the partitions and the backfill of a run. A run of table-level assets has neither."""
         if not (context.has_partition_key or context.has_partition_key_range):
             return cls()
         return cls(tuple(context.partition_keys), backfill_of(context.instance, context.run, names))
@@ -268,10 +268,10 @@ class _TableRun:
         return tuple(key for group in sorted(key_map.to_table_keys(backfill.keys)) for key in members[group])
 
     def _table_keys(self, key_map: PartitionKeyMap) -> tuple[str, ...]:
-        """Return the table's keys of the run's partitions or groups. Partitions that do not exist are omitted.
+        """Convert Dagster's keys of the run's partitions to keys in the table. Those that the table lacks are omitted.
 
-        Raises PartitionNotFoundError if Dagster's partitions are dynamic and the table has none of the run's
-        partitions.
+        If Dagster's partitions are groups of the table's partitions, the results are keys of groups. Raises
+        PartitionNotFoundError if Dagster's partitions are dynamic, and the table has none of the run's partitions.
         """
         names, requested = self.names, self.selection.partitions
         dropped = [key for key in requested if key not in key_map.table_keys]

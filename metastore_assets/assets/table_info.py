@@ -138,8 +138,8 @@ def look_up_tables(config: MetastoreConfig, tables: Sequence[str], timeout: floa
 def store_table_info(config: MetastoreConfig, infos: Mapping[str, TableInfo]) -> None:
     """Store facts about tables for the next load of definitions. Does nothing if the root cannot be written.
 
-    If two processes write the file at the same moment, the facts of one process may be lost. The next run of the table
-    stores lost facts again, and otherwise the next load of definitions looks them up.
+    If two processes write the file at the same moment, the facts of one process may be lost. They are
+    stored again by the next run of the table, or by the next load of definitions, whichever is first.
     """
     root = _root(config)
     try:

@@ -85,8 +85,10 @@ class MetastoreTranslator:
         """Return the spec of an asset: its key, group, description, kinds, tags, metadata and freshness policy.
 
         An override can change the default with `super().get_asset_spec(asset).replace_attributes(…)` or
-        `merge_attributes(…)`. The assets of a table must have different keys. The Metastore adds its dependencies to
-        those of the spec, and sets the partitions.
+        `merge_attributes(…)`. The assets of a table must have different keys.
+
+        Dependencies in the spec are kept. The Metastore adds a dependency on the table, or on another of the table's
+        assets, and sets the partitions.
         """
         # The last part of the key names the table, because Dagster's graph shows only the last part.
         key = AssetKey([*self.prefix, asset.table.name, f"{asset.table.name}_{asset.kind}"])
@@ -150,7 +152,10 @@ def _description(asset: MetastoreAsset) -> str:
 
 
 def _freshness_policy(table: TableConfig) -> FreshnessPolicy | None:
-    """Return a policy with the time limit of the table's check `fresh`; None without a check of severity `error`."""
+    """Return a policy with the shortest time limit of the table's `fresh` checks of severity `error`.
+
+    The time limit is at least `_MIN_WINDOW`. The result is None if the table has no such check.
+    """
     checks = [named.check for named in read_named_checks(table)]
     limits = [check.within for check in checks if isinstance(check, Fresh) and check.severity == "error"]
     # Dagster evaluates the policy at most once a minute.

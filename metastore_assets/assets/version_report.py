@@ -237,7 +237,10 @@ class VersionReport:
 
 
 def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
-    """Return the counts and the changed partitions of a group as metadata; empty if `entry` is a single partition."""
+    """Return metadata of a group of partitions: its counts, and the keys of changed partitions.
+
+    The result is empty if `entry` is a single partition.
+    """
     if not isinstance(entry, PartitionGroup):
         return {}
     metadata: dict[str, MetadataValue] = {"partitions": MetadataValue.int(entry.partitions)}  # type: ignore[type-arg]
@@ -253,7 +256,10 @@ def _group_metadata(entry: PartitionEntry, events: PendingEvents) -> Metadata:
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:
-    """Return the tags with code version and data version, which Dagster adds only to results of a run."""
+    """Return the tags that declare the code version and the data version of an event.
+
+    Dagster itself adds these tags only to results of a run.
+    """
     return {
         "dagster/code_version": PROFILE_VERSION,
         DATA_VERSION_TAG: content_id,

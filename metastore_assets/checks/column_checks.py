@@ -178,7 +178,8 @@ class Range(BoundedCheck):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare minimum and maximum with the limits. Any NaN fails the check.
 
-        If minimum and maximum are bounds that do not decide, the value counts do. Without them, the finding is unknown.
+        The minimum or maximum of long texts is only a bound, and may not decide. Then the value counts decide. If they
+        are not stored, the finding is unknown.
         """
         row = subject.row
         # Converted first: a limit that does not fit the column's type is an error, even without values.
@@ -241,7 +242,10 @@ def _satisfies(value: pa.Scalar, limit: pa.Scalar, *, is_lower: bool) -> bool:
 
 
 def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
-    """Return the exact number of values outside of the limits; None if the version has no exact number."""
+    """Return how many values are less than `low` or greater than `high`; a limit of None excludes no value.
+
+    The result is None if the stored statistics do not give the exact number.
+    """
     table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
     outside = 0
     try:
@@ -261,7 +265,7 @@ def _count_outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | No
 
 
 def _exact_numeric_bounds(row: ColumnStatistics) -> dict[str, int | float]:
-    """Return minimum and maximum of a numeric column as floats, by name. Inexact ones are left out."""
+    """Return `minimum` and `maximum` of a numeric column as floats, by these names. Inexact bounds are missing."""
     bounds: dict[str, int | float] = {}
     for name, value, is_exact in (
         ("minimum", row.minimum, row.minimum_exact),
@@ -289,7 +293,10 @@ class ValueLengths(BoundedCheck):
     maximum: Count | None = None
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the minimum and maximum length. Raises ConfigError for a type without lengths."""
+        """Test whether the minimum and the maximum length are within the limits.
+
+        Raises ConfigError if the column has values, and its type has no lengths.
+        """
         row = subject.row
         if not row.value_count:
             return Finding("passed", "no values")
@@ -372,7 +379,9 @@ def _describe_column_value(value: object) -> str:
 
 
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:
-    """Return up to three of the most frequent values that are not accepted; empty without value counts.
+    """Return the values that are not accepted: at most three, the most frequent first.
+
+    The list is empty if no value counts are stored.
 
     Args:
         subject: The column.
@@ -412,9 +421,9 @@ class Matches(Check):
         return self.least == 1
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Test the values in the value counts. Without value counts, the finding is unknown.
+        """Return the finding: whether enough of the values in the value counts match the pattern.
 
-        Raises ConfigError if the column's type is not text.
+        Without value counts, the finding is unknown. Raises ConfigError if the column's type is not text.
         """
         row = subject.row
         matcher = _matcher(self.pattern)

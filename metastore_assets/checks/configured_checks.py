@@ -78,9 +78,9 @@ def _read_validated(
 
 
 def validate_checks_and_exports(config: MetastoreConfig) -> None:
-    """Raise ConfigError if checks or exports of a table or database are invalid.
+    """Raise ConfigError if a table or database has an invalid check or export.
 
-    The message names the table, the key and the value of each of them.
+    The message has all problems, each with the table or database, the key and the value.
     """
     problems = []
     for read in (read_named_checks, read_export_entries):
@@ -199,7 +199,11 @@ def check_kinds() -> Mapping[str, type[Check]]:
 
 
 def _check_level(check: Check, level: Level) -> Check:
-    """Return the check unchanged. Raises ValueError if it has another level or does not support `partitions`."""
+    """Return the check unchanged.
+
+    Raises ValueError if the check is of another level. Also raises it if the setting `partitions` is used for a check
+    that is evaluated for the whole table only.
+    """
     if check.level != level:
         where = "the key `checks` of a column" if check.level == "column" else "the table's key `checks`"
         raise ValueError(f"{check.kind} is a check of a {check.level}: move it to {where}")

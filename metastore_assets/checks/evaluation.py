@@ -36,8 +36,8 @@ _MAX_VALUE_COUNT_READS = 200
 def evaluate_checks(checks: Sequence[NamedCheck], table: Table, context: CheckContext) -> list[CheckResult]:
     """Evaluate checks on a version, without reading the table's data files. Return the results in the same order.
 
-    A check that does not fit the table fails with the reason, such as a column that does not exist or a value of
-    another type.
+    A check fails if it does not fit the table: for example, its column does not exist, or its value is of another type
+    than the column. The finding says why.
 
     Args:
         checks: The checks.
@@ -114,11 +114,13 @@ def select_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCh
 
 @contextmanager
 def _recording_misfit(check: NamedCheck, misfits: dict[str, Finding]) -> Iterator[None]:
-    """Catch errors in the block about a check that does not fit the table, such as a column that does not exist.
+    """Record a `failed` finding if the block raises an error because a check does not fit the table.
+
+    For example, the column of the check does not exist. The error is not raised further.
 
     Args:
         check: The check.
-        misfits: After an error, receives a `failed` finding by the check's name.
+        misfits: Receives the finding, by the check's name.
     """
     try:
         yield

@@ -130,9 +130,9 @@ class Subject:
         return self.table.literal(self.column, self._untyped(value))
 
     def _untyped(self, value: ColumnValue) -> object:
-        """Convert a configured value to text, which `Table.literal` parses. Booleans stay booleans.
+        """Return a configured value as `Table.literal` takes it: as text to parse, or a boolean unchanged.
 
-        Numbers stay numbers if the column has texts, binary values or UUIDs, so that they are rejected.
+        In a column of texts, binary values or UUIDs, a number is also unchanged. `Table.literal` then rejects it.
         """
         is_text = self.row.type_class in _TEXT_CLASSES
         if isinstance(value, str):

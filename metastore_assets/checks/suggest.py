@@ -107,7 +107,7 @@ def suggest(table: Table, context: CheckContext) -> Suggestions:
 
 
 def suggestions_json(table: Table, context: CheckContext) -> Json:
-    """Return the JSON of `metastore check --suggest`: keys `checks` and `columns` of a table, and both as YAML."""
+    """Return the JSON of `metastore check --suggest`: table, version, and suggestions (as objects and as YAML)."""
     suggestions = suggest(table, context)
     version = table.version
     return {
@@ -189,7 +189,7 @@ def _column_entries(subject: Subject, history: Sequence[Table]) -> Iterator[Entr
 def _value_entries(subject: Subject, *, is_unique: bool, history: Sequence[Table]) -> Iterator[Entry]:
     """Yield candidates for the checks `range`, `matches`, `lengths` and `drift` of a column.
 
-    They are for columns without a candidate for `accepted_values`.
+    Call it only for a column without a candidate for `accepted_values`.
 
     Args:
         subject: The column.

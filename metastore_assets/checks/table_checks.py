@@ -101,7 +101,8 @@ class Complete(Check):
     def evaluate(self, subject: Subject) -> Finding:
         """Compare files and row counts with the table's metadata.
 
-        The finding is unknown if the version describes another snapshot, or if the metadata lack row counts.
+        The finding is unknown if the version does not describe the table's current snapshot. It is also unknown if the
+        metadata lack the row count of a file.
         """
         version = subject.table.version
         snapshot = _read_metadata(subject.context.snapshot)
@@ -195,7 +196,7 @@ class RowCountChange(BoundedCheck):
         return {**{key: item for key, item in value.items() if key != "within"}, "lower": -limit, "upper": limit}
 
     def evaluate(self, subject: Subject) -> Finding:
-        """Compare the row counts. New partitions pass."""
+        """Compare the row counts of this version and the earlier one. A partition that is new since then passes."""
         earlier = subject.earlier(self.against)
         rows = subject.row_count
         if earlier is None:

@@ -178,13 +178,28 @@ def _truncate(part: Part, limit: int | None) -> Part:
 
 
 def _minimal_width(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int]) -> int:
-    """Return the least width in cells to which a grid with the columns `shown` can be truncated."""
+    """Return the width in cells of a grid whose texts are truncated as far as possible.
+
+    Args:
+        columns: All columns.
+        widths: The width of each column without truncation.
+        shown: The indices of the columns in the grid.
+    """
     cells = sum(_minimal_cells(columns, widths, shown, index) for index in shown)
     return cells + GAP * max(0, len(shown) - 1)
 
 
 def _minimal_cells(columns: Sequence[GridColumn], widths: Sequence[int], shown: Sequence[int], index: int) -> int:
-    """Return the least width in cells to which a column can be truncated. Only texts can be truncated."""
+    """Return the least width in cells to which a column of a grid can be truncated.
+
+    A column that is aligned to the right, or has no heading, is never truncated. Headings are never truncated.
+
+    Args:
+        columns: All columns.
+        widths: The width of each column without truncation.
+        shown: The indices of the columns that are shown. The last one has a smaller minimum width.
+        index: The index of the column.
+    """
     column = columns[index]
     if column.right or not column.heading:
         return widths[index]

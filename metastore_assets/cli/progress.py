@@ -105,7 +105,13 @@ class ProgressLine:
         self._show(_format_stage(event), event)
 
     def working(self, table: str, stage: str, counts: tuple[int, int, str] = (0, 0, "")) -> None:
-        """Show a stage of work that is no refresh."""
+        """Show a stage of a command other than a refresh.
+
+        Args:
+            table: The name of the table.
+            stage: The text for the stage, such as `counting rows`.
+            counts: (number done, total, what is counted), such as `(3, 20, "columns")`. The default shows no counts.
+        """
         from metastore_assets.pipeline.outcome import Progress
 
         self(Progress(table, stage, *counts))
@@ -213,7 +219,7 @@ def show_progress() -> Iterator[Watcher]:
 
 
 def _format_stage(event: Event) -> str:
-    part = event.part and f" (chunk {event.part})"
+    part = event.part and f" ({event.part})"
     if event.stage == "reduce":
         return ("reducing the table" if event.done == event.total else "reducing partitions") + part
     name = {"plan": "planning", "profile": "profiling", "publish": "publishing"}.get(event.stage, event.stage)
@@ -257,7 +263,7 @@ def _format_part(done: int, total: int, noun: str) -> str:
 
 
 def _finished_share(event: Event | None, done: int, total: int) -> float:
-    """Return the finished share of the stage, or of all chunks of a backfill, from 0 to 1; 0 if unknown.
+    """Return the finished share of the stage, of all chunks of a backfill, or of one lot. 0 if unknown, 1 at the end.
 
     Args:
         event: The last event; None before the first.

@@ -15,7 +15,8 @@ _POLL_SECONDS = 0.25
 class RunningTasks:
     """The numbers of finished tasks and of all tasks in a session's running jobs.
 
-    A thread polls the session until the object is closed; Spark Connect calls a handler instead.
+    For a classic session, a thread polls Spark until `close` is called. A Spark Connect session calls a handler of this
+    object.
     """
 
     def __init__(self, spark: SparkSession) -> None:

@@ -87,7 +87,12 @@ def _open_quote(line: str) -> str:
 
 
 def _escape_quoted(value: str, quote: str) -> str:
-    """Return a text as part of a word that begins with an open quote."""
+    """Escape a text for bash, to be inserted after an open quote: after `'`, `it's` becomes `it'\\''s`.
+
+    Args:
+        value: The text.
+        quote: The open quote, `'` or `"`.
+    """
     if quote == "'":
         return value.replace("'", "'\\''")
     # Bash replaces `!` by commands of the history, except in single quotes.

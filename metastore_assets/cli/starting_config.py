@@ -230,7 +230,7 @@ def _suggest_by_values(
 
 
 def _suggest_by_names(columns: Iterable[LeafColumn]) -> Iterable[Suggestion]:
-    """Yield suggestions for columns, based on their names and types. All are inactive."""
+    """Yield suggestions for columns, based on their names and types. In the configuration, they become comments."""
     import pyarrow.types as t
 
     for column in columns:

@@ -226,7 +226,10 @@ def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Seq
 
 
 def _split_fields(fields: Sequence[_Field], rows: Sequence[Row], limits: _CellLimits, width: int) -> list[list[_Field]]:
-    """Split the fields into as few grids as fit the width. Each grid begins with the name."""
+    """Split the fields into as few grids as possible, none wider than `width`. Each grid begins with the first field.
+
+    A grid with only one other field may be wider.
+    """
     first, *others = fields
     grids = [[first]]
     grid_width = _width(first, rows, limits)

@@ -71,9 +71,10 @@ def message_of(problem: Problem) -> str:
 
 
 def show_value(value: Any) -> str:
-    """Format a value for a message in at most 60 characters.
+    """Format a value for a message: a string, list or mapping as in Python, `true`, `false` or `null` as in YAML.
 
-    A longer text is cut, and gets a `…`. For a longer value of another type, the result is empty.
+    A string that needs more than 60 characters is cut after them, and ends in `…`. Any other value that needs more
+    gives an empty text.
     """
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
@@ -97,7 +98,17 @@ def _key_path(raw: Any, problem: Problem) -> Iterator[int | str]:
 def _explain_problems(
     raw: Mapping[Any, Any], path: KeyPath, problems: list[Problem], model: type[BaseModel], *, quotes_unknown: bool
 ) -> str:
-    """Format all problems of one value as one message: where it is, the value, and what is allowed."""
+    """Format all problems of one value as one message: where it is, the value, and what is allowed.
+
+    Secrets are never shown. The value of an unknown key is shown only if `quotes_unknown` is true.
+
+    Args:
+        raw: The mapping that was validated.
+        path: The keys and list indices that lead to the value.
+        problems: The problems of the value, at least one.
+        model: The model that validated the mapping.
+        quotes_unknown: As for `explain`.
+    """
     subject, key = _subject_and_key(raw, path)
     where = f"{subject}: {key}" if subject and key else subject or key
     if problems[0]["type"] == "missing":

@@ -211,7 +211,7 @@ SharedTableConfigT = TypeVar("SharedTableConfigT", bound=SharedTableConfig)
 
 @lru_cache(maxsize=1)
 def _built_in_policy() -> ColumnPolicy:
-    """Return the policy of a column without configuration."""
+    """Return the policy that other settings of a column override, if `columns` has no entry `default`."""
     return ColumnPolicy()
 
 
@@ -256,7 +256,10 @@ class TableConfig(SharedTableConfig):
     @model_validator(mode="before")
     @classmethod
     def _derive_uri(cls, value: Any) -> Any:
-        """Add the `uri` and the default `name` of a table in a catalog. Raises ValueError for contradicting keys."""
+        """Return the keys of a table in a catalog with `uri` and, if missing, `name` added. Other tables are unchanged.
+
+        Raises ValueError if the keys contradict each other.
+        """
         if not isinstance(value, Mapping) or (value.get("catalog") is None and value.get("table") is None):
             return value
         if value.get("catalog") is None or value.get("table") is None:
@@ -540,7 +543,10 @@ class MetastoreConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _check_catalogs(self) -> MetastoreConfig:
-        """Raise ValueError if an entry names an unknown catalog, or `default` without a catalog or a local root."""
+        """Raise ValueError if an entry names an unknown catalog.
+
+        The catalog `default` needs no entry in `catalogs` if the root is on local disk.
+        """
         for entry in self.entries:
             catalog = entry.catalog
             if isinstance(catalog, str) and catalog not in (EMBEDDED_CATALOG, *self.catalogs):
@@ -603,7 +609,9 @@ class MetastoreConfig(ConfigModel):
         return _locate(self, folder or self._folder or Path.cwd())
 
     def resolve(self, environment: Mapping[str, str] | None = None) -> MetastoreConfig:
-        """Return a copy with absolute paths and with the values of variables. A resolved one is returned unchanged.
+        """Return a copy with absolute paths and with the values of variables.
+
+        A configuration that is already resolved is returned unchanged.
 
         Args:
             environment: Values of variables. Default: the environment of this process.
@@ -626,7 +634,7 @@ class MetastoreConfig(ConfigModel):
         return located
 
     def in_folder(self, folder: Path) -> MetastoreConfig:
-        """Return a copy whose relative paths refer to a folder."""
+        """Return a copy whose relative paths start at `folder`: `data` stands for `folder/data`."""
         copy = self.model_copy()
         copy._folder = folder
         return copy
@@ -666,7 +674,7 @@ def _locate(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
     catalogs = _located_catalogs(config, root, folder)
 
     def located_entry(entry: SharedTableConfigT) -> SharedTableConfigT:
-        """Return an entry with absolute paths, the settings of its catalog, and those for all tables."""
+        """Return an entry with absolute paths, with the settings of its catalog and the settings for all tables."""
         catalog: str | CatalogConfig | None = getattr(entry, "catalog", None)
         return entry.model_copy(
             update={

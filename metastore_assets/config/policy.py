@@ -104,7 +104,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def enumerating_key(self) -> str | None:
-        """The key that is `on` and requires all values: `ranks` or `by_partition`; None if neither is `on`."""
+        """The first of `ranks` and `by_partition` that is `on`, and so requires all values; None if neither is `on`."""
         return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
 
     @property
@@ -114,7 +114,7 @@ class ResolvedPolicy(ConfigModel):
 
     @property
     def has_all_values(self) -> bool:
-        """Whether it is decided, by a setting or by profiling, that all values are stored with their frequencies."""
+        """Whether all values are certainly stored with their frequencies: profiling no longer has to decide it."""
         return self.is_enumerated and not self.is_undecided
 
     @property

@@ -78,18 +78,18 @@ class VariableResolver:
         return value
 
     def _escape(self, text: str, path: Keys) -> str:
-        """Return a text of a field in which no references are replaced.
+        """Return a text in which no references are replaced, because its field does not allow them.
 
-        The text is unchanged, except with `preserve_secret_references`: each `${` becomes `$${`. Otherwise the process
-        that reads the configuration would take it for a reference.
+        With `preserve_secret_references`, each `${` becomes `$${`, so that the process that reads the configuration
+        does not take it for a reference. Without it, the text is unchanged.
         """
         return text.replace("${", "$${") if self._preserves_secrets else text
 
     def _resolve_text(self, text: str, path: Keys) -> str:
         """Replace the references in a text by values.
 
-        With `preserve_secret_references`, a text that may be a secret stays unchanged. In other texts, a `${` that is
-        in a value becomes `$${`.
+        With `preserve_secret_references`, a text below a key of secrets is returned unchanged. In any other text, each
+        `${` that the replacement leaves or inserts becomes `$${`.
         """
         if not self._preserves_secrets:
             return self.substitute_text(text, path)
@@ -100,10 +100,11 @@ class VariableResolver:
 
         Args:
             text: The text.
-            path: The keys that lead to the text, for messages. Values below keys of secrets count as secrets.
+            path: The keys that lead to the text, for messages. If one of them is in `_SECRET_KEYS`, the values of
+                variables are remembered as secrets, and messages do not show them.
 
         Raises:
-            ConfigError: A variable is not set, or a `${` begins no reference.
+            ConfigError: A variable without a default is not set, or a `${` begins no reference.
         """
 
         def value_of(match: re.Match[str]) -> str:

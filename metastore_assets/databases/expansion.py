@@ -33,7 +33,7 @@ class SkippedTable:
 def expand_databases(
     config: MetastoreConfig, listings: Sequence[DatabaseListing]
 ) -> tuple[MetastoreConfig, list[SkippedTable]]:
-    """Add the tables in the databases of a configuration to its tables.
+    """Return a configuration whose `tables` also has the tables of its databases.
 
     A table that already has an entry keeps it. Tables of databases are left out if their name is not unique.
 
@@ -42,7 +42,8 @@ def expand_databases(
         listings: The listings of its databases.
 
     Returns:
-        The configuration with all tables, including tables that were dropped from catalogs, and what was left out.
+        (configuration, skipped). The configuration includes tables that were dropped from their catalog. `skipped` has
+        the tables that were left out, and the databases whose catalog did not answer.
     """
     listing_by_key = _merge_listings(listings)
     configured = {_source(table) for table in config.tables}
@@ -134,7 +135,10 @@ def _split_by_unique_name(
 
 
 def _source(table: TableConfig) -> tuple[str, str]:
-    """Return (catalog, identifier) of a table; for a table without a catalog, ("None", URI)."""
+    """Return (name of the catalog, identifier), which is equal for entries of one table.
+
+    In catalogs that ignore case, the identifier is in lower case. For a table without a catalog, return ("None", URI).
+    """
     identifier = str(table.identifier or table.uri)
     if isinstance(table.catalog, CatalogConfig) and table.catalog.type in _IGNORING_CASE:
         identifier = identifier.lower()

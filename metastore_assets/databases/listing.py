@@ -264,7 +264,14 @@ def _try_read_record(config: MetastoreConfig, database: DatabaseConfig) -> froze
 def _try_write_record(
     config: MetastoreConfig, database: DatabaseConfig, before: frozenset[str] | None, names: frozenset[str]
 ) -> None:
-    """Replace the record if its table names have changed. Does nothing if the root cannot be written."""
+    """Write the record of a database if the names of its tables have changed. Ignore a root that cannot be written.
+
+    Args:
+        config: The configuration, which has the root.
+        database: The database.
+        before: The names in the stored record; None if there is none, or if it could not be read.
+        names: The names to record.
+    """
     if names != before:
         try:
             write_record(_root(config), database.key, names)

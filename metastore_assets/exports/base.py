@@ -72,7 +72,12 @@ class ExportMark:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str] | None, scope: str = "") -> ExportMark | None:
-        """Return the mark that properties contain. None means that this package did not write the statistics."""
+        """Return the mark that properties contain; None if this package did not write the statistics.
+
+        Args:
+            properties: The properties; None if there are none.
+            scope: The scope that `to_properties` was called with.
+        """
         version, snapshot, digest = ((properties or {}).get(name) for name in cls.property_names(scope))
         if version is None or snapshot is None or digest is None or not version.isdecimal():
             return None

@@ -104,7 +104,15 @@ class RegisteredTable(ABC):
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
-        """Write or replace the statistics of partitions, as `write_statistics` does for the table."""
+        """Write or replace the statistics of some columns of partitions. Those of other columns stay.
+
+        Args:
+            partitions: The statistics of each partition, by its name.
+            analyzed: The time at which they were computed.
+
+        Returns:
+            The number of bytes that were sent.
+        """
 
     @abstractmethod
     def delete_statistics(self, columns: Iterable[str], partition: PartitionName | None = None) -> None:

@@ -43,7 +43,7 @@ class CatalogOptions(ExportOptions):
 
 
 class CatalogTarget(ExportTarget):
-    """Column statistics, `numRows` and `totalSize` of a table and its partitions."""
+    """A target that writes column statistics, `numRows` and `totalSize` of a table and its partitions to a catalog."""
 
     is_single = True
     options_model = CatalogOptions
@@ -59,11 +59,17 @@ class CatalogTarget(ExportTarget):
         return {_ROWS: str(numbers.rows), _SIZE: str(numbers.bytes)}
 
     def content_of(self, numbers: Numbers) -> str:
-        """Return the value of a partition's property `content`. A partition with this value is not written again."""
+        """Return the value of the property `content` for a partition with these statistics.
+
+        A registered partition that already has this value is not written again.
+        """
         return numbers.content
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write the changed partitions, then the table, and last the mark. See `ExportTarget.write`."""
+        """Remove the mark, write the changed partitions and then the table, and store the mark of the new version.
+
+        See `ExportTarget.write`.
+        """
         if version.version.format not in ("files", "hudi"):
             raise ExportError(
                 f"engines do not take the statistics of {version.version.format} tables from {self.title}: the export "
@@ -170,15 +176,21 @@ class CatalogTarget(ExportTarget):
         return {self.accuracy_property} if self.accuracy_property else set()
 
     def _claims(self, columns: WrittenColumns) -> set[str]:
-        """Return the names of all properties of the table that are claims."""
+        """Return the names of the table's properties that are claims, as in the module's docstring.
+
+        Args:
+            columns: The columns that the table records as written. They determine into how many properties their list
+                is split.
+        """
         names = self._names
         marks = ExportMark.property_names(self.kind)
         return {names.content, *columns.to_properties(names.columns), *marks, *self._accuracy}
 
     def _revoke(self, table: RegisteredTable, started: WrittenColumns) -> None:
-        """Remove the claims from the table after another export wrote at the same time.
+        """Remove the properties that describe the exported statistics, after another export wrote at the same time.
 
-        The stored statistics may be a mixture of both exports. The table's property `writing` becomes `conflict`.
+        The stored statistics may be a mixture of both exports. They stay, and nothing declares them accurate. The
+        table's property `writing` becomes `conflict`. The columns of both exports stay recorded as being written.
 
         Args:
             table: The table.

@@ -56,7 +56,7 @@ class ExportEntry:
 
 
 def read_export_entries(table: SharedTableConfig) -> list[ExportEntry]:
-    """Parse the key `exports` of a table or database. Entries have the order of the key.
+    """Parse the key `exports` of a table or database. The result has the same order as the key.
 
     Raises:
         ConfigError: An entry is invalid. The message names the table, the key and the value.

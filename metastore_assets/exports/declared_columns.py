@@ -34,7 +34,10 @@ class Numbers:
 
 
 class DeclaredColumns:
-    """The columns that a version and the metastore have in common. Collects which of them get statistics."""
+    """The columns of a version that Hive or Glue also declares for the table.
+
+    `declare` converts their statistics, and records which columns get statistics.
+    """
 
     def __init__(
         self, version: ExportedVersion, types: Mapping[str, str], keys: Sequence[str], previous_columns: Sequence[str]

@@ -66,7 +66,10 @@ class DeclaredStatistics:
 
     @property
     def counts(self) -> list[int | None]:
-        """The numbers of nulls, distinct values and trues, and the maximum length; None where the kind has none."""
+        """The numbers of nulls, distinct values and trues, and the maximum length.
+
+        A number that columns of this kind do not have is None, such as the number of trues of texts.
+        """
         distinct = None if self.kind in ("binary", "boolean") else self.distinct
         trues = self.trues if self.kind == "boolean" else None
         return [self.nulls, distinct, trues, self.maximum_length if self.kind in ("binary", "string") else None]

@@ -1,4 +1,4 @@
-"""Encoding of long texts, digests and written columns as properties of a table in a metastore."""
+"""Texts as properties of a table in a metastore: long ones in parts, digests, and which columns an export wrote."""
 
 from __future__ import annotations
 
@@ -65,7 +65,11 @@ class WrittenColumns:
         return cls(json.loads(join_property(properties, key) or "{}"))
 
     def to_properties(self, key: str) -> dict[str, str]:
-        """Encode the columns as the property `key` of a table, which may be split."""
+        """Encode the columns as the text of the table property `key`.
+
+        Returns:
+            {`key`: text}. A long text is split into several properties; see `split_property`.
+        """
         return split_property(key, json.dumps(dict(sorted(self.digests.items())), separators=(",", ":")))
 
     @property

@@ -89,6 +89,8 @@ def _leaf_statistics(
 ) -> StatisticNames:
     """Return for each set of rows the name of the statistic that proves that none of its rows matches a leaf.
 
+    The name has no meaning for a set that may have matching rows.
+
     Minimum, maximum and counts are considered first, then value counts by partition, then the value filter.
     """
     names = leaf.eliminating_statistic(column)

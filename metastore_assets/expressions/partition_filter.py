@@ -60,8 +60,8 @@ class PartitionFilter:
     def unknown_columns(self, columns: Collection[str]) -> list[str]:
         """Return the names in the filter that refer to no partition column of a table, sorted.
 
-        A name refers to the column with exactly this name. Without one, it refers to the only column whose name differs
-        just in case.
+        A name refers to the column with exactly this name. If there is none, `DAY` also refers to `day`, unless several
+        columns differ from it only in upper and lower case.
 
         Args:
             columns: The names of the table's partition columns.

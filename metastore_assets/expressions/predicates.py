@@ -86,15 +86,15 @@ class BoundColumn:
 
     @property
     def type_class(self) -> TypeClass:
-        """The type class of a column whose values can be compared."""
+        """The type class. The caller must know that the column's values can be compared, so that `cls` is not None."""
         assert self.cls is not None
         return self.cls
 
 
 class CompleteClass(ABC):  # noqa: B024 (its families have the abstract methods)
-    """A base class whose subclasses must have all abstract methods. Otherwise, their definition fails.
+    """A base class whose subclasses must implement all abstract methods.
 
-    A subclass with `abstract=True` is not checked.
+    The definition of a subclass that lacks one raises TypeError. A subclass with `abstract=True` is not checked.
     """
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
@@ -325,7 +325,10 @@ class _ValueLeaf(Leaf, abstract=True):
 
     @abstractmethod
     def match_range(self, minimum: pa.Array, maximum: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Return for each range of values whether any of them may match, and whether all match; null if unknown.
+        """Return (some, every), two boolean arrays with an item per range of values.
+
+        `some` is false only if no value in the range matches. `every` is true only if all values in the range match.
+        Both may be null if an end of the range is.
 
         Args:
             minimum: The lower end of each range, inclusive, of the canonical type; null if unknown.
@@ -360,7 +363,8 @@ class _ValueLeaf(Leaf, abstract=True):
     def _eliminating_bound(self, column: ColumnBounds) -> StatisticNames:
         """Return for each set of rows the name of the bound that proves that no value matches.
 
-        It is `minimum` if all values are too great, `maximum` if all are too small, and otherwise the name of both.
+        The name is `minimum` if even the minimum is too great, and `maximum` if even the maximum is too small.
+        Otherwise it names both bounds. It has no meaning for a set in which a value may match.
         """
         if self.matching_range is None:
             return np.full(len(column.rows), _MINIMUM_AND_MAXIMUM)
@@ -572,7 +576,7 @@ def complete_evaluator(name: str, handlers: Mapping[type[Predicate], Handler]) -
 def conjoin(children: Sequence[Predicate]) -> Predicate:
     """Join predicates with `and`, and simplify: nested conjunctions, duplicates and constants are removed.
 
-    Without predicates, the result is true. It need not be an `And`.
+    The result may be a predicate other than `And`. Without predicates, it is true.
     """
     return _join(And, children, Constant(True))
 
@@ -580,7 +584,7 @@ def conjoin(children: Sequence[Predicate]) -> Predicate:
 def disjoin(children: Sequence[Predicate]) -> Predicate:
     """Join predicates with `or`, and simplify: nested disjunctions, duplicates and constants are removed.
 
-    Without predicates, the result is false. It need not be an `Or`.
+    The result may be a predicate other than `Or`. Without predicates, it is false.
     """
     return _join(Or, children, Constant(False))
 

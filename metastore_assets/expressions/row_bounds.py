@@ -27,7 +27,7 @@ UpperLimits: TypeAlias = "Mapping[Leaf, RowCounts]"
 
 @dataclass(frozen=True)
 class RowBounds:
-    """Bounds, both inclusive, on a number of rows, such as the matching ones, in each of several sets."""
+    """For each of several sets of rows, inclusive bounds on a number of rows, such as the number of matching rows."""
 
     least: RowCounts
     most: RowCounts
@@ -40,7 +40,10 @@ class RowBounds:
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """Bounds of one column in each of several sets of rows. An unknown number has the widest possible bounds."""
+    """Bounds on nulls, NaNs and values of one column in each of several sets of rows. Each array has one item per set.
+
+    A number that is unknown has the widest possible bounds: 0 and the number of rows.
+    """
 
     rows: RowCounts
     """The number of rows of each set."""

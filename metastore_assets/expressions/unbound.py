@@ -1,6 +1,7 @@
 """Unbound predicates: the results of parsing SQL text and Arrow expressions. Their columns have no types yet.
 
-There is one class per operator. `bind` returns the corresponding class of `predicates`, which has types and no `not`.
+There is one class per operator. `bind` returns a predicate of the module `predicates`, whose columns have types. It
+contains no `not`, because negations are moved into the operators.
 A type class is a group of column types whose values are stored as one Arrow type.
 """
 
@@ -93,9 +94,9 @@ class UnboundLiteral(CompleteClass, abstract=True):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the literal to the type class of the target.
 
-        The result is a scalar or, only for integers, decimals, dates, times and timestamps, an exact fraction, so that
-        1.5 can be compared with integers. The fraction counts unscaled units of a decimal, days of a date, and units of
-        a time or timestamp.
+        The result is usually a scalar. For integers, decimals, dates, times and timestamps it may be an exact fraction,
+        so that 1.5 can be compared with integers. The fraction counts unscaled units of a decimal, days of a date, and
+        units of a time or timestamp.
 
         Raises:
             LiteralError: The literal is not a value of the target.
@@ -121,8 +122,11 @@ class TextLiteral(UnboundLiteral):
     def to_value(self, target: LiteralTarget) -> pa.Scalar | Fraction:
         """Convert the text to the target's class.
 
-        A literal with a `kind`, such as `date '2024-01-31'`, is converted only to a temporal class. A `date` is also
-        converted to a string. Raises LiteralError for other classes.
+        A literal with a `kind`, such as `date '2024-01-31'`, can become only a date, time or timestamp. Only the kind
+        `date` can also become a string.
+
+        Raises:
+            LiteralError: The text is not a value of the target, or the `kind` does not fit the target's class.
         """
         cls = target.cls
         if self.kind is not None and cls.name == "string":
@@ -322,7 +326,11 @@ class UnboundOr(_UnboundJunction):
 
 
 class _UnboundLeaf(UnboundPredicate, abstract=True):
-    """A condition on one column. It is null (neither true nor false) if the value is null."""
+    """A condition on one column.
+
+    For a null value, the condition is null (neither true nor false), except in `UnboundIsNull` and in `UnboundIsNaN` on
+    a column of a type without NaN.
+    """
 
     name: ColumnName
 
@@ -532,10 +540,11 @@ def _is_not_null(column: BoundColumn) -> Predicate:
 
 
 def _number_value(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
-    """Convert a number to a scalar for a class of floats, to an exact fraction for other classes.
+    """Return a number in the form in which it is compared with values of a type class.
 
-    For decimals, the fraction is unscaled: 1.5 becomes 150 if the scale is 2. A number beyond `_MAX_EXPONENT` becomes
-    a power of ten that compares in the same way.
+    For a class of floats, the result is a scalar; for other classes, it is an exact fraction. For decimals, the
+    fraction is unscaled: 1.5 becomes 150 if the scale is 2. A fraction with an exponent beyond `_MAX_EXPONENT` is
+    replaced, such as 10**500 by 10**400. Comparisons have the same result.
     """
     if cls.kind == "float":
         return pa.scalar(float(number) + 0.0, cls.arrow)

@@ -98,7 +98,8 @@ class SizedSource(FragmentSource, Protocol):
 class ArrowFile:
     """A Parquet file that Arrow can read without the reader of the format.
 
-    All its rows are live. Its columns have the table's names or, with `constant_ids`, the table's field ids.
+    All its rows are live. Its columns belong to the table's columns of the same names. If `constant_ids` is not None,
+    they belong to the columns of the same field ids.
     """
 
     location: Location
@@ -424,7 +425,9 @@ class TableFormat(Protocol):
         """
 
     def stream(self) -> SnapshotStream:
-        """Return the table's snapshot as a stream of fragments. By default, all fragments are read into memory first.
+        """Return the table's snapshot as a stream of fragments.
+
+        This implementation calls `snapshot`, which holds all fragments in memory. Formats may override it.
 
         Raises the errors of `snapshot`.
         """
@@ -433,7 +436,8 @@ class TableFormat(Protocol):
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
         """Return the difference between an earlier snapshot and the one that `snapshot()` would return now.
 
-        The work depends on the commits in between, not on the size of the table. By default, the result is a `NoDiff`.
+        The work depends on the commits in between, not on the size of the table. The result of a format that does not
+        override this method is a `NoDiff`.
 
         Args:
             since: a snapshot that was current before.
@@ -485,7 +489,8 @@ def retry_while_files_are_removed(read: Callable[[], T]) -> T:
 def parse_state_time(at: str) -> datetime | None:
     """Parse the option `at` of a table's configuration as an ISO 8601 date or time; None if it is no time.
 
-    A time without an offset is in UTC. Digits alone are a version or a snapshot, never a time.
+    A time without an offset is in UTC. A text without a dash after its first character is never a time: it names a
+    version, a snapshot or another state. So `20240101` and `20240101T100000Z`, in ISO 8601's basic form, are no times.
     """
     if "-" not in at[1:]:
         return None

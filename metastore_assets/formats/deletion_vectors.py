@@ -149,7 +149,8 @@ def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) ->
         row_count: the number of rows of the data file.
 
     Raises:
-        ValueError: the vector is corrupt, contradicts the cardinality or the row count, or deletes too many rows.
+        ValueError: the vector is corrupt, has another number of positions than `cardinality`, or has a position beyond
+            the last row. Or `cardinality` exceeds the limit `DELETED_ROWS`.
     """
     # A long run of positions takes few bytes: check the number before the positions are expanded.
     check_limit(DELETED_ROWS, cardinality, "deleted rows of one data file")

@@ -43,7 +43,10 @@ _TEXT = _Order("text", lambda text: text.encode("utf-8", "surrogatepass"))
 
 
 class PartitionRanges:
-    """The partition keys of a snapshot, sorted by the values of the first partition column, then the next."""
+    """The sorted partition keys of a snapshot, from which `between` selects a range.
+
+    They are sorted by the values of the first partition column, then by those of the next.
+    """
 
     def __init__(self, table: str, snapshot: SnapshotMetadata, keys: Collection[str]) -> None:
         """Sort the partition keys of a snapshot.
@@ -65,7 +68,7 @@ class PartitionRanges:
         """Return the keys between two bounds, both inclusive, in ascending order.
 
         A bound is `day=2024-01-01/hour=9`, for example. If there is one partition column, its value suffices.
-        Null is outside of every bound.
+        A partition is compared column by column, until one differs from the bound. A null there puts it out of range.
 
         Args:
             first: the lower bound; None for no lower bound.
@@ -109,7 +112,10 @@ class PartitionRanges:
         return [(1, 0) if text is None else (0, self._orders[name].parse(text)) for name, text in values]
 
     def _is_within(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
-        """Return True if a partition is within a lower bound (`sign` 1) or an upper bound (`sign` -1), inclusive."""
+        """Return True if a partition is not below a lower bound (`sign` 1), or not above an upper bound (`sign` -1).
+
+        A partition with a null in a compared column is outside of both.
+        """
         items = self._items[key]
         for name, limit in bound.items():
             text = items.get(name)

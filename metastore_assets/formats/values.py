@@ -84,7 +84,7 @@ def value_text(value: Constant) -> str | None:
 
 
 def dates_as_text(array: pa.Array) -> pa.Array:
-    """Convert dates and timestamps to texts, also in structs, because Python has no dates after the year 9999."""
+    """Convert dates and timestamps to texts, also those in structs. Python has no dates after the year 9999."""
     if pa.types.is_struct(array.type):
         children = [dates_as_text(array.field(index)) for index in range(array.type.num_fields)]
         names = [field.name for field in array.type]

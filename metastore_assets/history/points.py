@@ -92,7 +92,8 @@ def distinct_versions(rows: pa.Table) -> pa.Table:
 def points_table(points: Sequence[HistoryPoint]) -> pa.Table:
     """Return points as a table.
 
-    All values become JSON if one is a list or dict, and text if no number type holds them all.
+    If any value is a list or dict, all values are stored as JSON texts. Otherwise, they are stored as texts if they
+    have several types or a number type cannot represent them all.
     """
     values = [point.value for point in points]
     types = {type(value) for value in values if value is not None}

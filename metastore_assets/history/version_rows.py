@@ -121,7 +121,10 @@ def version_record(version: Version) -> dict[str, Any]:
 
 
 def column_record(row: ColumnStatistics) -> dict[str, Any]:
-    """Return the values of `SCHEMA` for one column of a table, by name, except `VERSION_COLUMNS`."""
+    """Return the values that one column of a table has in the fields of `SCHEMA`, by the field's name.
+
+    The fields in `VERSION_COLUMNS` are left out.
+    """
     values = column_to_json(row)
     record: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
     for name, declaration in STATISTICS.items():

@@ -129,7 +129,7 @@ class WrittenDirectory(SegmentDirectory):
 
 
 class DirectoryPart:
-    """The part of a directory that describes some of its files. Files that are not in use any more are omitted."""
+    """The rows of a directory about some of its range files. Rows about files that are no longer used are omitted."""
 
     def __init__(self, directory: SegmentDirectory, paths: Sequence[str]) -> None:
         """Select files, given their paths by ascending key."""
@@ -147,13 +147,13 @@ class DirectoryPart:
         return table if self._all_zones is None else table.take(pa.array(self._numbers))
 
     def read_zones(self, columns: Sequence[str]) -> pa.Table:
-        """Return some columns of the zones of the files."""
+        """Return the zones of the selected files, one row per zone, with some columns."""
         table = self._directory.read_zones(columns)
         return table if self._all_zones is None else table.take(pa.array(self._all_zones.positions()))
 
     @lock_free_cached_property
     def _numbers(self) -> Numbers:
-        """For each file, the number of the row that describes it in the whole directory, counted from 0."""
+        """For each selected file, the position of its row in `RANGES` of the whole directory."""
         paths = one_chunk(self._directory.read_ranges(["path"])["path"])
         numbers = pc.index_in(pa.array(self._paths, paths.type), value_set=paths)
         if numbers.null_count:
@@ -175,10 +175,11 @@ class DirectoryPart:
 
 
 class RangeFiles:
-    """The files of consecutive ranges, read as one file: those of fragments, or those of flat columns.
+    """One file of each of several consecutive ranges, all read as one file.
 
-    All files have the same columns. Positions count fragments from 0 in the first file. Tombstones, which follow the
-    fragments of a file, have no positions.
+    They are either the files with the fragments, or the files with the flat columns. All have the same columns. The
+    position of the first fragment in the first file is 0. Tombstones, which follow the fragments of a file, have no
+    positions.
     """
 
     def __init__(self, store: ObjectStore, kind: str, paths: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -12,7 +12,7 @@ are.
 
 A zone is a run of rows: one partition, several small partitions, or a part of a large one. A lookup first evaluates its
 predicate on the zones, which are in the directory. It then reads only the row groups of zones that may match. The
-directory also has the footers of the files, so that they are read as one file, without requests for their footers.
+directory also has the footers of the files. So a lookup reads several files like one, without requests for footers.
 
 A tombstone is the key of a fragment that a version removes or replaces. A row is *live* if no newer segment has a
 tombstone with its key, and if no older segment has absorbed it (see `store.segment_levels`).
@@ -159,9 +159,9 @@ def cast_bounds(table: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def shorten_bounds(table: pa.Table) -> pa.Table:
-    """Shorten text and binary bounds that are longer than LONGEST.
+    """Return the table with its text and binary bounds shortened to at most LONGEST bytes.
 
-    If there is no valid shorter bound, the bound becomes null, which is unknown.
+    A longer bound for which there is no valid shorter one becomes null, which means unknown.
     """
     sides: tuple[tuple[str, Truncate], ...] = (("minimum", truncate_lower), ("maximum", truncate_upper))
     for side, truncate in sides:
@@ -209,7 +209,15 @@ def _replace_bounds(values: pa.StructArray, name: str, short: Mapping[int, pa.Sc
 
 
 def null_rows(fragments: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return bounds and counts of a column that the fragments do not have: all of their rows are null."""
+    """Return bounds and counts of a column that none of the fragments has: all of its values are null.
+
+    Args:
+        fragments: The fragments, with their `row_count`.
+        union: The type of the bounds.
+
+    Returns:
+        A table of `column_schema(union)` with a row for each fragment.
+    """
     count = len(fragments)
     none, zeros = pa.nulls(count, union), pa.array(np.zeros(count, np.int64))
     arrays = [fragments["row_count"], zeros, none, none]

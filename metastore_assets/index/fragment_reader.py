@@ -85,12 +85,12 @@ class IndexReader:
     def select(self, columns: Sequence[BoundColumn], condition: Condition) -> tuple[IndexSelection, BoundedRows]:
         """Return the fragments that may match a condition, and bounds of columns in them.
 
-        The condition is evaluated on the zones of each segment, then on the fragments of the zones that may match.
-        The second step is omitted in two cases:
+        In each segment, the condition is evaluated on the zones, then on the fragments of the zones that may match.
+        The fragments of a segment are not evaluated in two cases:
 
-        - Each zone matches completely or not at all. Each returned fragment then has the bounds of its zone.
-        - At most `_WINDOW_ROWS` fragments remain, or the segment has no zones. The result then includes fragments that
-          do not match.
+        - All rows match in each zone that may match. The bounds of a returned fragment are then those of its zone.
+        - The segment has no zones, or at most `_WINDOW_ROWS` fragments in zones that may match. All of these fragments
+          are then returned, even if their own bounds exclude a match.
 
         Args:
             columns: The columns of the condition.
@@ -210,8 +210,9 @@ class IndexSelection:
 
         Args:
             segments: The segments.
-            ranges: The positions of the selected fragments in each segment. All of them must be live.
-            fragments: Columns of FRAGMENTS of the selected fragments of each segment; None if they were not read.
+            ranges: For each segment, the positions of the selected fragments. The caller passes only live ones.
+            fragments: For each segment, a table of its selected fragments with columns of the schema `FRAGMENTS`; None
+                if it was not read.
         """
         self._segments = segments
         self._ranges = ranges

@@ -90,7 +90,8 @@ class Zones:
 class Segments:
     """The segments of an index, the oldest first, and which of their rows are live. Threads can share it.
 
-    The range files of one directory are one item of `all`. Each other file is an item, too.
+    A segment has one or more items in `all`. A file without zones is one item. Range files with zones are one item
+    together if the same directory describes them (see `index.fragment_directories`).
     """
 
     def __init__(self, store: ObjectStore, files: SegmentFiles) -> None:
@@ -190,7 +191,7 @@ class FragmentSegment(ABC):
 
     @abstractmethod
     def find_tombstones(self, older: Sequence[Sequence[KeySpan]]) -> pa.Array:
-        """Return the sorted tombstones that may be keys of older segments, and perhaps others.
+        """Return the sorted tombstones that may be keys of older segments. Further tombstones may be among them.
 
         Args:
             older: The first and the last key of files of each older segment. Spans of a segment are ascending and
@@ -226,7 +227,7 @@ class FragmentSegment(ABC):
 
     @property
     def all_rows(self) -> RowRanges:
-        """The range of all rows that older segments have not absorbed, including rows that are not live."""
+        """The range of the rows that are not yet merged into an older segment, whether or not they are live."""
         return RowRanges.first(self.row_count).within(self.first_row, self.row_count)
 
     def rows_between(self, keys: SegmentKeyRange | None) -> RowRanges:
@@ -329,7 +330,7 @@ class SmallSegment(FragmentSegment):
 
     @lock_free_cached_property
     def _recent(self) -> dict[tuple[str, ...], pa.Table]:
-        """The last columns that were read, by their names. Repeated predicates mostly need the same columns."""
+        """The most recently read tables, by their column names. Repeated predicates mostly need the same columns."""
         return {}
 
     def _read_columns(self, names: Sequence[str]) -> pa.Table:
@@ -405,7 +406,7 @@ class _CachedZones:
 
 
 class LargeSegment(FragmentSegment):
-    """Range files of one segment that have a common directory, by ascending key."""
+    """A reader of range files that belong to one segment and that one directory describes, by ascending key."""
 
     def __init__(self, store: ObjectStore, files: Sequence[SegmentFile], directory: SegmentDirectory) -> None:
         super().__init__(store, files)
@@ -589,14 +590,20 @@ class LargeSegment(FragmentSegment):
 def open_segment(
     store: ObjectStore, files: Sequence[SegmentFile], directory: SegmentDirectory | None
 ) -> FragmentSegment:
-    """Return a reader of files of one segment: range files if there is a directory, else one small file."""
+    """Return a reader of files of one segment.
+
+    Args:
+        store: The store of the files.
+        files: The range files that `directory` describes, or one small file.
+        directory: The index's file about these range files; None for a small file.
+    """
     if directory is None:
         return SmallSegment(store, files)
     return LargeSegment(store, files, directory)
 
 
 def _read_tombstones(file: SectionReader, uri: str, described: SegmentFile) -> pa.Array:
-    """Return the sorted tombstones of a file, without those that older segments have absorbed."""
+    """Return the sorted keys of the tombstones of a file, without those that were merged into an older segment."""
     try:
         keys = join_keys(file.read_section(TOMBSTONES, columns=list(KEY)))
     except KeyError as error:

@@ -151,8 +151,8 @@ class _IndexMerge:
 
         Args:
             store: The table's folder.
-            merge: The parts and the batch. `merge.removed` applies to the parts of `base`, not to parts that the same
-                commit wrote.
+            merge: What is merged: parts of segments, and a batch of new rows. A segment is in `base`, or the same
+                commit wrote it before. `merge.removed` applies only to segments in `base`.
             base: The files of the index before the commit.
             written: {path of a range file: its directory}, for files of this commit whose directory is not stored yet.
                 `write` adds the files that it writes.
@@ -209,8 +209,8 @@ class _IndexMerge:
         Args:
             numbers: The positions of the files in `self._segments`.
             keys: The range of keys to return; None for all.
-            schema: The columns of FRAGMENTS, and flat columns.
-            window_rows: Number of rows that are read at once.
+            schema: The columns of the rows: those of FRAGMENTS, and flat columns (see `index.flat_columns`).
+            window_rows: Maximum number of rows that are read at once.
         """
 
         def rows() -> Iterator[pa.Table]:
@@ -266,13 +266,13 @@ _KEY = pa.field("key", pa.large_string())
 
 
 def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers) -> pa.Table:
-    """Return zones with the columns KEY. The first zone of each row group has the key of its first fragment.
+    """Return zones with the columns KEY. They are null, except in the first zone of each row group.
 
-    The columns are null in all other zones.
+    That zone has the key of the first fragment of the row group.
 
     Args:
         zones: The zones.
-        table: Their fragments.
+        table: The fragments of all zones.
         firsts: The position of the first zone of each row group.
         starts: The position of the first fragment of each row group.
     """
@@ -289,15 +289,16 @@ def _add_keys(zones: pa.Table, table: pa.Table, firsts: Numbers, starts: Numbers
 def _write_directories(
     store: ObjectStore, base: SegmentFiles, files: SegmentFiles, written: Mapping[str, SegmentDirectory]
 ) -> tuple[SegmentFile, ...]:
-    """Write the directories of new range files. Return the directories of all range files.
+    """Write the directories that describe new range files. Return the directories of all range files of the index.
 
-    A directory is written again if a file is added to its files. Removed files stay in it until then.
+    One directory describes up to 64 range files of a segment. It is replaced when it has to describe another file.
+    Until then, it also describes files that the index no longer has.
 
     Args:
         store: The table's folder.
-        base: The files of the index before.
-        files: The files of the new index.
-        written: The directory of each new file, by path.
+        base: The files of the index before the commit.
+        files: The files of the index after the commit.
+        written: {path of a range file of this commit: the directory in memory that describes it}.
     """
     stored_paths, new_paths = (
         [file.path for file in each.files if file.companion is not None] for each in (base, files)
@@ -320,11 +321,11 @@ def _write_directories(
 
 
 def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator[list[str]]:
-    """Divide the range files of a segment into groups of at most 64, one for each new directory, and yield their paths.
+    """Divide the range files of a segment into groups that each get one directory. Yield the paths of each group.
 
-    Files that were in one directory stay in one group, as long as it is not too large. A new file joins the group of
-    the file before it; new files at the start join the group of the first old file. If a group has new files and is
-    small, it is combined with the next group.
+    Consecutive files that were in one directory stay in one group. A new file joins the group of the file before it;
+    new files at the start join the group of the first old file. If a group has new files and is small, it is combined
+    with the next group. A group of more than 64 files is divided.
 
     Args:
         paths: The range files, by ascending key.
@@ -352,7 +353,13 @@ def _divide(paths: Sequence[str], before: Mapping[str, SegmentFile]) -> Iterator
 
 
 def _write_directory(store: ObjectStore, paths: Sequence[str], opened: Mapping[str, SegmentDirectory]) -> SegmentFile:
-    """Write the directory of some range files, given their paths by ascending key."""
+    """Write a directory that describes some range files.
+
+    Args:
+        store: The table's folder.
+        paths: The paths of the range files, by ascending key.
+        opened: {path of a range file: the stored directory, or the one in memory, that describes it}.
+    """
     runs = [list(run) for _, run in groupby(paths, key=lambda path: opened[path])]
     parts = [DirectoryPart(opened[run[0]], run) for run in runs]
     zones = [part.read_zones(part.zone_schema.names) for part in parts]
@@ -446,7 +453,11 @@ def _key_table(keys: pa.Array) -> pa.Table:
 
 
 def _union_encodings(union: pa.StructType) -> dict[str, str]:
-    """Return the Parquet encodings of the columns of a small segment."""
+    """Return {column: Parquet encoding} for a small segment, whose bounds have the struct type `union`.
+
+    The names of its fields are type classes. Example: {"minimum.int64": "DELTA_BINARY_PACKED"}. Columns that are
+    neither integers nor floats are omitted.
+    """
     flat = flat_encodings([f"column x.{side}.{field.name}" for side in ("minimum", "maximum") for field in union])
     counts = flat_encodings(["row_count", "bytes", "null_count", "nan_count"])
     return counts | {name.removeprefix("column x."): encoding for name, encoding in flat.items()}

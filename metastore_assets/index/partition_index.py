@@ -243,7 +243,12 @@ def cast_statistics(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def set_positions(rows: pa.Table, positions: npt.NDArray[np.integer]) -> pa.Table:
-    """Return rows of statistics with new positions of their partitions."""
+    """Return rows of statistics with a replaced column POSITION.
+
+    Args:
+        rows: The rows.
+        positions: The new position of the partition of each row.
+    """
     return rows.set_column(0, POSITION, pa.array(positions.astype(np.int32, copy=False)))
 
 

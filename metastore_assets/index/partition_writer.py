@@ -1,6 +1,7 @@
 """A writer of the partition index, which consists of segments: sorted files with statistics of partitions.
 
-A commit that changes more than a few partitions writes a segment. Such a commit may also merge segments.
+The version's document has up to 8 partitions that were changed or removed since the last segment. With more than 8, a
+commit writes a segment with all of them, and may also merge segments.
 """
 
 from __future__ import annotations

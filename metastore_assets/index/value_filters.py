@@ -203,9 +203,9 @@ class _FilterFile:
         return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
 
     def keys_and_rows(self, keys: SegmentKeyRange | None) -> pa.Table:
-        """Return a table of the fragments in a range of keys, or of all for None.
+        """Return the fragments in a range of keys, sorted by key; all fragments of the file if `keys` is None.
 
-        Its columns are `key` and `row`, the position in the file. It is sorted by `key`.
+        The columns are `key`, and `row`: the position of the fragment in the file.
         """
         table = self._sections.read_section(ROWS, columns=["key"]).combine_chunks()
         table = table.append_column("row", pa.array(np.arange(len(table))))
@@ -248,7 +248,7 @@ class _FilterFile:
         return at.drop_null().to_numpy().astype(np.int64), may_contain[is_selected]
 
     def classes_and_bits(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-        """Return (type classes, prefix lengths in bits) of the filters of a column, with an item per fragment.
+        """Return (type classes, lengths of hash prefixes in bits) of a column's filters, with an item per fragment.
 
         A fragment without a filter has null and 0.
         """
@@ -283,7 +283,11 @@ class _FilterFile:
         return last[1]
 
     def _read_slice(self, field_id: str, slice_: int) -> tuple[pa.Array, FilterSlice]:
-        """Return (type classes, filters) of a column in one stored slice, with an item per fragment."""
+        """Read one slice of a column's filters: their hashes whose first bits are the number `slice_`.
+
+        Returns:
+            (type classes, filters). Both have an item per fragment of the file.
+        """
         table = self._sections.read_section(_slice_section(field_id, slice_), columns=_SLICE_SCHEMA.names)
         with parquet_errors(self._uri):
             return self._filter_slice(field_id, slice_, table)
@@ -412,8 +416,8 @@ def _slices(
     """Yield the slices of a column for a new file, each as a table with a row per fragment.
 
     Args:
-        sources: The sources of the fragments.
-        positions: For each fragment of the new file, its position in its source.
+        sources: The sources, each with a mask of the new file's fragments that come from it.
+        positions: For each fragment of the new file, its position in the source that it comes from.
         field_id: Field id of the column.
         slice_bits: The number of leading hash bits that select a slice.
     """

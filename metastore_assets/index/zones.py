@@ -33,11 +33,12 @@ def run_lengths(partition_keys: pa.Array) -> Numbers:
 
 
 def zone_sizes(runs: Numbers) -> Numbers:
-    """Return the number of fragments in each zone.
+    """Return the number of fragments in each zone of a file.
 
-    Consecutive small partitions share a zone of at least 64 fragments. More than 1,024 fragments are divided into zones
-    of equal size. The first partition has its own zones, because its other fragments may be in the file before. A
-    condition on partitions then matches each zone completely or not at all, if partitions have at least 64 fragments.
+    Consecutive partitions are joined until they have at least 64 fragments, which become one zone. More than 1,024
+    fragments are divided into zones of equal size. The first partition is not joined with the next ones, because the
+    file before may have other fragments of it. If each partition has at least 64 fragments, no zone has two partitions.
+    A condition on partitions then matches each zone completely or not at all.
 
     Args:
         runs: The number of fragments in each partition of a file.

@@ -235,7 +235,10 @@ class ColumnValues:
         return self._table_counts().partitions_of(row.field_id, value)
 
     def spread(self) -> SpreadCounts:
-        """Return the numbers of distinct, repeated and unique values, and the entropy. Raises NotStoredError."""
+        """Return the numbers of distinct, repeated and unique values, and the entropy.
+
+        Raises NotStoredError if the version has no value counts of the column.
+        """
         self._type_class()
         row = self._row
         frequencies = self._all_frequencies()

@@ -56,8 +56,8 @@ def rows_html(rows: ResultSet[Any], shapes: Sequence[Sequence[int]], shown: Sequ
 
     Args:
         rows: The rows.
-        shapes: The frequencies of a small bar chart for each of the first rows. If it is empty, rows with a field
-            `frequency` have a bar.
+        shapes: For each of the first rows, the heights of the bars of a small chart. If `shapes` is empty and the rows
+            have a field `frequency`, each row gets one bar for its frequency.
         shown: The names of the attributes to show; None for all fields.
     """
     names, cells = _cells(rows, shown)

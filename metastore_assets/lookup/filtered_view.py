@@ -183,7 +183,7 @@ class FilteredView(Relation):
 
     With the argument `partition`, methods answer for the matching rows in that partition. As for a table, answers are
     exact if there are value counts, and otherwise estimates. A user-defined statistic is absent, with a reason, if its
-    class was not passed to `open_table`.
+    class may not be imported: name it in the call of `open_table` or in the configuration.
     """
 
     def __init__(self, table: Table, predicate: Predicate, match: FilterMatch, reader: MatchReader) -> None:

@@ -49,7 +49,7 @@ class History:
         return self._open_version(version if isinstance(version, Version) else resolve_version(self._versions, version))
 
     def rows(self, column: str | None = None) -> ResultSet[HistoryRow]:
-        """Return one row of statistics per version of a column; for None, per version and column."""
+        """Return the statistics of a column in every version, the oldest first; for None, those of all columns."""
         from metastore_assets.history.rows import parse_history
 
         table = self._read(column)

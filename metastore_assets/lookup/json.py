@@ -42,7 +42,7 @@ def show_json(
     Args:
         version: The version.
         columns: The documents of the columns to show: a result of `columns_json`.
-        current: Whether the version is the newest.
+        current: Whether the version describes the current snapshot of the table.
         row_count: The row count of the partition; None for the row count of the version.
         partition: The key of the partition that the columns describe; None for the table.
     """

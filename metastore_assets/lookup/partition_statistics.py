@@ -60,7 +60,9 @@ class PartitionStatistics:
     def table(
         self, columns: Sequence[tuple[int, LeafColumn]], keys: Sequence[str] | None = None
     ) -> tuple[pa.Table, list[str]]:
-        """Return (statistics, partition keys), with an item per partition and column, partition by partition.
+        """Return (statistics, partition keys): a table, and the key of the partition that each of its rows describes.
+
+        There is a row per partition and column: all columns of the first partition, then those of the second.
 
         Args:
             columns: (position in the table, column) pairs.
@@ -126,7 +128,7 @@ class _StatisticsRows:
         self._tables.append(table)
 
     def missing(self, column: int) -> npt.NDArray[np.int64]:
-        """Return the positions of the partitions that have no row of a column yet."""
+        """Return the positions, in the result, of the partitions for which no row of a column was added yet."""
         return np.flatnonzero(~self._is_present[:, column])
 
     def ordered(self) -> pa.Table:

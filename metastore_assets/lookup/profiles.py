@@ -77,9 +77,9 @@ class Profile(Protocol):
         """Return all values of a column with their frequencies; None if there are no value counts."""
 
     def repeated(self, field_id: str) -> Frequencies | None:
-        """Return the values of a column that occur at least twice, if no other values of it are known.
+        """Return the values of a column that occur at least twice, for a column whose other values are unknown.
 
-        Return None if all values of the column are known, or none.
+        The result is None for a column of which all values are known, and for one of which no value is known.
         """
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
@@ -313,9 +313,9 @@ class ProfileReader:
                 return
 
     def _first_position(self, index: int) -> int:
-        """Return the row in the file `statistics` of the first column that a frequency file contains.
+        """Return the position of the first column of a frequency file: the index of its row in the file `statistics`.
 
-        The result is -1 if the frequency file has no column, or if that column has no row.
+        The result is -1 if the frequency file has no column, or if the file `statistics` has no row for the column.
         """
         first = next(iter(self._frequency_file(index).sections), None)
         return -1 if first is None else self._positions.get(first, -1)
@@ -388,7 +388,7 @@ class TableProfiles:
         return partition is None or len(self._version.partitions) == 1
 
     def partitions(self) -> Sequence[PartitionEntry]:
-        """Return the partitions of the version, in its order."""
+        """Return the partitions of the version, in the order in which the version lists them."""
         return self._version.partitions
 
     def find_partition(self, key: str) -> PartitionEntry | None:

@@ -112,8 +112,8 @@ class Pruner:
             predicate: A predicate that is bound to columns and types.
             unknown_columns: Field ids of columns that were added since the version, or have another type now. Their
                 statistics in this version are ignored.
-            limit: The number of matching rows that are needed, at least 0. Only the fewest fragments that certainly
-                have so many are returned. None for all fragments that may match.
+            limit: The number of matching rows that are needed, at least 0. The result is then the fewest fragments
+                that together certainly have this number. None for all fragments that may match.
 
         Raises:
             ValueError: The limit is negative.
@@ -357,7 +357,11 @@ class Pruning:
 
     @lock_free_cached_property
     def must_read(self) -> Mask:
-        """A mask of the selected fragments that must be read. Fragments without rows need not be read."""
+        """For each selected fragment, whether it must be read.
+
+        Without a limit, a fragment must be read if it may have matching rows. With a limit, only the fragments that
+        `select_fragments_for_limit` returns must be read.
+        """
         if self.limit is None:
             return self.bounds.most > 0
         return select_fragments_for_limit(self.bounds, self._sizes, self.limit)
@@ -566,7 +570,7 @@ class Pruning:
     def _caps_with_masks(self) -> dict[Leaf, RowCounts]:
         """Return the greatest possible number of matching rows of each fragment, by leaf.
 
-        The numbers come from partitions and value filters. Leaves that neither limits are missing.
+        A leaf is missing if neither partitions nor value filters limit its number of rows.
         """
         caps = dict(self._caps)
         for leaf, mask in self._masks.items():

@@ -40,7 +40,7 @@ class RankedValues(Protocol):
 
     @property
     def ranked(self) -> int:
-        """The number of values without NaN."""
+        """The number of values that are neither null nor NaN."""
 
     def value_at(self, rank: int) -> pa.Scalar:
         """Return the value at a rank: 0 for the least value, up to `ranked` - 1."""
@@ -81,7 +81,7 @@ class ValuesInMemory:
 
 
 class TableValues:
-    """The sorted values of a column in the table's value counts. Threads can share the object."""
+    """All values of a column in ascending order, read from the table's value counts. Threads can share the object."""
 
     guarantee: Guarantee = "exact"
 
@@ -93,12 +93,12 @@ class TableValues:
 
     @property
     def _ranks(self) -> Ranks:
-        """The reader of the calling thread."""
+        """The reader of the ranks in the table's value counts. Each thread has its own reader."""
         return self._table_counts.ranks(self._type_class)
 
     @lock_free_cached_property
     def ranked(self) -> int:
-        """The number of values without NaN."""
+        """The number of values that are neither null nor NaN."""
         total = self._ranks.total(self._column)
         if not t.is_floating(self._arrow):
             return total
@@ -132,7 +132,7 @@ class SketchedValues:
 
     @property
     def ranked(self) -> int:
-        """The number of values without NaN."""
+        """The number of values that are neither null nor NaN."""
         return count_ranked_values(self.digest, self.infinities)
 
     def value_at(self, rank: int) -> pa.Scalar:
@@ -143,7 +143,8 @@ class SketchedValues:
     def count_below(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
         """Return an estimate of the number of values that are less than a value.
 
-        `inclusive` only has an effect for NaN and for the maximum.
+        With `inclusive`, values equal to it are counted too, but only if it is NaN or the maximum. For any other value,
+        `inclusive` changes nothing.
         """
         least, greatest = self.bounds
         key = is_nan, _ = sort_key(value)

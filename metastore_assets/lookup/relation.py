@@ -228,7 +228,9 @@ class Relation(ABC):
 
     @explain_missing_files
     def locate(self, column: str, value: object) -> ResultSet[PartitionFrequency]:
-        """Return the partitions that have a value, with its frequency in each, in the order of the version.
+        """Return the partitions in which a value occurs, each with the frequency of the value.
+
+        They are in the order in which the version lists its partitions.
 
         With the policy `by_partition: on`, this is one small read. Otherwise the value counts of partitions are read,
         one partition after the other, until all rows with the value are found. Partitions whose bounds exclude the
@@ -287,8 +289,8 @@ class Relation(ABC):
     def mode(self, column: str, *, partition: str | None = None) -> Mode:
         """Return the most frequent value and its frequency; None and 0 if the column has no values.
 
-        Arguments and errors are those of `top`. NotStoredError is also raised if all values are less frequent than the
-        minimum that the column's policy reports.
+        Arguments and errors are those of `top`. NotStoredError is also raised if the column has values, but none is
+        frequent enough for its policy to report.
         """
         top = self.top(column, 1, partition=partition)
         if not top and self.value_counts.column(column, self._partition_key(partition)).has_values:

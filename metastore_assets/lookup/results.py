@@ -257,7 +257,8 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a data frame of pandas. Raises MissingPackageError if pandas is not installed.
 
-        If Python lacks a value, such as a date after the year 9999, the columns have pandas' types for Arrow.
+        All columns have the type `pandas.ArrowDtype` if any value does not exist in Python, such as a date after the
+        year 9999.
         """
         try:
             import pandas
@@ -284,7 +285,11 @@ class ResultSet(Sequence[T_co], Generic[T_co]):
 
 
 def _build_table(rows: Sequence[object], schema: pa.Schema) -> pa.Table:
-    """Return rows as a table with the columns of a schema. A column of Arrow scalars gets their type."""
+    """Return a table whose columns have the values of the attributes of the same names, one row per object.
+
+    Columns have the names and types of the schema. If values are Arrow scalars, the column has the scalars' type
+    instead.
+    """
     from metastore_assets.statistics.typed_union import scalars_array
 
     arrays = []

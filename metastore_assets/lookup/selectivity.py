@@ -353,7 +353,10 @@ def _estimate_pattern(leaf: Like, distribution: ColumnDistribution) -> _RowEstim
 
 
 def _intersect_bounds(bounds: _RowEstimate, other: _RowEstimate) -> _RowEstimate:
-    """Return `other`, narrowed to the bounds that it has in common with `bounds`."""
+    """Return the range within the bounds of both arguments, with the estimate of `other`.
+
+    An estimate outside of this range becomes the nearest number within it. The estimate of `bounds` is ignored.
+    """
     least, most = max(bounds.least, other.least), min(bounds.most, other.most)
     return _RowEstimate(least, most, min(max(other.estimate, least), most))
 

@@ -102,7 +102,8 @@ class Scanner(Protocol):
             lookup: The table as of a version.
             predicate: The predicate, bound to the table's columns.
             table: The table's location; None if no data file may be read.
-            spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
+            spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
+                this process read.
         """
 
     def count(
@@ -119,7 +120,8 @@ class Scanner(Protocol):
             lookup: The table as of a version.
             table: The table's location.
             where: The predicate, as SQL text or an Arrow expression.
-            spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
+            spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
+                this process read.
             snapshot: The snapshot whose rows are counted.
         """
 
@@ -306,7 +308,8 @@ class Table(Relation):
     def ranks_file(self) -> str | None:
         """The path, below the table's folder, of a Parquet file with ranks by increasing value; None if there is none.
 
-        It has the columns `column`, `value`, `frequency` and `rank`. Columns of the table with `ranks: on` have rows.
+        The file's columns are `column`, `value`, `frequency` and `rank`. It has rows only for the columns of the table
+        with `ranks: on`.
         """
         return (self._version.value_counts and self._version.value_counts.ranks) or None
 
@@ -531,9 +534,9 @@ class Table(Relation):
         """Return a pyarrow dataset of the table's data files. Its fragments have the bounds of columns as guarantees.
 
         Arrow, and engines that read datasets, skip fragments whose guarantee contradicts a filter. Arrow itself reads
-        the files, by the names of columns. Therefore only tables of Parquet files are supported, without deleted rows,
-        without columns that a file has under another name, and without days before 15 October 1582 in the calendar of
-        Spark 2. `read` and `lazy` support all tables.
+        the files, by the names of columns. Therefore all files must be Parquet files without deleted rows, in which
+        columns have the same names as in the table. Days before 15 October 1582 in the calendar of Spark 2 are not
+        supported. `read` and `lazy` support all tables.
 
         Do not compare with NaN in a filter (`x <= nan`): Arrow simplifies such a comparison by bounds, also by those in
         Parquet footers, as if NaN exceeded all numbers. `pyarrow.compute.is_nan` has correct results.
@@ -662,7 +665,7 @@ class Table(Relation):
         return self.past.changes(since, columns)
 
     def at(self, version: VersionReference | Version | Table) -> Table:
-        """Return the same table as of another version; an opened table is returned unchanged.
+        """Return the same table as of another version. If `version` is a `Table`, that object itself is returned.
 
         Raises VersionNotFoundError.
         """

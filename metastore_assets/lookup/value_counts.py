@@ -44,19 +44,19 @@ class RelationProfiles(Protocol):
         """Return the profile of a partition, or of all rows. Raises PartitionNotFoundError."""
 
     def stores_value_counts(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition (None: of all rows) may have value counts.
+        """Return whether `profile(partition)` itself may have value counts.
 
-        The stored profile of the table has none, because the table's value counts are in separate files.
+        This is false for the stored profile of a whole table, whose value counts are in separate files.
         """
 
     def is_table(self, partition: str | None) -> bool:
-        """Return whether the profile of a partition describes all rows of the table.
+        """Return whether `profile(partition)` describes all rows of the table.
 
-        For a table, this is so for None, and for a partition that is the only one.
+        It does for None, and for the table's only partition. In a filtered view, all rows must also match.
         """
 
     def partitions(self) -> Sequence[PartitionEntry]:
-        """Return the partitions that may have rows, in the order of the version."""
+        """Return the partitions that may have rows of the table or filtered view, in the order of the version."""
 
 
 class ValueCounts:
@@ -198,9 +198,9 @@ class ValueCounts:
         return {row.column: measure_spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in rows}
 
     def built(self, statistics: Iterable[ColumnStatistics]) -> dict[str, Built]:
-        """Return how the value counts of columns were built from scratch, by column name.
+        """Return, by column name, a record of how the value counts of the column were computed from scratch.
 
-        Columns without a record of such a build are missing.
+        Columns without such a record are left out.
         """
         built = self.reader.built
         return {row.column: built[row.field_id] for row in statistics if row.field_id in built}

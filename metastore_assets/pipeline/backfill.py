@@ -102,7 +102,7 @@ def plan_backfill(
     Raises:
         PartitionNotFoundError: The selection matches no partition.
         ColumnNotFoundError: The condition names a column that is no partition column.
-        LiteralError: A bound is no value of the partition columns.
+        LiteralError: A bound of the range, or a literal of the condition, is no value of its partition column.
     """
     versions, plan = versions_of(config, table.name), None
     planned = _plan_first_version(config, table, versions)
@@ -201,7 +201,7 @@ def local_processor(
             nonlocal latest
             size = max(plan.bytes, begun.bytes + event.total_bytes)
             rows, read = max(latest.rows, begun.rows + event.rows), max(latest.bytes, begun.bytes + event.bytes)
-            latest = replace(event, rows=rows, bytes=read, total_bytes=size, part=part)
+            latest = replace(event, rows=rows, bytes=read, total_bytes=size, part=part and f"chunk {part}")
             progress(latest)
 
         process_chunk = _refresh_chunk if chunk.publishes else _save_chunk_profiles

@@ -358,7 +358,13 @@ def _split_into_chunks(
 ) -> Iterator[tuple[str, ...]]:
     """Split keys into consecutive chunks of at most `max_partitions` keys.
 
-    If it is None, chunks have about `CHUNK_BYTES` or `CHUNK_FRAGMENTS`, whichever is less.
+    If `max_partitions` is None, chunks are of similar size, and as few as possible. Each has at most about
+    `CHUNK_BYTES` bytes and `CHUNK_FRAGMENTS` fragments.
+
+    Args:
+        keys: The partition keys.
+        partition_sizes: {partition key: (number of fragments, their bytes)}.
+        max_partitions: The maximum number of keys of a chunk, or None.
     """
     shares = {key: max(size / CHUNK_BYTES, count / CHUNK_FRAGMENTS) for key, (count, size) in partition_sizes.items()}
     total = sum(shares[key] for key in keys)

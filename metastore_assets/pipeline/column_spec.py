@@ -92,9 +92,9 @@ class ColumnSpec:
     def missing_outputs(self, wanted: ColumnSpec, not_enumerated: Collection[str] = ()) -> Iterator[tuple[str, str]]:
         """Yield (leaf, output) for each wanted output that is not stored and cannot be derived.
 
-        Outputs are `statistics`, `quantiles`, `frequencies`, `histogram`, `value_filter`, and keys of user-defined
-        statistics. `statistics` stands for all outputs of a leaf. The leaf is "" if the column has no leaf with shown
-        values.
+        An output is `quantiles`, `frequencies`, `histogram`, `value_filter`, or the key of a user-defined statistic.
+        If no stored output of the column can be used, only (leaf, `statistics`) is yielded for each leaf. The leaf is
+        "" if the column has no leaf whose values are shown.
 
         Args:
             wanted: The spec with the wanted outputs.

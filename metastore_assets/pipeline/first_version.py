@@ -51,12 +51,12 @@ class FirstVersion:
     """A builder of the first version of a table. `publish` computes the version in lots, and publishes it."""
 
     def __init__(self, context: RefreshContext, table_format: TableFormat, stream: SnapshotStream) -> None:
-        """Create the computation. Nothing is read.
+        """Prepare to build the first version. Nothing is read.
 
         Args:
             context: The table, its store and engine.
-            table_format: The table.
-            stream: The snapshot.
+            table_format: Reads the table's metadata.
+            stream: The snapshot that the version describes.
         """
         self._context = context
         self._format = table_format
@@ -67,10 +67,10 @@ class FirstVersion:
         """The stages of each lot that was computed."""
 
     def publish(self, attempt: AttemptProfiles, started: float, cached: Mapping[bytes, bytes]) -> RefreshResult | None:
-        """Compute the missing lots and publish the version. Return None if it cannot be computed in lots.
+        """Compute the missing lots and publish the version. Return its result, with a duration of 0.
 
-        In that case, finished profiles are saved, and `attempt.makes_lots` is set to false. The result has a duration
-        of 0.
+        If the version cannot be computed in lots, None is returned. Finished profiles are then saved, and
+        `attempt.makes_lots` is set to false.
 
         Args:
             attempt: The profiles of this refresh.
@@ -154,7 +154,13 @@ class FirstVersion:
         return base
 
     def _stage(self, base: Version | None, lot: Lot, part: str) -> Version:
-        """Add one lot to the staged version `base`, and return the new staged version."""
+        """Profile the fragments of a lot, and publish a staged version with the changes of the lot. Return it.
+
+        Args:
+            base: The staged version to change; None if there is none yet.
+            lot: The lot. If it is empty, the new version has the same fragments, and names the current snapshot.
+            part: The lot in reports of progress, such as `lot 2 of 7`.
+        """
         context, staged, attempt = self._context, self._staged, AttemptProfiles()
         context = replace(
             context, versions=staged, progress=lambda event: self._context.progress(replace(event, part=part))
@@ -184,7 +190,10 @@ class FirstVersion:
             return None
 
     def _give_up(self, attempt: AttemptProfiles) -> None:
-        """Save the profiles of staged fragments, so that a plan without lots reuses them."""
+        """Stop the computation in lots: set `attempt.makes_lots` to false, and remove all staged versions.
+
+        Their fragment profiles are saved before, so that a plan without lots reuses them.
+        """
         attempt.makes_lots = False
         newest = self._newest_staged()
         if newest is None:

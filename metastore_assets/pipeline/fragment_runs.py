@@ -60,8 +60,8 @@ class _FragmentCodec:
     def reference(self, value: Location | LocationPolicy) -> tuple[int, str]:
         """Return (number, path), from which `resolve` restores the value.
 
-        The value without the path of its URI is kept in memory under the number, once for equal values. A policy has no
-        URI: its path is "".
+        A location is kept in memory without the path of its URI, and a policy completely. The number is the position of
+        what is kept; equal values share it. The path of a policy is "".
         """
         path = ""
         if isinstance(value, Location):

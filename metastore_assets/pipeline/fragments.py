@@ -182,7 +182,10 @@ def _outcome(
 
 
 def _error_text(context: ProfilingContext, fragment: Fragment, error: BaseException, text: str) -> str:
-    """Return `text`, or a message without details if they may quote hidden values."""
+    """Return `text`, the message of an error, unless it may quote hidden values.
+
+    In that case, return a message with only the path of the fragment and the type of the error.
+    """
     if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.spec.leaves):
         return text
     return f"{fragment.path}: cannot be read ({type(error).__name__}; details are left out to protect hidden values)"

@@ -79,9 +79,9 @@ def _stored_key(root: ObjectStore, *, create: bool) -> bytes:
 def check_hidden_not_renamed(table: TableConfig, before: pa.Schema, now: pa.Schema) -> None:
     """Raise ConfigError if a hidden column may have been renamed, so that its values would be shown.
 
-    This is the case if the snapshot lacks a hidden column of the published version, and has a new column that may be
-    this one. Such a column is shown, and its own entry under `columns` does not set `values`. A column with another
-    field id under the same name is new, too.
+    The error is raised if the snapshot lacks a hidden column of the published version, and has a new column whose
+    values are shown. A new column does not count if its own entry under `columns` sets `values`. A column is also new
+    if the published version has its name with another field id.
 
     Args:
         table: The table.

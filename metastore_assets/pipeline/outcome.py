@@ -40,7 +40,8 @@ class Progress:
     """Stored size in bytes of the fragments read so far."""
     total_bytes: int = 0
     part: str = ""
-    """Which part of a backfill this is, such as `2 of 5`; empty if there is only one part."""
+    """The chunk of a backfill (`chunk 2 of 5`) or the lot of a first version (`lot 2 of 7`). Empty if the work is not
+    divided."""
 
 
 @dataclass(frozen=True)

@@ -462,7 +462,9 @@ def _reuse_partitions(
     profiles: Mapping[str, FragmentEntry],
     merged_again: Collection[str],
 ) -> Target:
-    """Return the target with `reused` set to the published entry of each partition that needs no merge.
+    """Return the target with `reused` set in each of its partitions.
+
+    It is the published entry of the partition if its profile needs no merge, and None otherwise.
 
     Args:
         target: The target.
@@ -568,9 +570,9 @@ def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:
-    """Return a digest of what determines a version's numbers: its profile spec and its partitions.
+    """Return a digest of a version's profile spec and of the content of its partitions.
 
-    It is a sum of digests of the partitions, so `updated_content_id` can add and subtract partitions.
+    It is a sum with one term per partition, so `updated_content_id` can add and subtract single partitions.
     """
     return f"{sum(_content_digest(spec.id, partition) for partition in partitions) % _MODULUS:064x}"
 

@@ -109,10 +109,13 @@ class AttemptProfiles:
 
 
 def with_lots(plan: Plan, request: RefreshRequest) -> Plan:
-    """Return a plan for display: with the stage `DivideIntoLots` if a refresh would execute it in lots.
+    """Return the plan as it is displayed.
+
+    If a refresh would execute the plan in lots, the stage `DivideIntoLots` is put before its stages. Otherwise, the
+    plan is returned unchanged.
 
     Args:
-        plan: A plan of all fragments.
+        plan: A plan of all fragments, not of one lot.
         request: The request of the plan.
     """
     count = len(plan.added)
@@ -133,17 +136,17 @@ class ManyFragmentsError(MetastoreError):
 def plan_lot(
     context: RefreshContext, table_format: TableFormat, attempt: AttemptProfiles, metadata: SnapshotMetadata, lot: Lot
 ) -> Plan:
-    """Return the plan of a part of the first version, which follows the staged parts.
+    """Return the plan that changes the newest staged version by one lot, on the way to the first version of a table.
 
     Args:
         context: The table, with the store of its staged versions.
-        table_format: The table.
-        attempt: The profiles of this part.
+        table_format: Reads the table.
+        attempt: The profiles that were written for this lot so far.
         metadata: The metadata of the snapshot.
-        lot: The fragments that this part adds and removes.
+        lot: The fragments to add and to remove.
 
     Raises:
-        NoDiffError: The version cannot be made in lots.
+        NoDiffError: The version cannot be made in lots, or the staged version has other policies.
     """
     planner = _Planner(context.versions, table_format, context.table, DEFAULT_REQUEST, attempt)
     return planner.plan_lot(metadata, lot)
@@ -151,7 +154,7 @@ def plan_lot(
 
 @dataclass(frozen=True)
 class FirstVersionTotals:
-    """The totals of a plan of a table's first version."""
+    """The snapshot of a table without a version, and the number and size of the fragments of each partition."""
 
     snapshot: SnapshotMetadata
     partitions: Mapping[str, tuple[int, int]]
@@ -163,9 +166,10 @@ class FirstVersionTotals:
 def first_version_totals(
     versions: VersionStore, table_format: TableFormat, table: TableConfig
 ) -> FirstVersionTotals | None:
-    """Return the totals of a plan of the first version. Few fragments are in memory.
+    """Return the number and size of the fragments of each partition, for a table without a version.
 
-    Returns None if the table has a version, or if its fragments cannot be streamed.
+    The fragments are streamed: only those that have a saved profile are kept in memory. Returns None if the table has a
+    version, or if its fragments cannot be streamed.
     """
     return _Planner(versions, table_format, table, DEFAULT_REQUEST, AttemptProfiles()).first_version_totals()
 
@@ -333,9 +337,14 @@ class _Planner:
         return self._plan(changes_from_diff(diff, base), spec, dropped_columns)
 
     def plan_from_stream(self, reason: str) -> Plan | Snapshot | None:
-        """Return the plan made by a comparison of all fragments in bounded memory.
+        """Compare all fragments in bounded memory. Return the resulting plan.
 
-        If all fragments must be in memory, return the complete snapshot instead, or None if it has not been read.
+        Args:
+            reason: Why all fragments are compared.
+
+        Returns:
+            The plan. If it can only be made with all fragments in memory: the complete snapshot if it has been read,
+            None if it has not.
         """
         base, patterns = self._base, self._request.partitions
         if self._request.full or (base is None and patterns):
@@ -422,7 +431,7 @@ class _Planner:
         return self._plan(changes, spec, dropped_columns)
 
     def plan_from_snapshot(self, reason: str, snapshot: Snapshot | None = None) -> Plan:
-        """Return the plan made by a comparison of all fragments in memory.
+        """Compare all fragments of the snapshot with the newest version, in memory. Return the plan.
 
         Args:
             reason: Why all fragments are compared.

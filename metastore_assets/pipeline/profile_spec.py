@@ -184,8 +184,8 @@ def table_profile_spec(
     Args:
         schema: The schema.
         table: The configured policies.
-        resolved: Decisions about `auto` and `repeated` policies, by field id of the leaf. Other leaves stay
-            undecided.
+        resolved: Decisions about `auto` and `repeated` policies, by field id of the leaf. Without a decision, such a
+            policy stays undecided.
     """
     exports = read_export_entries(table)
     leaves: list[tuple[LeafColumn, ResolvedPolicy]] = []

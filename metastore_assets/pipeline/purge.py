@@ -1,7 +1,7 @@
 """Purge: remove old versions and their files at once, so that deleted values are no longer stored.
 
 The command `expire` retains young files for readers, and profiles of removed fragments for restores. A purge removes
-both. It first publishes a version, so that a refresh that runs at the same time cannot publish and starts again.
+both. It first publishes a version. A refresh that runs at the same time then fails to publish, and starts again.
 """
 
 from __future__ import annotations

@@ -280,14 +280,17 @@ def _result(execution: Execution) -> RefreshResult:
 
 @contextmanager
 def _explain_errors(versions: VersionStore, attempt: str) -> Iterator[None]:
-    """Add advice to errors in the block: a purge removed files, a worker crashed, or the table is missing.
+    """Add advice to errors in the block, and clear pending profiles that may be damaged.
 
-    A corrupt file or a crashed worker may mean that a saved profile is damaged. Then all profiles that `versions` saved
-    or read are cleared, unless a purge explains the error.
+    Advice is added if a purge removed files, a worker crashed, or the table is missing.
+
+    A corrupt file or a crashed worker may be due to a damaged pending profile. So all pending profiles that `versions`
+    saved or read are cleared: later attempts ignore them. A corrupt file clears nothing if a purge explains it.
 
     Args:
         versions: The versions of the table.
-        attempt: The name of the attempt. If empty, nothing is cleared.
+        attempt: The name under which the refresh saves profiles (see `attempt_name`). If it is empty, nothing is
+            cleared.
     """
     table = versions.table
     try:

@@ -81,9 +81,9 @@ def skip_rewrites(
 
 
 def _rewrite(key: str, before: Sequence[FragmentEntry], now: Sequence[FragmentEntry]) -> list[_Rewrite]:
-    """Return [the added and removed fragments of a partition] if the change may be a rewrite, else [].
+    """Return the added and removed fragments of a partition as a list of one item, if the change may be a rewrite.
 
-    A rewrite adds and removes fragments with the same total number of rows.
+    Otherwise, return an empty list. A rewrite adds and removes fragments with the same total number of rows.
     """
     ids_before, ids_now = {entry.id for entry in before}, {entry.id for entry in now}
     added = [entry for entry in now if entry.id not in ids_before]

@@ -31,10 +31,10 @@ class PlanStage(ABC):
         """Return a short text that names the work of the stage, such as `2 columns ('a', 'b')`."""
 
     def joined(self, next_lot: Self) -> Self:
-        """Return one stage that does the work of this stage, and of the same kind of stage for the next lot.
+        """Return one stage that does the work of this stage and of `next_lot`, the same kind of stage for the next lot.
 
-        Stages that list or count the work of a lot override this. What the plan of the first lot says about other
-        stages is true for all lots, so the default is the stage itself.
+        By default, it is this stage, which already describes the work of all lots. Stages that list or count the work
+        of a single lot override this.
         """
         return self
 
@@ -107,7 +107,7 @@ class ResolveAutoPolicies(PlanStage):
     columns: tuple[str, ...]
 
     def summary(self) -> str:
-        """Return the number of columns to decide about, and the names of the first ones."""
+        """Return the number of columns to decide about, with the names of at most five of them."""
         return _names("column", self.columns)
 
 
@@ -123,7 +123,7 @@ class DropValueCounts(PlanStage):
     """Columns whose value counts may be dropped."""
 
     def summary(self) -> str:
-        """Return the number of columns whose value counts may be dropped, and the names of the first ones."""
+        """Return the number of columns whose value counts may be dropped, and the names of up to five."""
         return f"in new profiles, if not enumerated: {_names('column', self.columns)}"
 
 
@@ -155,7 +155,7 @@ class SkipRewrites(PlanStage):
     """Partitions with both added and removed fragments."""
 
     def summary(self) -> str:
-        """Return the number of partitions to compare, and the keys of the first ones."""
+        """Return the number of partitions to compare, and the keys of up to five: `1 partition ('day=1')`."""
         return _names("partition", self.partitions)
 
 
@@ -174,7 +174,10 @@ class MergePartitions(PlanStage):
     """Names of earlier stages that may add partitions (`resolve_auto_policies`) or remove some (`skip_rewrites`)."""
 
     def summary(self) -> str:
-        """Return the number of merged partitions, their first keys, and the stages that may change this set."""
+        """Return the number of partitions to merge, the keys of up to five, and the number of all partitions.
+
+        Stages that may change the set follow: `1 partition ('day=1') of 7, changed by skip rewrites`.
+        """
         changes = f", changed by {' and '.join(self.changed_by).replace('_', ' ')}" if self.changed_by else ""
         return f"{_names('partition', self.partitions)} of {self.total:,}{changes}"
 
@@ -208,7 +211,7 @@ class UpdateValueCounts(PlanStage):
     """The enumerated and fingerprinted columns. `resolve_auto_policies` may remove some."""
 
     def summary(self) -> str:
-        """Return the number of columns with value counts, and the names of the first ones."""
+        """Return the number of columns with value counts, and the names of up to five: `2 columns ('id', 'name')`."""
         return _names("column", self.columns)
 
 
@@ -237,7 +240,10 @@ class WriteIndexes(PlanStage):
     """Columns with value filters."""
 
     def summary(self) -> str:
-        """Return the names of the updated indexes, and of the columns that have value filters."""
+        """Return the names of the updated indexes, then the number of columns with value filters, and up to five names.
+
+        Value filters are not mentioned if no column has them.
+        """
         filters = f", value filters of {_names('column', self.filtered_columns)}" if self.filtered_columns else ""
         return f"fragments, partition statistics{filters}"
 
@@ -268,7 +274,7 @@ class WriteExports(PlanStage):
     """Names of the targets."""
 
     def summary(self) -> str:
-        """Return the number of targets, and the names of the first ones."""
+        """Return the number of targets, and the names of up to five: `2 targets ('a', 'b')`."""
         return _names("target", self.targets)
 
 
@@ -295,7 +301,7 @@ def stages_to_text(stages: Sequence[Mapping[str, Any]], *, with_rules: bool = Fa
 
     Args:
         stages: The stages as `stages_to_json` returns them.
-        with_rules: Whether lines end with the rules of the stages.
+        with_rules: Whether a line also has the stage's rule, such as "the targets that do not have the version yet".
     """
     lines = [f"{at}. {stage['stage'].replace('_', ' ')}: {stage['summary']}" for at, stage in enumerate(stages, 1)]
     if with_rules:

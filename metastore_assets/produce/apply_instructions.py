@@ -41,7 +41,7 @@ class Applied:
 
 
 def apply(task: ApplyTask) -> Applied:
-    """Apply the instructions of a task to its key range."""
+    """Apply the instructions of a task to its key range: write new content and an update. Return what was written."""
     run_schema, spool = task.dataset.run_schema, task.spool
     updates = run_schema if task.rows is None else update_schema(task.rows, sums=bool(run_schema.amounts))
     tally = _StepTotals(spool.settings.buffer_rows if _reads_previous(task) else None)
@@ -99,7 +99,7 @@ class _StepTotals:
 
 
 def _reads_previous(task: ApplyTask) -> bool:
-    """Return whether a task reads the previous rows of exactly the keys that it updates, with all columns."""
+    """Return whether the previous rows that a task reads are complete: all columns, and exactly the updated keys."""
     return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
@@ -113,7 +113,10 @@ def _report_steps(task: ApplyTask, update: Sink, tally: _StepTotals) -> Iterator
 
 
 def _steps(task: ApplyTask) -> Iterator[Step]:
-    """Apply the instructions of a task to some target keys at a time. Yield the effect on each group of keys."""
+    """Apply the instructions of a task, for a few target keys at a time. Yield the effect on these keys as a step.
+
+    A hot key has several steps.
+    """
     numbered = task.counter
     hot_key: HotKey | None = None
     for cogroup in cogroup_instructions(task):

@@ -158,5 +158,8 @@ def _row_limit(task: ApplyTask) -> int:
 
 
 def is_root(run_schema: RunSchema) -> bool:
-    """Return whether a schema is that of a root's content, where new rows of a key replace all of its previous rows."""
+    """Return whether a schema is that of the content of a root, a node that is updated from outside the dataflow.
+
+    In such content, new rows of a key replace all previous rows of the key.
+    """
     return run_schema.replaces and run_schema.order == run_schema.group

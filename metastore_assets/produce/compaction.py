@@ -63,11 +63,13 @@ def rewrite_dataset(dataset: Dataset, work: Work) -> DatasetState:
 
 
 def assemble_state(state: DatasetState, results: Sequence[tuple[Pieces, KeyRange]]) -> DatasetState:
-    """Return the state whose shards are the given consecutive runs, with an empty level 0.
+    """Return a state with one shard for each new run, and with an empty level 0.
+
+    A range without runs becomes a shard without runs.
 
     Args:
-        state: The state before.
-        results: For consecutive key ranges, the runs that replace all rows of the range.
+        state: The state before, whose credit is retained.
+        results: For each of the consecutive key ranges, the new runs with all of its rows, and the range.
     """
     shards: list[Shard] = []
     bounds: list[pl.DataFrame] = []
@@ -88,11 +90,12 @@ def write_pieces(spool: Spool, run_schema: RunSchema, rows: int, frames: Iterabl
     Args:
         spool: Destination and sizes of the runs.
         run_schema: Columns of the runs.
-        rows: Upper bound of the number of rows.
+        rows: Number of rows, or an estimate. If it is too low, runs become smaller, but not below the target size.
         frames: Sorted frames without tombstones, which are rows that delete others.
     """
     settings = spool.settings
-    size = rows if rows <= 2 * settings.target_rows else -(-rows // round(rows / settings.target_rows))
+    target = settings.target_rows
+    size = max(rows, target) if rows <= 2 * target else -(-rows // round(rows / target))
     pieces: Pieces = []
     remaining = iter(frames)
     frame = next(remaining, None)
@@ -208,7 +211,17 @@ def _next_merge(state: DatasetState, settings: Settings, *, unlimited: bool) -> 
 
 
 def _due_merges(state: DatasetState, number: int, shard: Shard, settings: Settings) -> list[_Job]:
-    """Return [the merge that one shard needs], or []."""
+    """Return the merge that a shard needs, as a list of one; an empty list if it needs none.
+
+    All runs of the shard are merged if the runs above the base level are large. Otherwise, the newest runs of one level
+    are merged if there are at least `settings.fan_in` of them.
+
+    Args:
+        state: The state with the shard.
+        number: The position of the shard among the shards of the state.
+        shard: The shard.
+        settings: The limits.
+    """
     newer = [run for run in shard.runs if run.level != BASE_LEVEL]
     base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
     weight = sum(run.rows + (_TOMBSTONE_WEIGHT - 1) * run.tombstones for run in newer)
@@ -274,9 +287,9 @@ def _rewrite(task: _RewriteTask) -> Pieces:
 
 
 def _count_rows(state: DatasetState, key_range: KeyRange, run_schema: RunSchema) -> int:
-    """Return the number of rows in the shards that end in a key range.
+    """Return the number of stored rows in the shards whose end lies in a key range.
 
-    If these are all shards, the rows in the runs of level 0 are added.
+    Rows of level 0 are in no shard. They are added only if the ends of all shards lie in the range.
     """
 
     def is_inside(shard_range: KeyRange) -> bool:

@@ -118,10 +118,10 @@ class Dataflow:
         content: Mapping[str, External | Sequence[Run]],
         versions: Mapping[str, int] | None = None,
     ) -> FlowState:
-        """Return the state in which some roots and sum stages have the given content.
+        """Return the state in which some roots and sum stages have the given content. Nothing is published.
 
-        Stages that these nodes feed are rebuilt unless they are loaded, too. The content of a loaded stage must agree
-        with that of the nodes that feed it.
+        Stages that these nodes feed are rebuilt unless they are loaded, too. The caller makes sure that the content of
+        a loaded stage agrees with that of the nodes that feed it.
 
         Args:
             state: The state to start from.
@@ -162,10 +162,16 @@ class Dataflow:
             self._clean_up(env)
 
     def compact_state(self, state: FlowState, *, full: bool = False) -> FlowState:
-        """Return a state with the same content after all due merges of runs.
+        """Execute all due merges of runs. Return the resulting state, which has the same content.
 
-        `full` leaves one run per key range. Raises StageChangedError if the declaration of a stage has changed since
-        its state was stored.
+        The merged runs are written to new files. Nothing is published.
+
+        Args:
+            state: The state to compact.
+            full: Whether to merge all runs of each key range into one.
+
+        Raises:
+            StageChangedError: The declaration of a stage has changed since its state was stored.
         """
         return compact_state(self._environment(), self._graph, state, full=full)
 

@@ -65,7 +65,7 @@ class DatasetState:
 
         Args:
             frame: The frame, sorted by `group`.
-            group: The order of the keys that divide the shards.
+            group: The order of the keys in `splitters`.
         """
         if not self.splitters.height:
             return [frame]
@@ -97,7 +97,7 @@ class Dataset:
         Args:
             keys: The keys, sorted and distinct.
             key_range: Keys outside this range are ignored.
-            columns: Columns to return, among them the columns that identify a unit. None for all.
+            columns: Columns to return; None for all. The caller includes the columns of `run_schema.unit`.
         """
         run_schema, state = self.run_schema, self.state
         columns = run_schema.schema.names if columns is None else columns
@@ -165,7 +165,15 @@ class Dataset:
         return group.sort(rows.filter(pl.col(_ROWS) * 2 > limit).select(group.columns))
 
     def _lookup_runs(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
-        """Return a stream for each run, newest first: its rows with one of the sorted keys. Return [] without keys."""
+        """Return one stream per run, the newest run first. A stream has the rows of its run whose key is in `keys`.
+
+        Returns [] if there are no keys.
+
+        Args:
+            runs: The runs, the oldest first.
+            keys: The keys, sorted.
+            names: The columns to return.
+        """
         runs = runs if keys.height else ()
         return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
 
@@ -193,9 +201,10 @@ class Dataset:
 
 
 def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
-    """Merge the rows of several runs. Yield the current rows, sorted, with tombstones.
+    """Merge the rows of several runs. Yield the current rows and tombstones, sorted.
 
-    The rows of a unit come from the newest run that has the unit. In a sum dataset, amounts are added up instead.
+    The rows of a unit (see `RunSchema`) come from the newest run that has the unit. In a sum dataset, the amounts of
+    all runs are added up instead.
 
     Args:
         streams: The rows of each run, the newest run first.
@@ -212,7 +221,10 @@ def merge_streams(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[
 
 
 def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
-    """Return the rows of each unit from the first frame that has the unit."""
+    """Return the current rows of all units, sorted. A unit is a group of rows that are replaced together.
+
+    If several frames have rows of a unit, those of the first of these frames are returned.
+    """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]

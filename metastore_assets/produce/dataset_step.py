@@ -41,7 +41,7 @@ class DatasetResult:
 
 @dataclass(frozen=True)
 class DatasetStep:
-    """The application of instructions to one dataset. `run` executes it."""
+    """One step of one dataset. `run` applies instructions to the dataset, and returns its new state and the update."""
 
     env: Environment
     spool: Spool
@@ -101,7 +101,11 @@ class DatasetStep:
         return DatasetResult(assemble_state(self.dataset.state, [(pieces, EVERYTHING)]), update)
 
     def _tasks(self, parts: list[Part], ranges: list[KeyRange], runner: TaskRunner, *, bulk: bool) -> list[ApplyTask]:
-        """Return one task per key range. They number new keys consecutively."""
+        """Return one task per key range. Each of them applies the instructions of its range in `parts`.
+
+        With a Preserve hook, new target keys are numbered consecutively over all tasks. So `runner` first counts the
+        new keys of each range.
+        """
         tasks = [
             ApplyTask(
                 stage=self.stage,

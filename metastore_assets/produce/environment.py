@@ -113,5 +113,5 @@ class Environment:
         return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def runner_for(self, rows: int) -> TaskRunner:
-        """Return the runner for tasks with `rows` rows: this process for few rows."""
+        """Return the runner for tasks that have `rows` rows in total: this process runs them if the rows are few."""
         return InProcessRunner() if rows <= self.settings.small_rows else self.runner

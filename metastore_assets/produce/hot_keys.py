@@ -107,7 +107,7 @@ class HotKey:
 
 
 class _Comparison:
-    """A comparison of two sequences of rows, position by position, as frames are added to both."""
+    """Compares the values of two sequences of rows, position by position. `add` appends rows to both sequences."""
 
     def __init__(self, task: ApplyTask) -> None:
         assert task.rows is not None

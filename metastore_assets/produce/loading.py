@@ -51,10 +51,13 @@ class Loader:
         return cls(typed.name, storage, folder, typed.content, settings)
 
     def write(self, rows: External) -> list[Run]:
-        """Write rows (key and value columns) in key order as runs of about the target size.
+        """Write sorted rows (key and value columns) as runs of about the target size.
 
-        Rows of a sum stage have distinct keys, and totals that are not null and not all zero. Raises UpdateError for
-        other rows.
+        Rows of a sum stage must have distinct keys, and totals that are not null and not all zero. Only stages declared
+        as `signed` may have negative totals.
+
+        Raises:
+            UpdateError: The rows are not sorted by key, or break these rules.
         """
         runs: list[Run] = []
         frames = self._checked(rows)
@@ -98,7 +101,10 @@ class Loader:
         return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
 
     def merge_overlapping(self, runs: Sequence[Run]) -> list[Run]:
-        """Merge runs of a sum stage with overlapping keys. Return new runs with disjoint key ranges."""
+        """Write the rows of all given runs of a sum stage as new runs, sorted by key. Return the new runs.
+
+        The key ranges of the given runs may overlap; those of the new runs do not. The given runs are not deleted.
+        """
         streams = [read_run(self.storage, run, self.run_schema) for run in runs]
         rows = (table_of(frame, self.run_schema.schema) for frame in merge_streams(streams, self.run_schema))
         return self.write(batch for table in rows for batch in table.to_batches())
@@ -134,11 +140,15 @@ class Loader:
                 last = frame[-1:]
 
     def _check(self, frame: pl.DataFrame, following: pl.DataFrame) -> None:
-        """Raise UpdateError if rows are not sorted by key, or if rows of a sum stage break the rules of `write`.
+        """Check the rows of one frame before they are written.
 
         Args:
             frame: The rows.
-            following: The last row of the previous frame, followed by the rows, to check the order between frames.
+            following: The same rows, after the last row of the previous frame if there is one. The order of keys is
+                checked in this frame, so that it is also checked from one frame to the next.
+
+        Raises:
+            UpdateError: The rows are not sorted by key, or rows of a sum stage break the rules of `write`.
         """
         group, amounts = self.run_schema.group, self.run_schema.amounts
         if not group.is_sorted(following):

@@ -103,10 +103,11 @@ class _Search:
         return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
 
     def _lead_numbers(self, lead: str | None) -> npt.NDArray[Any] | None:
-        """Return the sorted numbers in one key column of the searched keys; None if they are no numbers.
+        """Return a key column of the searched keys as sorted numbers; None if `Order.numbers` does not convert it.
 
-        If `lead` is None, this is the first key column. Otherwise it is the second one, of keys that begin with
-        `lead`.
+        Args:
+            lead: None for the first key column of all keys. Otherwise the value of the first key column: the result
+                is then the second key column of the keys with this value.
         """
         if lead not in self._numbers:
             lead_keys = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
@@ -156,7 +157,9 @@ class _Batch:
 def _candidates(
     storage: ObjectStore, run: Run, batches: Sequence[_Batch], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
-    """Yield the rows of each batch that may have a searched key (`_Search.candidates`), in the order of the batches.
+    """Yield a table for each batch, in order: those of its rows that may have a searched key.
+
+    `_Search.candidates` selects these rows.
 
     While a batch is searched, a thread reads the next one.
     """

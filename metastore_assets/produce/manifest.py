@@ -55,7 +55,10 @@ class Manifests:
         return self._load(document) if document else NOTHING
 
     def read(self, number: int) -> FlowManifest:
-        """Return the manifest of a version, after its last compaction. Raises VersionNotFoundError."""
+        """Return the newest manifest of a version: each compaction of a version publishes another one.
+
+        Raises VersionNotFoundError.
+        """
         if number == 0:
             return NOTHING
         manifest = self._last_of(number, self.latest())
@@ -100,7 +103,15 @@ class Manifests:
         return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
 
     def _last_of(self, number: int, latest: FlowManifest) -> FlowManifest | None:
-        """Return the last manifest of a version; None if the version has expired."""
+        """Return the manifest of a version after its last compaction.
+
+        Args:
+            number: Number of the version.
+            latest: The newest manifest of all versions.
+
+        Returns:
+            The manifest; None if the version has expired, or if there is none with this number.
+        """
         if not 0 < number <= latest.number:
             return None
         low, high = number, latest.document - (latest.number - number)

@@ -29,9 +29,9 @@ _PART_ROWS = 12_500
 
 
 class Sink:
-    """A context manager that collects sorted frames into one part.
+    """A context manager that collects sorted frames into one part, in memory or in a temporary file.
 
-    At most `Settings.buffer_rows` rows stay in memory if the spool allows it. More rows are written to a file.
+    The part stays in memory if `spool.in_memory` is True and it has at most `Settings.buffer_rows` rows.
     """
 
     def __init__(self, spool: Spool, run_schema: RunSchema, row_group_rows: int | None = None) -> None:

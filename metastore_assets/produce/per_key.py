@@ -115,7 +115,7 @@ class _PerKeyAdapter:
     def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
         """Return the index of the first (target, value) pair that does not have the declared types.
 
-        The index is 0 if each pair is valid by itself, so that only all of them together are invalid.
+        The caller has found that all pairs together are invalid. If each pair is valid alone, the result is 0.
         """
         for number, (target, value) in enumerate(zip(targets, values, strict=True)):
             try:
@@ -159,7 +159,7 @@ def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return a type with microseconds instead of nanoseconds, for which Arrow would return pandas values."""
+    """Return a type with microseconds instead of nanoseconds. Arrow would return nanoseconds as pandas values."""
     if pa.types.is_time64(type_):
         return pa.time64("us")
     if pa.types.is_timestamp(type_) and type_.unit == "ns":
@@ -180,7 +180,12 @@ def _plain_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _groups(port: pa.Table, keys: int) -> Iterator[Port]:
-    """Split the rows of a port by source key. Yield one `Port` per source key."""
+    """Split the rows of a port by source key. Yield one `Port` per source key, which may have no rows.
+
+    Args:
+        port: The rows, sorted by the column SOURCE, which has the numbers of the source keys.
+        keys: The number of source keys. They are numbered from 0.
+    """
     counts = [0] * keys
     for source in port[SOURCE].to_pylist():
         counts[source] += 1
@@ -205,9 +210,10 @@ def _exact(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 
 def _check_exact(values: Sequence[Any], array: pa.Array) -> None:
-    """Raise ValueError if `array` has another integer or time than `values`, or infinity for a finite float.
+    """Raise ValueError if the conversion of `values` to `array` changed a value.
 
-    Nested values are compared, too. A float may be rounded.
+    Integers and times must be equal. A float may be rounded, but a finite float must not become infinite. Values in
+    structs, lists and maps are compared, too.
     """
     type_ = array.type
     if pa.types.is_nested(type_):

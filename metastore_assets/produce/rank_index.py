@@ -82,14 +82,15 @@ class RankIndex:
         """At index n, the sum of all row groups that end within the first n edges."""
 
     def estimate_sums(self, edges: slice) -> npt.NDArray[np.int64]:
-        """Return for each edge in a slice of `edges` an estimate of the sum of all rows before it.
+        """Return an estimate of the sum of all rows before each edge in a slice of `self.edges`.
 
-        Row groups that end before the edge are added up. Row groups that contain the edge are not.
+        An edge is the first or last key of a row group. Row groups that end before the edge are added up. Row groups
+        that contain the edge are not.
         """
         return self._cumulative[edges]
 
     def count_edges(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
-        """Return the number of edges before a key.
+        """Return the number of `edges` (first and last keys of row groups) before a key.
 
         Args:
             bound: The key, as a frame with one row.

@@ -73,10 +73,11 @@ class Ranks:
         return max(0, self._before(last, self._order, inclusive=True) - self._before(first, self._order))
 
     def at_rank(self, prefix: pa.Table | None, rank: int) -> pa.Table:
-        """Return the row at a rank within a prefix: its key, its totals, and `rank`, the first rank of the row.
+        """Return the row at a rank among the keys with a prefix: key, totals, and `rank`, the first rank of the row.
 
         Args:
-            prefix: The prefix, as a table with one row; None if the key has one column.
+            prefix: The values of all key columns except the last one, as a table with one row. None if the key has
+                only one column.
             rank: The rank, from 0.
 
         Raises:
@@ -125,7 +126,7 @@ class Ranks:
         return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
     def _shard_of(self, rank: int) -> int:
-        """Return the number of the shard (key range) that contains a rank. As in `_row_at`, ranks span all prefixes."""
+        """Return the number of the shard (key range) that contains a rank. Ranks count from the first of all keys."""
         splitters = self._dataset.state.splitters
         estimates = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
         return _last_where(
@@ -135,7 +136,10 @@ class Ranks:
         )
 
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:
-        """Return (sum of the amounts before the first key with a prefix, sum up to and including its last key)."""
+        """Return (sum of the amounts before the first key with a prefix, sum up to and including the last such key).
+
+        A prefix is a frame with one row: a value for each key column except the last.
+        """
         return self._before(prefix, self._prefix), self._before(prefix, self._prefix, inclusive=True)
 
     def _before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:

@@ -117,7 +117,10 @@ def _call_checked(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, por
 
 
 def _select_sources(ports: list[pl.DataFrame], start: int, stop: int) -> list[pl.DataFrame]:
-    """Return the rows of the source keys `start` (inclusive) to `stop` (exclusive) on each port, numbered from 0."""
+    """Return the rows of each port whose source key has a number from `start` (inclusive) to `stop` (exclusive).
+
+    In the result, the source keys are numbered from 0: `start` is subtracted from each number.
+    """
     return [
         port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports
     ]
@@ -217,9 +220,9 @@ def _content(task: ProduceTask, outputs: pl.DataFrame, removed_pairs: pl.DataFra
 def _mappings(
     task: ProduceTask, new: pl.DataFrame, removed_pairs: pl.DataFrame, added_pairs: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the instructions for key-mappings of source keys whose set of target keys changed.
+    """Return instructions that replace the key-mappings of source keys whose set of target keys changed.
 
-    For each of these source keys, they are its new pairs, or one tombstone if it has no target key any more.
+    For each of these source keys, all of its new pairs are returned. A source key without new pairs has one tombstone.
     """
     assert task.stage.mappings is not None
     sources = task.stage.mappings.unit

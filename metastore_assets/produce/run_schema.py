@@ -49,7 +49,7 @@ class RunSchema:
 
     @cached_property
     def unit(self) -> Order:
-        """The order by the columns that identify a unit: the first `unit_columns` columns of `order`."""
+        """The first `unit_columns` columns of `order`, which identify a unit: rows that are replaced together."""
         return self.order.first(self.unit_columns)
 
     @cached_property
@@ -59,7 +59,7 @@ class RunSchema:
 
     @property
     def replaces(self) -> bool:
-        """Whether newer rows of a unit replace older ones."""
+        """Whether newer rows of a unit replace older ones. Otherwise amounts are added up, or files are complete."""
         return not self.amounts and not self.plain
 
     @cached_property
@@ -104,7 +104,10 @@ def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
 
 
 def mapping_schema(rows: Rows, source: pa.Schema) -> RunSchema:
-    """Return the schema of key-mappings. A unit has all target keys of a source key."""
+    """Return the schema of key-mappings: source key and target key, sorted by both.
+
+    All target keys of a source key are one unit: they are replaced together.
+    """
     fields = source_fields(source)
     order = Order.of([field.name for field in fields]) + rows.order
     return RunSchema(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))

@@ -121,7 +121,10 @@ class RunWriter:
         self._context.__exit__(*exception)
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Append rows in file order. If the tombstone column is missing, no row is a tombstone."""
+        """Append rows. The caller passes them in the order of the run schema, also from one call to the next.
+
+        If the tombstone column is missing, no row is a tombstone.
+        """
         if self._run_schema.replaces and TOMBSTONE not in frame.columns:
             frame = frame.with_columns(pl.lit(False).alias(TOMBSTONE))
         frame = frame[:, self._run_schema.file_schema.names]
@@ -201,9 +204,14 @@ def _read(
 
 
 def _portions(groups: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
-    """Divide row groups into portions that are read at once: first one row group, then more.
+    """Divide row groups into portions, each of which is read at once. Return the portions one by one.
 
-    A reader that stops after a few rows therefore reads little.
+    The first two portions have one row group each, the next ones 2, 4, … up to about `_READ_ROWS` rows. A reader that
+    stops after a few rows therefore reads little.
+
+    Args:
+        groups: (number of the row group, whether all of its rows are in the range to read).
+        metadata: The footer of the file.
     """
     start, size = 0, 1
     while start < len(groups):
@@ -307,5 +315,5 @@ def keys_text(keys: pl.DataFrame) -> str:
 
 
 def keys_of(text: str) -> pl.DataFrame:
-    """Decode a text of `keys_text`. Raises ValueError for corrupt text."""
+    """Return the frame of keys that `keys_text` encoded as this text. Raises ValueError for corrupt text."""
     return frame_of(pa.ipc.open_stream(base64.b64decode(text)).read_all())

@@ -43,9 +43,9 @@ class Preserve(Protocol):
 
         Args:
             rows: The new rows: target key and value columns.
-            previous: One row for each row of `rows`, with the same target key. It is a row of the last version if the
-                key has one there. Other keys are new. The first row of a new key has nulls as its previous values; the
-                other rows have the values that this hook returned for the first row.
+            previous: The row to copy from, for each row of `rows`. Both have the same target key. If the last version
+                has rows of the key, one of them is passed. Otherwise the key is new. For the first row of a new key,
+                all previous values are null. Its other rows get what this hook returned for the first row.
             has_previous: Boolean array: false for the first row of each new target key, otherwise true.
             novel: Int64 array: an unused number for the first row of each new target key, null for other rows.
         """
@@ -124,7 +124,7 @@ class Delta:
 
     @property
     def row_count(self) -> int:
-        """Number of rows of a table; otherwise `count`, which is approximate."""
+        """Number of rows if `rows` is a table. If it is a function, `count`, which is approximate."""
         return self.rows.num_rows if isinstance(self.rows, pa.Table) else self.count or 0
 
     def batches(self) -> Iterable[pa.RecordBatch]:

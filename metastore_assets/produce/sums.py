@@ -37,7 +37,10 @@ _MAX_UNSCALED = 10**38 - 1
 
 @dataclass(frozen=True)
 class Step:
-    """The effect of instructions (new rows, tombstones or amounts) on some target keys."""
+    """The result of applying instructions to some target keys: their rows before and after, and the rows to write.
+
+    Instructions are new rows, tombstones or amounts.
+    """
 
     previous: pl.DataFrame
     """All rows of the target keys before the instructions."""
@@ -62,7 +65,10 @@ class SumTask:
 
 
 def changed_amounts(task: SumTask) -> list[Part]:
-    """Return the amounts that the changed source keys of a range add to totals, by target key (key of the output)."""
+    """Return what the changed rows of a range of source keys add to the totals, as parts sorted by target key.
+
+    The amounts of current rows are added, and those of previous rows are subtracted.
+    """
     run_schema = task.stage.content
     sorter = Sorter(task.spool, run_schema)
     chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)

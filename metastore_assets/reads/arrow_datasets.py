@@ -109,11 +109,13 @@ def _validated_path(rows: SnapshotRows, file: ArrowFile) -> str:
 
 
 def _check_columns(rows: SnapshotRows, schema: pa.Schema, files: Sequence[ArrowFile], paths: Sequence[str]) -> None:
-    """Raise MetastoreError if Arrow would read another column of a file than the table's format does.
+    """Raise MetastoreError if Arrow would read other columns or values of a file than the table's format does.
 
-    Two kinds of files are checked. Some have a format that ignores case, or that matches columns by field id. The
-    others have a format that widens floats as texts (`ArrowFile.widens_text`), in a table with doubles or texts. Child
-    processes read the schemas of these files.
+    Child processes read the schemas of the files for which this is possible:
+
+    - files of a format that ignores the case of column names, or matches columns by field id;
+    - files of a format that converts floats by their texts (`ArrowFile.widens_text`), if the table has doubles or
+      texts.
 
     Args:
         rows: The rows of the snapshot.
@@ -178,14 +180,14 @@ def _find_difference(schema: pa.Schema, file: ArrowFile) -> str | None:
 
 
 def _find_id_difference(schema: pa.Schema, fields: Sequence[pa.Field], constant_ids: Set[str]) -> str | None:
-    """Return a message if a file's column has another name or type than the table's column with its field id.
+    """Return a message if a file's columns do not fit the table's columns with the same field ids; otherwise None.
 
-    The result is None if all columns fit.
+    For example, a column has its former name or another type, or the file lacks a column of `constant_ids`.
 
     Args:
         schema: The schema of the table, with field ids.
         fields: The columns of the file, with Parquet field ids.
-        constant_ids: The field ids of columns with one value per partition. The file must store them, too.
+        constant_ids: The field ids of columns with one value per partition.
     """
     by_id = {(field.metadata or {}).get(PARQUET_FIELD_ID, b"").decode(): field for field in fields}
     if "" in by_id:
@@ -248,7 +250,14 @@ def _find_case_difference(schema: pa.Schema, fields: Sequence[pa.Field], constan
 
 
 def _find_float_difference(schema: pa.Schema, fields: Sequence[pa.Field]) -> str | None:
-    """Return a message if the file stores floats in a column of doubles or texts; None otherwise."""
+    """Return a message if a column of floats in the file has doubles or texts in the table; None otherwise.
+
+    A column of doubles in the file also counts if it has texts in the table.
+
+    Args:
+        schema: The schema of the table.
+        fields: The columns of the file.
+    """
     expected = {leaf.path: leaf.type for leaves in schema_leaves(schema) for leaf in leaves}
     for leaf in (leaf for leaves in schema_leaves(fields) for leaf in leaves):
         target = expected.get(leaf.path, leaf.type)
@@ -302,7 +311,8 @@ class _Guarantees:
     def allow_old_days(self, fragment_id: str) -> bool:
         """Return whether a fragment may have days before 15 October 1582 in a date or timestamp column.
 
-        True if the table has dates or timestamps in structs, lists or maps, whose bounds are not used.
+        The minimum of each such column decides. It is not used if the version lacks the fragment, or if a struct, list
+        or map has dates or timestamps. Then the result is True if there are any dates or timestamps.
         """
         position = self._positions.get(fragment_id)
         if position is None or self._has_nested_days:
@@ -316,9 +326,9 @@ class _Guarantees:
         return False
 
     def _constants(self, constants: Sequence[tuple[str, pa.Array]]) -> Iterator[pc.Expression]:
-        """Yield `column = value` for each partition column, or `column is null`.
+        """Yield `column = value` (for null, `column is null`) for each column that is constant in the partition.
 
-        Arrow takes the values of columns that the file lacks from these expressions.
+        If the file does not store such a column, Arrow takes its value from the expression.
         """
         for name, value in constants:
             field = self._schema.field(name)

@@ -139,10 +139,15 @@ def open_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
 def _read_chunks(
     schema: pa.Schema, positions: Sequence[int], reader: FragmentReader
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Yield (one array per column, row count) for consecutive sets of rows.
+    """Read columns of a fragment, and yield (one array per column, row count) for consecutive sets of rows.
 
     The reader cuts each column into chunks at different rows. This function cuts all columns at the same rows. Without
     columns, it yields one pair for all rows.
+
+    Args:
+        schema: The top-level columns of the table.
+        positions: The positions in `schema` of the columns to read.
+        reader: The reader of the fragment.
     """
     if not positions:
         yield [], reader.row_count

@@ -64,7 +64,13 @@ class _FrameSource:
             frame = _to_frame(batch if batch.schema == schema else batch.cast(schema))
 
     def _open(self, columns: Sequence[str], predicate: pl.Expr | None, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """Return rows that include all rows for which the predicate is true."""
+        """Return all rows for which the predicate is true. The caller must remove others, which may be among them.
+
+        Args:
+            columns: The columns to read.
+            predicate: The predicate; None for all rows.
+            limit: The maximum number of rows; None for all. It is ignored if there is a predicate.
+        """
         where = None if predicate is None else weaken_predicate(predicate, self._schema)
         if where is not None:
             try:

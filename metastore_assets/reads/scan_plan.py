@@ -38,7 +38,7 @@ from metastore_assets.values.types import TypeClass, type_fingerprint
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The fragments of one snapshot that may have rows that match a predicate, and known numbers of these rows."""
+    """The fragments of one snapshot that may have rows that match a predicate, and what is known of their number."""
 
     snapshot: Snapshot
     filter: RowFilter
@@ -56,7 +56,7 @@ class ScanPlan:
 
     @property
     def uncounted_fragments(self) -> list[Fragment]:
-        """The fragments that must be read to count the matching rows."""
+        """The fragments whose number of matching rows is unknown, so that a count must read them."""
         return [fragment for fragment in self.partial_fragments if fragment.id not in self.counted_ids]
 
 
@@ -161,8 +161,8 @@ def plan_tasks(plan: ScanPlan, limit: int | None) -> list[ScanTask]:
 
     Args:
         plan: The plan.
-        limit: The number of matching rows that are needed; None for all. Only the fewest fragments that certainly have
-            so many are returned.
+        limit: The number of matching rows that are needed; None for all. With a limit, only as many fragments are
+            returned as certainly have this number of matching rows together.
     """
     tasks = [ScanTask(None, fragment) for fragment in plan.full_fragments]
     tasks += [ScanTask(plan.filter, fragment) for fragment in plan.partial_fragments]
@@ -202,7 +202,7 @@ def find_column_positions(table: TableConfig, schema: pa.Schema, columns: Sequen
 
 
 def _changed_columns(lookup: Table, leaves: Sequence[LeafColumn]) -> set[str]:
-    """Return the field ids of the columns that were added since the version, or have another type now."""
+    """Return the field ids of those `leaves` that the version of `lookup` lacks, or has with another type."""
     version_types = {
         leaf.field_id: type_fingerprint(leaf.type)
         for version_leaves in schema_leaves(lookup.version.schema)

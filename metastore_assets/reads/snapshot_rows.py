@@ -225,7 +225,7 @@ def _concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch without columns that has as many rows as the given one."""
+    """Return a batch with no columns, but with as many rows as `batch`."""
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), batch.num_rows, [None]))
 
 

@@ -35,7 +35,10 @@ def scalar_text(value: pa.Scalar) -> str:
 
 
 def null_share(record: Mapping[str, Any]) -> float | None:
-    """Return the share of rows with null, from a row of a history; None without rows."""
+    """Return the null count divided by the number of values and nulls; None if there are neither.
+
+    `record` is the row of a history for a column in one version.
+    """
     rows = record["null_count"] + record["value_count"]
     return record["null_count"] / rows if rows else None
 

@@ -129,7 +129,10 @@ def _format_ends(low: str, high: str) -> tuple[str, str]:
 
 
 def _format_labels(top: Sequence[tuple[pa.Scalar, int]]) -> list[str]:
-    """Format values as labels of bars. If timestamps of one day are too long, `…` replaces the day."""
+    """Format the values of `top` as labels of bars.
+
+    If a timestamp is too long for a label, and all timestamps are of one day, `…` replaces the day in all labels.
+    """
     texts = [scalar_text(value) for value, _ in top]
     if top and pa.types.is_timestamp(top[0][0].type):
         texts = list(map(_remove_zone, texts))

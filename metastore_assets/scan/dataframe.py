@@ -78,13 +78,13 @@ def scan(lookup: Table, table: TableConfig, spark: SparkSession, request: ScanRe
 def _read_partition(
     packed_tasks: Sequence[bytes], packed_schema: bytes, limit: int | None, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield at most `limit` matching rows of one Spark partition.
+    """Yield the matching rows of one Spark partition, at most `limit`.
 
     Args:
-        packed_tasks: The pickled tasks of each partition.
+        packed_tasks: The pickled tasks of all Spark partitions, one item per partition.
         packed_schema: The pickled `ScanSchema`.
         limit: The maximum number of rows; None for all.
-        batches: A column `id` with the numbers of partitions to read.
+        batches: The input of the partition. Its column `id` has the index in `packed_tasks` of the tasks to run.
     """
     prepare_task()
     rows = _read_all(packed_tasks, pickle.loads(packed_schema), batches)

@@ -38,7 +38,8 @@ def filter_table(
         lookup: The table as of a version.
         predicate: A predicate that is bound to the table's columns.
         table: The table's location, to read fragments that match partly; None if no file may be read.
-        spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
+        spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
+            this process read.
     """
     match = match_filter(lookup.pruner.prune(predicate))
     return FilteredView(lookup, predicate, match, FilteredProfileReader(lookup, predicate, table, spark))
@@ -59,7 +60,8 @@ class FilteredProfileReader:
             lookup: The table as of a version.
             predicate: A predicate that is bound to the table's columns.
             table: The table's location, to read fragments that match partly; None if no file may be read.
-            spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
+            spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
+                this process read.
         """
         self._lookup = lookup
         self._predicate = predicate
@@ -71,12 +73,15 @@ class FilteredProfileReader:
         self._partial: OrderedDict[str | None, PartialFragments] = OrderedDict()
 
     def profile(self, match: FilterMatch, partition: str | None) -> Profile:
-        """Return the profile of the matching rows. Raises NotStoredError.
+        """Return the profile of the matching rows. Nothing is read before a column of the profile is requested.
 
         Args:
             match: The partitions and fragments that match. If `partition` is given, only those of this partition.
-            partition: The key of the partition; None for all partitions. Fragments that are read are cached under this
-                key.
+            partition: The key of the partition; None for all partitions. Calls with the same value share the fragments
+                that match partly.
+
+        Raises:
+            NotStoredError: Fragments match partly, and this reader may not read files.
         """
         if len(match.full_partitions) == 1 and not match.partial_partitions:
             stored = self._lookup.profiles.profile(match.full_partitions[0].key)
@@ -94,7 +99,14 @@ class FilteredProfileReader:
         return MergedProfile(context, files, partial, fingerprinted)
 
     def count_partial_rows(self, match: FilterMatch, partition: str | None) -> int:
-        """Return the number of matching rows in fragments that match partly. Raises NotStoredError."""
+        """Read the fragments that match partly, and return the number of their matching rows.
+
+        Raises NotStoredError if this view may not read data files.
+
+        Args:
+            match: The fragments that match.
+            partition: The key of a partition, whose fragments `match` has; None for all partitions.
+        """
         return self._partial_fragments(match, partition).row_count
 
     def cost(self) -> tuple[int, int]:
@@ -109,7 +121,10 @@ class FilteredProfileReader:
         return [*match.full_fragments, *find_fragments(self._lookup.version, keys)]
 
     def _partial_fragments(self, match: FilterMatch, partition: str | None) -> PartialFragments:
-        """Return the fragments that match partly, cached by partition. Raises NotStoredError if none may be read."""
+        """Return the fragments that match partly; None as partition stands for all partitions.
+
+        The result is cached by partition. Raises NotStoredError if this view may not read data files.
+        """
         with self._lock:
             if partition not in self._partial:
                 if self._table is None:

@@ -55,7 +55,7 @@ class FingerprintedValues:
         Args:
             store: The table's folder.
             value_counts: Returns the table's value counts.
-            fragments: Returns all fragments that match entirely. Their fingerprints are stored.
+            fragments: Returns the fragments in which every row matches the filter. Their fingerprints are stored.
         """
         self._store = store
         self._value_counts = value_counts
@@ -176,7 +176,10 @@ class FullPartitionProfile:
         return self._merged.repeated(field_id)
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
-        """Return (quantile sketch, (number of -inf, number of +inf)); None if no sketch is stored."""
+        """Return (quantile sketch, (number of -inf, number of +inf)); None if no sketch is stored.
+
+        The quantile sketch is None if all values are infinite.
+        """
         return self._stored.sketch(field_id)
 
     def histogram(self, column: str) -> Histogram | None:

@@ -57,7 +57,7 @@ class _MergedColumn:
 
 @dataclass(frozen=True)
 class MergedProfileContext:
-    """What all merged profiles of one version have in common."""
+    """The stored profiles, columns and policies of one version, which all merged profiles of the version share."""
 
     store: ObjectStore
     """The table's folder, with the stored profiles."""
@@ -204,11 +204,13 @@ class MergedProfile:
     def _sum_frequencies(
         self, spec: ProfileSpec, positions: Sequence[int], filtered: Sequence[FilteredProfile]
     ) -> dict[int, Frequencies]:
-        """Return the summed value counts of columns, by the position of the column in the spec.
+        """Return the value counts of columns over all matching rows, by the column's position in the spec.
+
+        The value counts of the stored profiles and of the `filtered` profiles are added up.
 
         Args:
             spec: The columns and their policies.
-            positions: Positions of the columns to sum.
+            positions: The positions in the spec of the columns whose value counts are returned.
             filtered: Profiles of the matching rows of fragments that match partly.
         """
         if not positions:

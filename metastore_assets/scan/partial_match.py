@@ -69,7 +69,8 @@ class PartialFragments:
             predicate: The predicate, bound to the table's columns.
             match: The fragments that match the predicate. Only `partial_fragments` are read.
             table: The location of the table.
-            spark: Returns a Spark session, which reads if there is much to read; None for child processes only.
+            spark: Returns a Spark session, which reads if there is much to read. If it is None, only child processes of
+                this process read.
         """
         self._schema = lookup.version.schema
         self._predicate = predicate

@@ -83,7 +83,10 @@ class MetastoreReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return groups of the files that may have matching rows, all of about the same size."""
+        """Return groups of the files that may have matching rows. The groups have about equal sizes in bytes.
+
+        If there are no such files, the result is one group without files.
+        """
         table = _RequestedTable(self._options)
         tasks = plan_tasks(table.plan(self._options.get("where") or "true"), None)
         positions = table.positions(self._schema.fieldNames())
@@ -139,7 +142,11 @@ class _RequestedTable:
         return find_column_positions(self.config, self.schema, columns)
 
     def spark_schema(self, positions: Sequence[int]) -> StructType:
-        """Return the top-level columns at some positions in Spark's types. Raises UnsupportedTypeError."""
+        """Return some top-level columns as a schema of Spark. Raises UnsupportedTypeError.
+
+        Args:
+            positions: The positions of the columns in the table's schema, in the order of the result.
+        """
         fields = [self.schema.field(position) for position in positions]
         arrow_fields = [pa.field(field.name, to_spark_type(self.config, field)) for field in fields]
         struct: StructType = from_arrow_schema(pa.schema(arrow_fields))

@@ -57,9 +57,9 @@ class UserDefined:
         frequencies: Frequencies | None,
         table_row: ColumnStatistics,
     ) -> ColumnStatistics:
-        """Return statistics of selected rows, with the user-defined statistics that the column has in the table.
+        """Return `row` with a result for each user-defined statistic that the column has in the table.
 
-        Statistics that cannot be computed for the selected rows are absent, with a reason.
+        Results are computed for the selected rows. A result that cannot be computed is absent, with a reason.
 
         Args:
             row: The statistics of the column over the selected rows.
@@ -93,7 +93,10 @@ class UserDefined:
         return "; ".join(reasons) or "the version does not say which class computes it"
 
     def _check_classes(self, field_id: str) -> Iterator[tuple[str, str | None]]:
-        """Yield (class, why it cannot be used) for each class of a column's statistics; None for a usable class."""
+        """Yield (`module:Class`, reason) for each class that computed a user-defined statistic of a column.
+
+        The reason says why the class cannot be used; None if it can.
+        """
         for key, source in self._source_digests.get(field_id, {}).items():
             reference, _, revision = key.removeprefix(DERIVED).rpartition("@")
             yield reference, self._check_class(reference, revision, source)
@@ -122,7 +125,7 @@ class UserDefined:
 
     @lock_free_cached_property
     def _source_digests(self) -> dict[str, dict[str, str]]:
-        """Digests of the source code of classes, by field id of a leaf column, then by key of a statistic."""
+        """{field id of a leaf column: {key of a statistic: digest of the source code of the statistic's class}}."""
         digests: dict[str, dict[str, str]] = {}
         for text in self._version.specs.get(self._version.spec_id, {}).values():
             spec = parse_column_spec(text)

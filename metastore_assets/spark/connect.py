@@ -142,7 +142,8 @@ def interrupting_jobs(spark: SparkSession) -> Iterator[None]:
     Does nothing for a classic session, whose jobs end with this process.
 
     Raises:
-        MetastoreError: The server ended, or tasks or results are too large for it.
+        MetastoreError: The server has ended or was restarted. Or the tasks or results of a job are too large for Spark
+            Connect.
     """
     if not is_remote(spark):
         yield

@@ -221,7 +221,10 @@ def _log(folder: str) -> str:
 
 
 def _set_discovery_file() -> None:
-    """Let PySpark store the discovery file in the cache folder, unless an environment variable names its path."""
+    """Set the environment variable with the path of PySpark's discovery file, unless it is set already.
+
+    The path is in the cache folder. The variable stays unset if a folder for the file cannot be created.
+    """
     if _DISCOVERY in os.environ:
         return
     # Each Python environment has a separate server, because workers use the environment's packages.

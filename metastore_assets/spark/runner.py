@@ -43,7 +43,10 @@ class _TaskError:
 
 @dataclass(frozen=True)
 class _TaskIoCounts:
-    """The numbers of files and bytes that a Spark task read and wrote, sent to the driver like a result."""
+    """The numbers of files and bytes that a Spark task read and wrote.
+
+    The task sends them to the driver among its results, from which `unpack_results` removes them.
+    """
 
     counts: IoCounts
 
@@ -67,8 +70,8 @@ def count_slots(spark: SparkSession) -> int:
 class SparkRunner(TaskRunner):
     """A runner of tasks on Spark, classic or Connect. Each call is one job.
 
-    If a file crashes a Python worker, the job fails. The runner then runs these and all later tasks in child processes
-    of the workers.
+    A file may crash a Python worker, so that the job fails. The runner then runs all tasks of the job again, each in a
+    child process of a worker. All later tasks that read files run in child processes, too.
 
     `map` raises a task's MetastoreError unchanged. Any other error ends the job at once as a PythonException of Spark.
     """
@@ -95,13 +98,16 @@ class SparkRunner(TaskRunner):
     def _run_jobs(self, in_worker: Callable[[T], Any], in_child: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
         """Run a batch, and return its outcomes.
 
-        If a worker crashes, a batch with paths runs again in child processes of the workers. All later batches with
-        paths run in child processes from the start.
+        If a Python worker crashes, and the batch names the files of its tasks in `paths`, the batch runs again: each
+        task in a child process of a worker. All later batches with `paths` run in child processes from the start.
 
         Args:
             in_worker: The function to call for each task in a Python worker.
             in_child: The function to call for each task in a child process.
             batch: The tasks.
+
+        Raises:
+            WorkerEndedError: A Python worker crashes, and the batch has no `paths`.
         """
         tasks, paths, costs = batch.tasks, batch.paths, batch.costs
         if not tasks:
@@ -120,7 +126,7 @@ class SparkRunner(TaskRunner):
 class SizedRunner(TaskRunner):
     """A runner of tasks that read files: on Spark if the files have at least 32 MiB together, else in a child process.
 
-    The costs of a batch are the bytes to read. Without costs, the child process is used.
+    A task's cost is the number of bytes that it reads. A batch without costs runs in a child process.
     """
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
@@ -184,9 +190,10 @@ def _run_job(
 def _run_bins(
     packed_function: bytes, packed_bins: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run the tasks of some bins (groups of tasks) in a Python worker. Yield one packed result per task.
+    """Run the tasks of some bins (groups of tasks) in a Python worker. Yield one batch per task.
 
-    A packed result is a pair (task number, result), or the MetastoreError of the task. I/O counts come last.
+    A batch is one row with a pickled value: the pair (task number, result), or the MetastoreError that the task raised.
+    If I/O is counted, the last batch has the counts.
 
     Args:
         packed_function: The pickled function.

@@ -182,7 +182,7 @@ def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
 
     Args:
         settings: The settings.
-        file: The path of a file for the settings. It is created, and only this user can read it.
+        file: The path of a file for the settings. It is created, and only this user can read it. The caller deletes it.
     """
     before = os.environ.get(_SUBMIT)
     arguments = shlex.split(before or "pyspark-shell")
@@ -235,7 +235,8 @@ def _escape_property(text: str, *, is_key: bool = False) -> str:
 def _reason(error: Exception, log: SparkLog | None) -> str:
     """Return one line about why Spark did not start.
 
-    It is the Java exception. Without one, it is the error, and the last line that the JVM wrote.
+    The line has the Java exception. Without one, it has the Python error and the last informative line that the JVM
+    wrote.
     """
     raised = getattr(error, "java_exception", None)
     if raised is not None:

@@ -60,19 +60,21 @@ def shuffle(
     partitions: int,
     reduce: Callable[[int, Iterator[ShuffledRow]], R],
 ) -> list[R]:
-    """Read tasks, move their rows to partitions, and reduce each group of rows, in one Spark job.
+    """Read tasks, move their rows to partitions, and reduce the rows of each group, in one Spark job.
 
-    A worker of Spark has one row in memory at a time, besides what `reduce` keeps.
+    Each row names its partition, its group, and its position in the group; see `ShuffledRow`. A worker of Spark has one
+    row in memory at a time, besides what `reduce` keeps.
 
     Args:
         spark: The session, classic or Connect.
         read: Called with each item of `tasks`. Yields rows.
         tasks: The items, each of which becomes a task of Spark.
-        partitions: The number of partitions. `ShuffledRow.partition` is less than this.
-        reduce: Called for each group in each partition, with the number of the group and its rows, sorted by position.
+        partitions: The number of partitions. The partition of each row must be less than this.
+        reduce: Called once for each pair (partition, group) that has rows. Gets the number of the group, and those rows
+            by increasing position.
 
     Returns:
-        The results of `reduce`, one for each group of each partition that has rows, in no particular order.
+        The results of all calls of `reduce`, in no particular order.
 
     Raises:
         MetastoreError: `read` or `reduce` raised it.
@@ -90,9 +92,15 @@ def shuffle(
 def _read_tasks(
     packed_read: bytes, packed_tasks: Sequence[bytes], counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the tasks of a Spark partition. Yield each row as a batch of one row.
+    """Call `read` of `shuffle` with each task of a Spark partition. Yield each row of the results as a batch.
 
-    A MetastoreError of a task, and the I/O counts, become rows of the group `_RESULT_GROUP`.
+    A task that raises a MetastoreError yields the error, as a row of the group `_RESULT_GROUP`.
+
+    Args:
+        packed_read: The pickled function.
+        packed_tasks: The pickled tasks of all partitions.
+        counts_io: Whether to yield the I/O counts at the end, as a row of the group `_RESULT_GROUP`.
+        batches: Batches with a column `id`: the indices of this partition's tasks.
     """
     prepare_task()
     read = pickle.loads(packed_read)
@@ -111,9 +119,15 @@ def _read_tasks(
 def _reduce_groups(
     packed_reduce: bytes, counts_io: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Reduce the sorted rows of a Spark partition. Yield one packed result, or MetastoreError, per group.
+    """Call `reduce` of `shuffle` for each group in a Spark partition. Yield each packed result as a batch.
 
-    Rows of `_RESULT_GROUP` are passed on unchanged. I/O counts come last.
+    If `reduce` raises a MetastoreError, the packed error is yielded instead. Rows of `_RESULT_GROUP` are not reduced:
+    they are already packed, and are yielded unchanged.
+
+    Args:
+        packed_reduce: The pickled function.
+        counts_io: Whether to yield the I/O counts at the end.
+        batches: The rows, sorted by partition, group and position.
     """
     prepare_task()
     reduce = pickle.loads(packed_reduce)

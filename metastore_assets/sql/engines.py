@@ -30,8 +30,10 @@ def query(
 ) -> pa.Table:
     """Run a query in DuckDB's SQL over the tables and the views in `VIEWS`, and return its rows.
 
-    In a query, `statistics` is the view with the rows of all tables. `orders.statistics` has the rows of the table
-    `orders`, and `orders` is the table itself. Only tables and views that the query names are read.
+    In a query, the view `statistics` has the statistics of all tables. The view `orders.statistics` has only those of
+    the table `orders`. The name `orders` alone is the table itself.
+
+    Only tables and views that the query names are read.
 
     By default, the query has access to nothing else: no file, network, setting or variable of Python, no hidden column,
     and no column that was added to a table after its newest version.

@@ -129,9 +129,9 @@ class ValueCounter:
             self._push(CountedRun(copy_compact(run.values), run.counts))
 
     def _offer(self, run: ValueRun) -> bool:
-        """Pass a batch to `consume`, and return whether `consume` took it over.
+        """Pass a run to `consume`, and return the result: True if the caller need not store the run.
 
-        If so, all stored runs are then also passed to `consume`, and are no longer stored.
+        If it is True, all stored runs are also passed to `consume`, and are no longer stored.
         """
         if not self._consume(run):
             return False

@@ -79,7 +79,7 @@ def align_bins(left: Histogram, right: Histogram, max_bins: int | None = None) -
 
 
 def group_bins(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDArray[np.float64], ...]:
-    """Return two distributions over groups of neighbouring bins, each with about the same share of the baseline.
+    """Merge neighbouring bins of two distributions into groups. All groups have about the same share of the baseline.
 
     The population stability index is usually computed with 10 such groups. Values of the other distribution below or
     above the range of the baseline form separate groups.
@@ -178,7 +178,14 @@ def _relative_entropy(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) ->
 
 
 def _span(histogram: Histogram, exponent: int) -> tuple[int, int]:
-    """Return the numbers of a histogram's first and last bin if its bins had the width 2**exponent."""
+    """Return the numbers of the first and last bin of a histogram after its bins are widened to 2**exponent.
+
+    Bin n starts at n * 2**exponent.
+
+    Args:
+        histogram: The histogram.
+        exponent: The exponent of the new width, at least that of the histogram.
+    """
     shift = exponent - histogram.exponent
     return histogram.first >> shift, (histogram.first + len(histogram) - 1) >> shift
 

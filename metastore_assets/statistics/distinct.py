@@ -124,7 +124,10 @@ EMPTY_SKETCH = distinct_sketch(np.zeros(0, np.uint64))
 
 @dataclass
 class DistinctState:
-    """The sketch of all values so far, and their exact counts if all blocks so far are sorted."""
+    """The sketch of all values so far, with the exact counts of distinct values and of duplicates.
+
+    The counts are complete only with `is_exact`: all blocks so far were sorted.
+    """
 
     sketches: Fold[bytes] = field(default_factory=lambda: Fold(merge_distinct_sketches))
     distinct_count: int = 0
@@ -215,10 +218,12 @@ class DistinctCount(BuiltinStatistic[DistinctState]):
 def _derive_counts(
     parts: MergeParts, merged: Mapping[str, Any], bounds: MergedBounds, ranges: Sequence[int | float | None]
 ) -> list[tuple[int, int] | None]:
-    """Return the result of `derive_counts` for each column; None for a column without a type class.
+    """Return the frequencies of both values of each column that has only two: booleans, or one value and NaN.
+
+    The pairs are those of `derive_counts`. The element for another column, or one without a type class, is None.
 
     Args:
-        parts: The tables of states.
+        parts: The tables of states that are merged.
         merged: The merged statistics, as arrays by name.
         bounds: The merged minimum and maximum of each column.
         ranges: The result of `MergedBounds.value_ranges`; 0 if minimum and maximum are equal or both missing.

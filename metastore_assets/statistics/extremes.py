@@ -89,8 +89,8 @@ class Extremes(BuiltinStatistic[ExtremesState]):
 class MergedBounds:
     """The merged minimum and maximum of several columns.
 
-    Each array has one element per column, in a typed union (a struct with a field per type class). It is null if the
-    column has no value, or if the bound is unknown.
+    Each array has one element per column, in a typed union (a struct with a field per type class). An element is null
+    if its column has no value, or if the bound is unknown.
     """
 
     minimum: pa.StructArray
@@ -100,7 +100,11 @@ class MergedBounds:
 
     @classmethod
     def of_columns(cls, merged: Mapping[str, Any]) -> MergedBounds:
-        """Return the bounds in merged statistics, which are arrays by the name of the statistic."""
+        """Return the bounds from merged statistics.
+
+        Args:
+            merged: The name of each merged statistic, with an array of its values for all columns.
+        """
         exact = (merged[f"{side}_exact"].to_pylist() for side in ("minimum", "maximum"))
         return cls(merged["minimum"], merged["maximum"], [low and high for low, high in zip(*exact, strict=True)])
 
@@ -168,7 +172,7 @@ def _merge_side(parts: MergeParts, side: Side) -> tuple[pa.StructArray, Flags]:
 
 
 def _from_comparable(values: pa.Array, cls: TypeClass) -> pa.Array:
-    """Convert values that `comparable` returned back to the canonical type of their type class."""
+    """Undo `comparable`: convert its results to the canonical type of their type class."""
     if isinstance(cls.arrow, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(cls.arrow, values.cast(cls.arrow.storage_type))
     if t.is_boolean(cls.arrow):

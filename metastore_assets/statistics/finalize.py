@@ -62,7 +62,10 @@ def restrict_to_policy(row: ColumnStatistics, policy: ResolvedPolicy) -> ColumnS
 
 
 def unenumerated_state(policy: ResolvedPolicy) -> FrequencyState:
-    """Return the value of the field `frequencies` for a column whose values the policy does not enumerate."""
+    """Return the value of `ColumnStatistics.frequencies` for a column of which the policy stores no value counts.
+
+    It is `repeated` for a fingerprinted column, `off` if the policy says so, and otherwise `estimated`.
+    """
     if policy.is_fingerprinted:
         return "repeated"
     return "off" if policy.frequencies == "off" else "estimated"
@@ -87,7 +90,10 @@ def apply_summary(row: ColumnStatistics, summary: FrequencySummary) -> ColumnSta
 
 
 def _max_distinct(row: ColumnStatistics, cls: TypeClass) -> int:
-    """Return the greatest possible number of distinct values, given the value count, the minimum and the maximum."""
+    """Return the greatest possible number of distinct values: the number of values.
+
+    For types that are stored as integers, it is at most maximum - minimum + 1, if both are known.
+    """
     if cls.kind != "integer" or row.minimum is None or row.maximum is None:
         return row.value_count
     return min(row.value_count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)

@@ -48,7 +48,9 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
 
 
 def hash_numbers(values: Numbers, cls: TypeClass) -> tuple[Words, Words]:
-    """Return the two 64-bit hashes of each number, as `hash_values` does for Arrow values.
+    """Return the 128-bit hashes of numbers as two arrays of 64-bit words.
+
+    They are the same as those that `hash_values` returns for the numbers as Arrow values.
 
     Args:
         values: Integers or doubles; dates in days, decimals unscaled. The dtype object is not supported.
@@ -87,7 +89,10 @@ def _hash_pair(state: Words) -> tuple[Words, Words]:
 
 
 def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
-    """Return the two hashes of each byte string: long ones by BLAKE2b, all others word by word."""
+    """Return the two 64-bit hashes of each byte string, as two arrays.
+
+    Strings of over 128 bytes are hashed by BLAKE2b, all others word by word.
+    """
     states = np.empty(len(values), np.uint64)
     lengths = np.diff(_offsets(values))
     long = np.flatnonzero(lengths > _LONG)
@@ -103,9 +108,9 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 
 
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
-    """Return the state of each byte string, from which `_hash_pair` computes its two hashes.
+    """Return a 64-bit number for each byte string, which `_hash_pair` turns into the two hashes of the string.
 
-    No string may be longer than 128 bytes.
+    The caller ensures that no string is longer than 128 bytes.
     """
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)

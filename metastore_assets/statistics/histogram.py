@@ -62,8 +62,8 @@ class Histogram:
     def edges(self) -> pa.Array:
         """Return the bin edges, ascending, as values of the type class: one more than there are bins.
 
-        Bin i is from edge i (inclusive) to edge i + 1 (exclusive). An edge beyond the range of the class becomes the
-        end of the range; then the last bin includes it.
+        Bin i is from edge i (inclusive) to edge i + 1 (exclusive). An edge beyond the range of the class is replaced by
+        the end of the range. If this is the last edge, the last bin includes it.
         """
         return self._values(np.arange(len(self) + 1))
 
@@ -107,12 +107,18 @@ class Histogram:
         return self.coarsened(_merged_exponent([self], n))
 
     def coarsened(self, exponent: int) -> Histogram:
-        """Return the histogram with bins of width 2**exponent, which must be at least the current width."""
+        """Return the histogram with bins of width 2**exponent.
+
+        The caller must not pass an exponent less than the current one.
+        """
         return _coarsen(self, exponent, self.capacity)
 
 
 def limit_bins(histogram: Histogram, capacity: int) -> Histogram:
-    """Return the histogram of the same values with a smaller capacity. A larger `capacity` changes nothing."""
+    """Return the histogram of the same values with at most `capacity` bins.
+
+    A histogram whose own capacity is not larger is returned unchanged.
+    """
     if histogram.capacity <= capacity:
         return histogram
     return _coarsen(histogram, _merged_exponent([histogram], capacity), capacity)
@@ -204,9 +210,9 @@ def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
-    """Return the least exponent for which at most `capacity` bins cover all histograms.
+    """Return the exponent of merged histograms: the least for which at most `capacity` bins cover all of them.
 
-    It is never less than the exponent of one of the histograms.
+    It is at least the greatest exponent of the histograms.
     """
     exponent = max(histogram.exponent for histogram in histograms)
     firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]
@@ -220,7 +226,7 @@ def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
 def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
     """Return the histogram with the given capacity and bins of width 2**exponent.
 
-    The exponent must not be less than the current one.
+    The caller must not pass an exponent less than the current one.
     """
     shift = exponent - histogram.exponent
     if not shift:
@@ -275,7 +281,7 @@ def _floor(mantissa: int, shift: int) -> int:
 
 @dataclass
 class HistogramState:
-    """The histogram of the blocks so far, and its maximum number of bins."""
+    """The maximum number of bins, and the histograms of the blocks that were added so far."""
 
     capacity: int
     histograms: Fold[Histogram]

@@ -7,7 +7,7 @@ points differ:
 - `update` takes a `ValueBlock`. The block computes hashes and numeric values once for all statistics.
 - One statistic may have several result columns and several state columns: minimum and maximum are computed together.
 - `merge` takes tables of states and merges all columns of a data table in one call of numpy or Arrow. The `merge` of a
-  user-defined statistic takes two Python values, so it is called once per column, part and statistic.
+  user-defined statistic takes two Python values, so it is called for each column and statistic of each table of states.
 """
 
 from __future__ import annotations

@@ -52,7 +52,12 @@ def hash_with_key(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words
 
 
 def siphash(message: tuple[Words, Words], key: bytes) -> Words:
-    """Return the SipHash-2-4 of each message under a key of 16 bytes. Element i of both arrays is message i."""
+    """Return the SipHash-2-4 of many messages of two words each, under a key of 16 bytes.
+
+    Args:
+        message: The first words and the second words of all messages.
+        key: The key.
+    """
     halves = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
     state = [np.full(len(message[0]), start ^ halves[at % 2], np.uint64) for at, start in enumerate(_START)]
     for word in (*message, _LENGTH):

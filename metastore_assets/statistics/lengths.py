@@ -76,7 +76,7 @@ class LengthStatistics(BuiltinStatistic[LengthState]):
         }
 
     def finalize(self, row: ColumnStatistics) -> Mapping[str, Any]:
-        """Return the mean length; None without values or lengths."""
+        """Return the field `mean_length`. It is None if there are no values, or if their lengths are not stored."""
         if row.total_length is None or not row.value_count:
             return {"mean_length": None}
         return {"mean_length": row.total_length / row.value_count}

@@ -169,13 +169,19 @@ def _choose_representatives(
 
 
 def _to_codes(tables: Sequence[pa.Table], name: str, values: Sequence[str]) -> Integers:
-    """Return a text column of all tables as a matrix of indices into `values`; -1 for other texts and null."""
+    """Return a text column of all tables as a matrix of indices into `values`, with a row per table.
+
+    The index is -1 for null, and for a text that is not in `values`.
+    """
     indices = pc.index_in(chain_column(tables, name), pa.array(values, pa.string())).fill_null(-1)
     return to_matrix(tables, indices).astype(np.int64, copy=False)
 
 
 def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
-    """Return for each column without a type class the alphabetically first reason of the parts; null for others."""
+    """Return why each merged column has no type class, from the field `reason`; null for columns with a type class.
+
+    If the parts have different reasons, the alphabetically first is returned.
+    """
     if not parts.untyped.any():
         return pa.nulls(len(parts), pa.string())
     reasons = parts.states_by_column("reason", has_reason)
@@ -189,7 +195,10 @@ def _merge_reasons(parts: MergeParts, has_reason: Flags) -> pa.Array:
 
 
 def _with_union(table: pa.Table, union: pa.StructType) -> pa.Table:
-    """Return the table with minima, maxima and percentiles cast to a typed union that has all of their classes."""
+    """Return a table of states whose minima, maxima and percentiles are cast to a typed union.
+
+    The union must have the type classes of all these values.
+    """
     for name in UNION_COLUMNS:
         type_ = statistic_type(name, union)
         if table.schema.field(name).type != type_:

@@ -46,14 +46,17 @@ class MergeParts:
 
     @property
     def typed(self) -> Flags:
-        """Matrix: whether the part has values of the column, and the merged column has a type class."""
+        """Matrix of parts by columns: whether the part has values of the column, if the merged column has a type class.
+
+        It is false in all parts for a merged column without a type class.
+        """
         return self.non_empty & ~self.untyped
 
     @property
     def sketched(self) -> Flags:
-        """Matrix: whether the part's distinct sketch is merged.
+        """Matrix of parts by columns: whether the part's distinct sketch of the column is merged.
 
-        Unlike `typed`, this includes columns of hidden values, which have a sketch but no type class.
+        Columns of hidden values have a sketch but no type class. Here they are true, in `typed` false.
         """
         return self.non_empty & self.has_lengths
 
@@ -72,7 +75,10 @@ class MergeParts:
 
 
 def integer_matrix(tables: Sequence[pa.Table], name: str) -> tuple[Integers, Flags]:
-    """Return (matrix, mask) of an integer column of all tables. Nulls are 0 in the matrix, and false in the mask."""
+    """Return an integer column of all tables as (matrix, mask), both with a row per table.
+
+    A null is 0 in the matrix, and false in the mask.
+    """
     column = chain_column(tables, name)
     return to_matrix(tables, column.fill_null(0)), to_matrix(tables, column.is_valid())
 

@@ -206,7 +206,7 @@ def root(numerator: int, denominator: int) -> float:
 
 
 def _bits(numerator: int, denominator: int) -> int:
-    """Return the least exponent e with |numerator / denominator| < 2**e, or e + 1."""
+    """Return an exponent e with |numerator / denominator| < 2**e. It is the least such e, or greater by one."""
     return numerator.bit_length() - denominator.bit_length() + 1
 
 

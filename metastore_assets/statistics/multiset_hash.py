@@ -50,7 +50,8 @@ def add_multiset_hashes(hashes: Sequence[bytes]) -> bytes:
 class MultisetHash(BuiltinStatistic[Fold[bytes]]):
     """The multiset hash of a column. If it is equal before and after a commit, the column has the same values.
 
-    The class has no `merge`, which would ignore parts with only nulls. `merge_states` adds the hashes of all parts.
+    The class does not override `merge`. Parts with only nulls also count, so `merge_states` adds the hashes of all
+    parts.
     """
 
     name = "multiset_hash"
@@ -65,7 +66,7 @@ class MultisetHash(BuiltinStatistic[Fold[bytes]]):
         return state
 
     def to_fields(self, state: Fold[bytes], row: ColumnStatistics) -> Mapping[str, Any]:
-        """Add the row's nulls to the hash, and return the hash of values and nulls as a field."""
+        """Add the nulls that `row.null_count` counts to the state, and return the hash of values and nulls."""
         state.add(multiset_hash_of_nulls(row.null_count))
         return {"multiset_hash": state.total()}
 

@@ -1,7 +1,7 @@
 """MurmurHash3 (x64, 128 bits) of many byte strings at once, as Apache DataSketches hashes them.
 
-Only the first 64 of the 128 bits are returned. The algorithm is public domain (Austin Appleby, SMHasher). All strings
-are hashed together, 16 bytes at a time. The rest of a string is padded with zeros, which do not change the hash.
+Only the first 64 of the 128 bits are returned. The algorithm is public domain (Austin Appleby, SMHasher). One step
+processes the next 16 bytes of many strings. The end of each string is padded with zeros, which do not change its hash.
 """
 
 from __future__ import annotations

@@ -98,9 +98,15 @@ def scale_by_power_of_two(values: npt.NDArray[np.float64], exponent: int) -> npt
 
 
 def _weighted_sums(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:
-    """Return the exact sum of value * weight in each group. Group i is from position starts[i] to starts[i + 1].
+    """Return the exact sum of value * weight in each group.
 
-    The absolute weights must add up to less than 2**31, so that no sum of 32-bit halves exceeds 63 bits.
+    The absolute weights must add up to less than 2**31, so that no sum of 32-bit halves exceeds 63 bits. The callers
+    ensure this.
+
+    Args:
+        values: The values.
+        weights: The weight of each value.
+        starts: The position of the first value of each group, ascending. A group ends before the next one starts.
     """
     low = np.add.reduceat((values & _LOW_32).view(np.int64) * weights, starts).tolist()
     high = np.add.reduceat((values >> np.uint64(32)).view(np.int64) * weights, starts).tolist()

@@ -65,8 +65,8 @@ def profile_field(
 
     - `auto`: values are enumerated unless they hardly repeat, or too many are distinct.
     - `enumerated`, which an earlier refresh chose for `auto`: values are enumerated unless too many are distinct.
-    - `repeated`: values are enumerated unless they hardly repeat; then fingerprints, which are hashes of the values,
-      are stored. The policy's `algorithm` may prescribe one of the two.
+    - `repeated`: values are enumerated unless they hardly repeat. In that case fingerprints, which are hashes of the
+      values, are stored. The policy's `algorithm` may decide this instead: `enumeration` or `fingerprints`.
 
     A column has only counts, lengths and a reason in three cases: its type is not profiled, a value does not fit its
     type class, or its values are hidden. A text that is not UTF-8 does not fit. No content of a column raises an error.
@@ -103,7 +103,7 @@ def profile_all_null(leaf: LeafColumn, row_count: int, policy: ResolvedPolicy) -
 
 
 class _LeafProfiler:
-    """The computation of the profile of one leaf column from chunks of its values."""
+    """A profiler of one leaf column: `add` takes chunks of its values, and `finish` returns its profile."""
 
     def __init__(self, leaf: LeafColumn, policy: ResolvedPolicy) -> None:
         """Start with no values.
@@ -229,10 +229,14 @@ class _LeafProfiler:
         return True
 
     def _add_unsorted(self, run: ValueRun) -> bool:
-        """Pass a batch to the profiler of unsorted values and return True, or return False if it is to be counted.
+        """Pass a batch to the profiler of unsorted values, unless the values of the batch are to be counted.
 
-        If the policy leaves the choice open, the first batch of single values after `NEAR_UNIQUE_FROM` values decides.
-        If its values hardly repeat, or too many are distinct, this batch and all later ones are profiled unsorted.
+        If the policy leaves the choice open, one batch decides for itself and all later batches. It is the first batch
+        without counts after `NEAR_UNIQUE_FROM` values. These batches are passed on if the values of the deciding batch
+        hardly repeat, or if too many of them are distinct.
+
+        Returns:
+            True if the batch was passed on; False if its values are to be counted.
         """
         if self._unsorted is not None:
             self._unsorted.add_unsorted(run)
@@ -259,7 +263,10 @@ class _LeafProfiler:
         return True
 
     def _with_lengths(self, row: ColumnStatistics) -> ColumnStatistics:
-        """Return the row with lengths, if the column has lists, maps, or hidden strings or binary values."""
+        """Return the row with the statistics of lengths.
+
+        Only lists, maps, and hidden strings or binary values have lengths. For other columns, the row is unchanged.
+        """
         if not self._has_lengths or not self._lengths:
             return replace(row, total_length=0) if self._has_lengths else row
         total = sum(each[2] for each in self._lengths)

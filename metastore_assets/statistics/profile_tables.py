@@ -1,6 +1,7 @@
 """The Arrow tables of the files `statistics`, `frequencies` and `histograms`: construction and parsing.
 
-Values of columns of any types are in one Arrow column of the *typed union*: a struct with one field per type class.
+One Arrow column holds the values of columns of different types. Its type is the *typed union*: a struct with one field
+per type class.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def parse_statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
 
 
 def with_partition(row: ColumnStatistics, partition: str) -> ColumnStatistics:
-    """Return the row with the key of the partition that it describes."""
+    """Return a copy of the row that names `partition`, a partition key, as the partition that the row describes."""
     return _build_row({**vars(row), "partition": partition})
 
 
@@ -93,8 +94,8 @@ def normalize_statistics_table(table: pa.Table) -> pa.Table:
 def build_typed_table(table: pa.Table) -> pa.Table:
     """Return a table `statistics` for users: without columns of bytes, and if possible without unions.
 
-    If all values have one type class, `minimum`, `maximum` and the values of `percentiles` have the canonical type of
-    the class. `sum` is then a double or a decimal. Otherwise, all of these remain unions and text.
+    If all columns have one type class, `minimum`, `maximum` and the values of `percentiles` have its canonical type,
+    and `sum` is a double, a decimal or null. Otherwise, `sum` remains text, and the others remain unions.
 
     Args:
         table: A result of `build_statistics_table`.
@@ -222,7 +223,10 @@ def build_value_counts_table(path: str, values: pa.Array, counts: pa.Array, unio
 
 
 def parse_frequencies(table: pa.Table) -> Frequencies:
-    """Return the sorted frequencies of one column from its rows in the table `frequencies`."""
+    """Return the frequencies of one column, by ascending value, from its rows in the table `frequencies`.
+
+    The rows may be in any order.
+    """
     return sum_value_counts([parse_value_counts(table)])
 
 

@@ -67,10 +67,11 @@ class Digest:
 
     @lock_free_cached_property
     def rank_curve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """(ranks, scaled values): the points between which ranks and values are interpolated.
+        """(ranks, values): points of a curve, between which ranks and values are interpolated.
 
         A cluster has one point, its mean at the middle of its ranks. A frequent value has two, at its first and its
-        last rank. Minimum and maximum are at the ends.
+        last rank. The first point is the minimum, and the last one the maximum. The values are multiplied by
+        `_shrink_factor`.
         """
         ends = np.cumsum(self.weights)
         single = _count_steps(ends, self.weights) >= 2
@@ -131,7 +132,7 @@ def estimate_percentiles(
 
 
 def count_ranked_values(digest: Digest | None, infinities: tuple[int, int]) -> int:
-    """Return the number of values without NaN: those in a digest, and the infinities."""
+    """Return the number of values other than NaN: the finite values in a digest, and the infinities."""
     return sum(infinities) + (0 if digest is None else int(digest.weights.sum()))
 
 
@@ -197,7 +198,9 @@ def _interpolate_ranks(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDAr
 
 
 def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return how many steps of the scale function each value or cluster covers, as a fraction.
+    """Return how many steps each value or cluster covers, such as 0.4 or 1.5.
+
+    The t-digest's scale function divides the ranks of all values into `COMPRESSION` steps.
 
     Args:
         ends: The last 1-based rank of each value or cluster, ascending.
@@ -211,7 +214,12 @@ def _count_steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> 
 def _cluster_values(
     values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return (means, weights) of the clusters of ascending values with their counts."""
+    """Group values to clusters. Return (mean of each cluster, number of values in each cluster).
+
+    Args:
+        values: Finite values in ascending order.
+        counts: How often each value occurs.
+    """
     if len(values) <= COMPRESSION:
         return values, counts
     ends = np.cumsum(counts)
@@ -355,7 +363,10 @@ class QuantileStatistics(BuiltinStatistic[QuantileState]):
         return _digest_arrays([None if sketch is None else decode_digest(sketch) for sketch in sketches])
 
     def decode_states(self, table: pa.Table) -> Mapping[str, list[Any]]:
-        """Return the digests, encoded again, as the field `quantile_sketch`."""
+        """Return the digest of each row as `{"quantile_sketch": [...]}`, in the encoding of that field.
+
+        A row without a digest has None.
+        """
         digests = decode_digests(table)
         return {"quantile_sketch": [None if digest is None else encode_digest(digest) for digest in digests]}
 

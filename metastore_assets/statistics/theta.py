@@ -70,7 +70,10 @@ def decode_sketch(sketch: bytes) -> tuple[Hashes, int]:
 
 
 def _encode(hashes: Hashes, theta: int) -> bytes:
-    """Return the sketch of hashes below `theta`. If there are too many, the sketch has a lower theta."""
+    """Return the sketch of hashes, in any order and with or without repeats. The caller passes only hashes < `theta`.
+
+    Of more than `NOMINAL_ENTRIES` distinct hashes, the sketch has only the least, and a lower theta.
+    """
     hashes = _distinct_least(hashes)
     if len(hashes) > NOMINAL_ENTRIES:
         theta = int(hashes[NOMINAL_ENTRIES])
@@ -85,9 +88,10 @@ def _encode(hashes: Hashes, theta: int) -> bytes:
 
 
 def _distinct_least(hashes: Hashes) -> Hashes:
-    """Return the least of the hashes, ascending and without duplicates.
+    """Return the least hashes, ascending and without duplicates.
 
-    The result has more than `NOMINAL_ENTRIES` hashes, or all of them.
+    If there are more than `NOMINAL_ENTRIES` distinct hashes, the result has at least `NOMINAL_ENTRIES + 1` of them.
+    Otherwise, it has all of them.
     """
     # Sorting all hashes takes 50 times as long as computing them, so only those below a limit are sorted at first.
     if len(hashes) > _MIN_FILTERED * NOMINAL_ENTRIES:

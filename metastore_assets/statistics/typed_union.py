@@ -63,7 +63,7 @@ def scalars_array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.
 def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
     """Return each element of a union array as a scalar of the canonical type of its class; None for null.
 
-    Files may have another type of the class, such as `string` instead of `large_string`.
+    Children of another type are cast. Files may contain `string`, for example, where `large_string` is canonical.
     """
     result: list[pa.Scalar | None] = [None] * len(values)
     for field, child in zip(values.type, values.flatten(), strict=True):
@@ -101,11 +101,12 @@ def merge_unions(types: Iterable[pa.StructType]) -> pa.StructType:
 
 
 def cast_to_union(values: pa.Array, union: pa.StructType) -> pa.Array:
-    """Cast a union array to another typed union, which must have a child for each class that has values.
+    """Cast a union array to another typed union.
 
     Args:
         values: Union values, or lists of (fraction, union value).
-        union: The new union.
+        union: The new union. The caller ensures that it has a child for each class that has values; other values would
+            be lost.
     """
     if isinstance(values, pa.ListArray):
         if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):

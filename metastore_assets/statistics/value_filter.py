@@ -38,7 +38,7 @@ _HASH_BITS = 64
 
 @dataclass(frozen=True)
 class FilterSlice:
-    """The slices of several filters for the same range of hashes. All arrays have an item per filter."""
+    """One slice of each of several filters, all for the same range of hashes. Each array has one item per filter."""
 
     bits: npt.NDArray[np.int64]
     """Length of each filter's prefixes; 0 for a missing filter."""
@@ -57,7 +57,7 @@ class FilterSlice:
 
     @property
     def _buckets(self) -> npt.NDArray[np.int64]:
-        """The number of the first bucket of each slice, among all buckets of its filter."""
+        """For each filter, the index of its slice's first bucket among all of its buckets; 0 for a missing filter."""
         return np.where(self.exists, self.slice << np.maximum(self.bits - _LOWER_BITS - self.slice_bits, 0), 0)
 
     def may_contain(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
@@ -93,9 +93,10 @@ class FilterSlice:
         return matches
 
     def prefixes(self) -> tuple[FilterIndices, Words]:
-        """Return (filter indices, prefixes), with an item per prefix, sorted by filter and prefix.
+        """Return the stored hash prefixes of all filters, as (the index of each prefix's filter, the prefixes).
 
-        A prefix is in the upper bits of a 64-bit word; the lower bits are zeros.
+        Both arrays have an item per prefix, and are sorted by filter and prefix. A prefix is in the upper bits of a
+        64-bit word. The lower bits are zeros.
         """
         data, starts = _data(self.upper)
         ones = np.flatnonzero(np.unpackbits(data))
@@ -140,7 +141,7 @@ def build_filter_slice(
 
 
 def bits_for(count: int) -> int:
-    """Return the prefix length in bits of a filter of `count` hashes."""
+    """Return how many leading bits of each hash a filter of `count` hashes stores."""
     return max(MIN_BITS, _PRECISION_BITS + max(0, count - 1).bit_length())
 
 
@@ -175,7 +176,11 @@ def parse_filters(encoded: list[bytes | None]) -> FilterSlice:
 
 
 def _data(array: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], FilterIndices]:
-    """Return (bytes of all elements in sequence, offsets): the start of each element, and the end of the last one."""
+    """Return (bytes, offsets) of an array.
+
+    The bytes are those of all elements in sequence. The offsets are the start of each element, then the end of the
+    last one.
+    """
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
     return data[offsets[0] : offsets[-1]], offsets - offsets[0]

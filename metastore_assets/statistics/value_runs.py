@@ -1,4 +1,7 @@
-"""Runs: sequences of a column's values, counted or not. They are counted, added up, and merged block by block."""
+"""Runs: parts of a column's values, as distinct values with counts or as one value per row.
+
+The functions count the values of runs, and merge runs block by block. Counts of equal values are added up.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +180,7 @@ def merge_in_blocks(runs: Sequence[ValueRun]) -> Iterator[CountedRun]:
 
 
 def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
-    """Concatenate series of one type class. All are converted to 128-bit integers if one of them has these."""
+    """Concatenate series of one type class. If one series has 128-bit integers, all are converted to them."""
     if len(parts) == 1:
         return parts[0]
     if any(part.dtype == pl.Int128 for part in parts):
@@ -186,7 +189,10 @@ def concatenate_series(parts: Sequence[pl.Series]) -> pl.Series:
 
 
 def copy_compact(values: pl.Series) -> pl.Series:
-    """Copy binary values out of the buffers of larger chunks, so that the chunks can be freed."""
+    """Return a copy of binary values that shares no buffer with larger chunks, so that these can be freed.
+
+    Values of other types are returned as they are.
+    """
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 

@@ -123,7 +123,7 @@ class IoCounter:
             return self._steps.setdefault(step, (_FileTally(), _FileTally()))
 
     def counts(self, step: str = "") -> IoCounts:
-        """Return the counts of a step so far."""
+        """Return the counts of a step so far. The default is the step outside of `io_step` blocks."""
         read, written = self.tallies(step)
         return IoCounts(read.count(), written.count())
 
@@ -191,7 +191,10 @@ def read_recorder(location: str) -> Callable[[int], None]:
 
 
 def counting_input(file: pa.NativeFile, location: str) -> pa.NativeFile:
-    """Return a view of an open file whose reads count for the current step. Without `count_io`, return the file."""
+    """Return a view of an open file. Reads of the view count for the `io_step` block that is active now.
+
+    Outside of `count_io` blocks, the file itself is returned.
+    """
     return pa.PythonFile(_CountingInput(file, read_recorder(location)), mode="r") if is_counting_io() else file
 
 

@@ -81,7 +81,10 @@ class Location:
 
     @property
     def parent(self) -> Location | None:
-        """The parent folder, which is not confined; None for the root of a disk or a bucket."""
+        """The parent folder; None for the root of a disk or a bucket.
+
+        It is not `confined`, even if this location is.
+        """
         head, _, name = self.uri.rpartition("/")
         if not name or head.endswith(":/"):
             return None

@@ -185,8 +185,8 @@ class LocationPolicy:
     def _options(self, table_address: StorageAddress, address: StorageAddress) -> tuple[tuple[str, str], ...]:
         """Return the table's storage options that apply to an address.
 
-        There are none if kind or account differ from the table's, except for a table on local disk. Options for another
-        kind of store, such as `aws_…` for Azure, are omitted.
+        The options of a table on local disk may apply to any object store. Those of any other table apply only to
+        stores of the same kind and account. Options for another kind of store, such as `aws_…` for Azure, are omitted.
         """
         if address.kind not in _OPTIONS or (
             table_address.kind != "file" and table_address.store[::2] != address.store[::2]

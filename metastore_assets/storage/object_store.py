@@ -67,7 +67,8 @@ def object_errors(uri: str) -> Iterator[None]:
 def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the name and the metadata of each object directly in a folder, in ascending order of names.
 
-    A request lists 1,000 objects. Subfolders with more objects cost one or two requests each.
+    A request lists up to 1,000 objects, and also returns objects in subfolders, which are skipped. A subfolder with
+    more than 1,000 objects costs one or two requests.
 
     Args:
         store: The store of obstore.
@@ -139,7 +140,7 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
         scheme: Scheme of the URL, such as `s3`.
         options: Options of obstore, such as `aws_region`; options of its HTTP client, such as `allow_http` or
             `aws_allow_http`; `max_retries`, and `retry_timeout` in seconds.
-        reads_only: Whether to drop options of other libraries that only matter for writing.
+        reads_only: Whether to drop options that matter only for writing, such as `s3_locking_provider`.
 
     Raises:
         ValueError: A number is invalid, or credentials need boto3, which is not installed.
@@ -169,7 +170,10 @@ def obstore_arguments(scheme: str, options: Iterable[tuple[str, str]], *, reads_
 
 
 def _needs_host_credentials(config: Mapping[str, Any]) -> bool:
-    """Return True if credentials come from an endpoint of the container's host that obstore does not support."""
+    """Return True if credentials come from an endpoint of the container's host, and obstore cannot use this endpoint.
+
+    obstore can use only endpoints whose token is in a file.
+    """
     configured = {_PREFIX.sub("", key.lower()) for key in config} & _IDENTITY_OPTIONS
     environment = {name for name, value in os.environ.items() if value}
     # obstore supports only endpoints whose token is in a file.

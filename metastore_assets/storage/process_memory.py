@@ -39,7 +39,10 @@ def limit_memory() -> None:
 
 @contextmanager
 def limited_memory() -> Iterator[None]:
-    """Limit the memory of a Spark worker during the block. Raises ConfigError for an invalid variable."""
+    """Limit the memory of this process, a Spark worker, during the block.
+
+    Raises ConfigError if the environment variable with the limit is invalid.
+    """
     before = resource.getrlimit(resource.RLIMIT_DATA)
     _set_limit(configured_limit(upper_bound=None))  # Users choose the memory of executors.
     try:

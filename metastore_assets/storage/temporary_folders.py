@@ -65,9 +65,9 @@ class TemporaryFolder:
 
 @contextmanager
 def full_folder_errors() -> Iterator[None]:
-    """Convert the error that the disk is full, or a quota is reached, to a StoreError.
+    """Raise a StoreError instead of an OSError of the block, if the disk is full or a quota is reached.
 
-    Otherwise, callers would report the table's file as corrupt.
+    Callers take an OSError for an error of the table's file that they read, and would report that file as corrupt.
     """
     try:
         yield

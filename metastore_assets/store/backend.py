@@ -58,9 +58,9 @@ class Backend(Protocol):
         """Return all bytes of the object. Raises ObjectNotFoundError."""
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        """Return the bytes of the object from `start` (inclusive) to `end` (exclusive), or to the end of the object.
+        """Return the bytes of the object from `start` (inclusive) to `end` (exclusive).
 
-        Raises ObjectNotFoundError.
+        If the object is shorter, only its bytes from `start` are returned. Raises ObjectNotFoundError.
         """
 
     def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:

@@ -62,7 +62,11 @@ class BackfillRecord:
         return f"{FOLDER}/{self.request}.json"
 
     def finished_keys(self, newest: Version | None) -> frozenset[str]:
-        """Return the keys of the partitions whose profile in `newest` is the one that the backfill stored, or newer."""
+        """Return the keys of the partitions that need not be processed again, given the newest version.
+
+        In `newest`, their profile was computed by the version that the backfill recorded, or by a later one. If it is
+        None, no key is returned.
+        """
         partition_versions: Mapping[str, int] = (
             {entry.key: entry.version for entry in newest.partitions} if newest else {}
         )

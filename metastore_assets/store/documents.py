@@ -52,7 +52,7 @@ class Documents:
         return int(name) if _NUMBER.fullmatch(name) and path == self.path(int(name)) else None
 
     def contains(self, path: str) -> bool:
-        """Return whether a path is that of a document in this folder, of `newest` or of `oldest`."""
+        """Return whether a path is that of a numbered document, or of one of the files `newest` and `oldest`."""
         return path in (f"{self.folder}/{_NEWEST}", self.oldest_path) or self.number(path) is not None
 
     @property

@@ -212,7 +212,7 @@ def change_metadata_cache(
 
 
 def is_same_base(one: StoredEntries[Any] | None, other: StoredEntries[Any] | None) -> bool:
-    """Return whether two objects read the same files."""
+    """Return whether both objects read the same files, or both are None."""
     if one is None or other is None:
         return one is other
     return one.is_same(other)

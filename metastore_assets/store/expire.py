@@ -65,7 +65,7 @@ def expire(documents: Documents, retention: Retention, grace: timedelta, now: da
     published: dict[int, datetime] = {}
 
     def candidates() -> Iterator[ObjectInfo]:
-        """Yield the files that may be deleted, and collect the times of documents."""
+        """Yield the files that may be deleted. Add the publication time of each document to `published`."""
         for info in objects.scan():
             number = documents.number(info.path)
             if number is not None:
@@ -102,7 +102,9 @@ def delete_files(objects: ObjectStore, files: Iterable[pa.Table]) -> tuple[int, 
 
 
 def _outdated(published: Mapping[int, datetime], first: Callable[[Sequence[int]], int], deadline: datetime) -> set[int]:
-    """Return the numbers of the documents to delete.
+    """Return the numbers of the documents to delete: the oldest ones, before the first one that must be retained.
+
+    The newest document is always retained. The others are retained as `first` and `deadline` demand.
 
     Args:
         published: The time at which each document was published, by number.

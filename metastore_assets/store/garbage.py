@@ -70,7 +70,10 @@ def write_garbage_manifest(
 
 
 def drop_outdated(documents: Documents, last: int, grace: timedelta, spared: Collection[str]) -> None:
-    """Delete the oldest versions, a few at a time, with the files that only they reference.
+    """Delete the oldest versions with the files that only they reference, in at most `_VERSIONS` steps.
+
+    A step deletes one version and up to `GARBAGE_BATCH` of its files, or as many more files of a deleted version. Later
+    calls do the remaining steps.
 
     Args:
         documents: The versions.
@@ -119,7 +122,15 @@ def _drop_portion(documents: Documents, state: _Progress, spared: Collection[str
 
 
 def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[list[str], bool]:
-    """Return (paths in one portion of a garbage manifest, whether more portions follow)."""
+    """Return (paths in one portion of a garbage manifest, whether more portions follow).
+
+    The result is ([], False) if there is no such portion, or if the manifest is missing or damaged.
+
+    Args:
+        objects: The table's folder.
+        path: Path of the manifest; None if the version has none.
+        number: Number of the portion, from 0.
+    """
     try:
         if path is None:
             return [], False
@@ -132,15 +143,15 @@ def _read_portion(objects: ObjectStore, path: str | None, number: int) -> tuple[
 
 
 def _skip_missing(documents: Documents, state: _Progress, before: datetime) -> _Progress:
-    """Delete the version `state.oldest`, whose next number is missing, if the next existing version is old enough.
+    """Delete the document of the version `state.oldest`, where the document with the next number is missing.
 
-    The next existing version must have been published earlier than `before`. Only the document of the oldest version
-    is deleted. `expire` deletes the files that no version references any more.
+    It is deleted only if the next existing version was published earlier than `before`. Its files stay: `expire`
+    deletes those that no version references any more.
 
     Returns:
-        The progress. After a deletion, it starts at the next existing version. If `state.oldest` does not exist, or is
-        the only version, it starts at the oldest existing version. If the next existing version is too recent, it is
-        `state`, unchanged.
+        The progress. It starts at the next existing version if the document was deleted. It starts at the oldest
+            existing version if `state.oldest` does not exist, or is the only version. It is `state` if the next
+            existing version is too recent.
     """
     oldest, *newer = documents.numbers() or [state.oldest]  # None if a user has removed the table's folder.
     if oldest != state.oldest or not newer:

@@ -24,7 +24,10 @@ _MAX_IDLE = 2
 
 
 class JoinedParquet:
-    """Parquet files with the same columns as one file. Threads can share it."""
+    """Several Parquet files that are read as if they were one file. They have the same columns.
+
+    Threads can share the object.
+    """
 
     def __init__(self, store: ObjectStore, paths: Mapping[int, str], footers: Sequence[DividedFooter]) -> None:
         """Join files. Nothing is read.

@@ -22,12 +22,12 @@ class KeySelection(Protocol):
         """Return whether a selected key may be in a range of keys, both ends inclusive."""
 
     def find_ranges(self, firsts: Sequence[Any]) -> range:
-        """Return the numbers of the ranges of keys from the first to the last one that may have a selected key.
+        """Return which ranges of keys may have a selected key, as positions in `firsts`.
 
-        Ranges between them are included, even if they cannot have a selected key.
+        The result has all positions between the first and the last such range, even of ranges without selected keys.
 
         Args:
-            firsts: The first key of each range, ascending. A range ends before the next one.
+            firsts: The first key of each range, ascending. Each range ends where the next one starts.
         """
 
     def filter(self, rows: pa.Table) -> pa.Table:

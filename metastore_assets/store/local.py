@@ -51,8 +51,10 @@ class LocalFiles:
     def __init__(self, root: str, depth: int = 0) -> None:
         """Create the backend for a folder.
 
-        `depth` is the number of last folders of `root` that the user did not name. Deletions follow no symbolic link in
-        place of these folders.
+        Args:
+            root: Path of the folder. It consists of the path that the user configured, and folders below it.
+            depth: The number of these folders below: 1 for `/data/sales` if the user configured `/data`. Deletions
+                raise StoreError if one of them is a symbolic link.
         """
         self._root = root
         names = root.split(os.sep)
@@ -131,7 +133,7 @@ class LocalFiles:
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files. Missing files are ignored.
 
-        Raises StoreError if a folder on a path is a symbolic link, unless the user named the folder.
+        Raises StoreError if a folder below the one that the user named is a symbolic link.
         """
         for path in paths:
             full_path = self._full_path(path)

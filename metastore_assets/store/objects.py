@@ -83,9 +83,9 @@ class ObjectStore:
         return self._backend.read(_validate_path(path))
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        """Return the bytes of the object from `start` (inclusive) to `end` (exclusive), or to the end of the object.
+        """Return the bytes of the object from `start` (inclusive) to `end` (exclusive).
 
-        Raises ObjectNotFoundError.
+        If the object is shorter, only its bytes from `start` are returned. Raises ObjectNotFoundError.
         """
         return self._backend.read_range(_validate_path(path), start, end)
 
@@ -165,7 +165,8 @@ class ObjectStore:
         Args:
             path: Path of the object.
             schema: Columns of all tables.
-            encodings: Encodings of columns by name, for sorted rows. Only the other columns have a dictionary.
+            encodings: {column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is
+                missing here gets a dictionary. None: all columns get one.
             bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
             minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
         """

@@ -86,7 +86,8 @@ def parquet_writer(
     Args:
         sink: The file that is written.
         schema: Columns of all tables.
-        encodings: Encodings of columns by name, for sorted rows. Only the other columns have a dictionary.
+        encodings: {column: Parquet encoding}, such as `DELTA_BINARY_PACKED` for sorted numbers. Each column that is
+            missing here gets a dictionary. None: all columns get one.
         bounded: Columns with a minimum and maximum per row group. None: all columns with short values.
         minimal: Options of a file with minimal size, which replace `encodings` and `bounded`.
     """
@@ -198,7 +199,10 @@ class ParquetObject:
         self.close()
 
     def _leaves(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> list[int] | None:
-        """Return the indices of the leaf columns in `columns`; None for all. Prefetch them if the object is remote."""
+        """Prefetch columns of row groups if the object is remote. Return the indices of their leaf columns.
+
+        If `columns` is None, all columns are prefetched, and the result is None.
+        """
         if self._fetch is not None:
             self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
         if columns is None:

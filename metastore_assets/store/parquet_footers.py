@@ -47,7 +47,7 @@ def split_footer(metadata: pq.FileMetaData, shift: int) -> DividedFooter:
 
 
 def join_footers(footers: Sequence[DividedFooter]) -> pq.FileMetaData:
-    """Return one footer with the row groups of several footers that have the same head."""
+    """Return one footer with the row groups of several footers. The caller makes sure that all have the same `head`."""
     groups = sum(footer.group_count for footer in footers)
     rows = sum(footer.row_count for footer in footers)
     size = bytes([groups << 4 | STRUCT]) if groups < 15 else bytes([0xF0 | STRUCT]) + encode_varint(groups)
@@ -92,7 +92,10 @@ class _FooterSplitter:
         return self._footer[:head_end], bytes(self._shifted), self._footer[groups_end:]
 
     def _shift_row_group(self) -> None:
-        """Read a row group. Copy it up to its last offset, with shifted offsets; the rest is copied later."""
+        """Read a row group, and append its bytes with shifted offsets to `_shifted`.
+
+        The bytes after the last offset of the row group are not appended yet: the next `_copy` does that.
+        """
         for _ in self._fields(_COLUMNS):
             columns, _ = self._cursor.list_header()
             for _ in range(columns):

@@ -51,7 +51,7 @@ class PendingFiles:
         ]
 
     def all(self) -> list[str]:
-        """Return the paths of all files and markers."""
+        """Return the paths of all pending files, cleared ones included, and of all markers of cleared files."""
         return [info.path for info in (*self.files, *self.markers.values())]
 
     def cleared_before(self, time: datetime) -> list[str]:
@@ -59,7 +59,7 @@ class PendingFiles:
         return [path for path, mark in self.markers.items() if mark.modified < time]
 
     def paths_except(self, cleared: Iterable[str]) -> list[str]:
-        """Return the paths of all pending files that are not in `cleared`. Markers are not read."""
+        """Return the paths of the pending files that are not in `cleared`, whether or not they have markers."""
         without = set(cleared)
         return [info.path for info in self.files if info.path not in without]
 
@@ -115,13 +115,16 @@ def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt
 
 
 def clear_pending(objects: ObjectStore, paths: Iterable[str]) -> None:
-    """Mark pending files as cleared."""
+    """Mark pending files as no longer needed: write an empty marker file beside each. They are deleted later."""
     for path in paths:
         objects.write(f"{path}{_CLEARED}", b"")
 
 
 def remove_all(objects: ObjectStore) -> None:
-    """Delete all pending files, then all markers: a file without its marker would not count as cleared."""
+    """Delete all pending files, then all markers of cleared files.
+
+    In the other order, a cleared file would count as not cleared until it is deleted.
+    """
     pending = list_pending_files(objects)
     objects.delete([info.path for info in pending.files])
     objects.delete([info.path for info in pending.markers.values()])

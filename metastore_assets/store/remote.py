@@ -284,7 +284,10 @@ def _store_error(verb: str, uri: str, error: Exception) -> StoreError:
 
 
 def _refuses_suffix(error: exceptions.BaseError) -> bool:
-    """Return whether a request for the last bytes failed because the store is Azure, or the object is empty."""
+    """Return whether an error means that the store refuses to read the last bytes of an object without its size.
+
+    Azure always refuses it. Other stores refuse it if the object is empty.
+    """
     text = str(error)
     return isinstance(error, exceptions.NotSupportedError) or "416" in text or "non-partial response" in text
 

@@ -123,9 +123,9 @@ class SectionWriter:
 
     @property
     def tail_bytes(self) -> int:
-        """Number of bytes of the last section that `write_row_groups` wrote, and of everything after it.
+        """Number of bytes from the start of the last section of `write_row_groups` to the end of the file.
 
-        It can be read after the `with` block has ended.
+        The number is known when the `with` block has ended.
         """
         return self._row_group_bytes - self._last_start + self._writer.footer_bytes
 
@@ -215,7 +215,10 @@ class SectionWriter:
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
 
     def _end_section(self) -> None:
-        """End the current section. A small one is moved to the shared row group."""
+        """End the current section. The last rows of a large section are written to a row group of its own.
+
+        The rows of a small section are kept in memory, until several small sections fill a row group that they share.
+        """
         if self._section_begun or self._section_rows >= self._large:
             self._write_large_section(full_groups_only=False)
         else:
@@ -345,7 +348,7 @@ class SectionReader:
 
         Args:
             name: The section.
-            limit: Number of first rows to return; None for all rows.
+            limit: Maximum number of rows, counted from the first row of the section; None for all rows.
             columns: The columns to read; None for all.
         """
         section = self._sections[name]

@@ -1,8 +1,8 @@
 """The merge policy of sorted segments: each commit merges a bounded number of keys, so no commit rewrites a large set.
 
-The segments of a set become larger with their age. A commit writes one more segment, and merges it with the newest
-ones while they are small. A larger segment is absorbed by the next older one in *steps*: a step merges one range of
-keys of the newer segment into the older one. Later commits do the next steps. After the last step, the newer segment is
+The segments of a set become larger with their age. A commit writes one more segment. Small segments at the new end are
+merged into it at once. A larger segment is absorbed by the next older one in *steps*: a step merges one range of keys
+of the newer segment into the older one. Later commits do the next steps. After the last step, the newer segment is
 dropped.
 
 Between two steps, the older and the newer segment both have the absorbed rows, so a reader needs no knowledge of steps.
@@ -70,7 +70,10 @@ class SegmentMerge(Generic[Batch]):
     """Number of keys after which a file is closed."""
 
     def numbered_parts(self) -> Iterator[tuple[range, SegmentKeyRange | None]]:
-        """Yield (numbers of its files, range of keys) for each part. Files of all parts are numbered from 0."""
+        """Yield (numbers of the part's files, range of keys) for each of `parts`. The range is None for all keys.
+
+        Files are numbered through all parts: a first part with two files has 0 and 1, and the second starts at 2.
+        """
         start = 0
         for part in self.parts:
             numbers = range(start, start + len(part.files))
@@ -88,7 +91,7 @@ class SegmentMerge(Generic[Batch]):
         """Merge sources, and write the result as the files of one segment, by ascending key.
 
         Args:
-            sources: The parts and the batch, the oldest first.
+            sources: The rows and tombstones of `parts`, the oldest first, then those of the commit.
             schema: The columns of the merged rows, the key first.
             write_file: Writes the rows and the tombstones of one file.
             keeps_replaced: See `merge_segments`.
@@ -168,7 +171,10 @@ def _retained_segments(kind: SegmentKind, segments: Sequence[Sequence[SegmentFil
 
 
 def _next_absorbed(kind: SegmentKind, segments: Sequence[Sequence[SegmentFile]]) -> int | None:
-    """Return the position of the segment that the next step absorbs; None if there is no such segment."""
+    """Return the position of the newer segment of the next step; None if no step is due.
+
+    The step merges a part of this segment into the segment before it.
+    """
     is_full = len(segments) > 1 + kind.max_deltas
     for number in range(len(segments) - 1, 0, -1):
         older, newer = segments[number - 1], segments[number]
@@ -189,7 +195,18 @@ def _absorb(
     *,
     is_base: bool,
 ) -> list[tuple[SegmentFile, ...]]:
-    """Do one step: merge one range of keys of `newer` into `older`. Return the remaining segments."""
+    """Do one step: merge one range of keys of `newer` into `older`.
+
+    Args:
+        kind: The merge policy.
+        older: The files of the segment that grows.
+        newer: The files of the next newer segment.
+        write: Writes the merged range.
+        is_base: Whether `older` is the oldest segment, which needs no tombstones.
+
+    Returns:
+        [files of `older` after the step, files of `newer` that still have keys]. A segment without files is omitted.
+    """
     firsts: list[Any] = [file.first for file in older]
     start = max(0, bisect_right(firsts, newer[0].first) - 1)
     end, count = start + 1, older[start].rows

@@ -176,7 +176,15 @@ def _write_file(
     row_count: int,
     file_rows: int,
 ) -> SegmentFile:
-    """Write the next ranges of keys to a new file, at least one, until the file has `file_rows` keys."""
+    """Write ranges of keys to a new file, until it has at least `file_rows` keys or no range is left.
+
+    Args:
+        objects: The store of the file.
+        kind: The kind of the segment.
+        ranges: (rows, tombstones) of successive ranges. There must be at least one. Ranges for the next file remain.
+        row_count: The expected number of rows of the file, which determines the size of row groups.
+        file_rows: Number of keys of rows and tombstones after which the file is closed.
+    """
     rows, removed = next(ranges)
     group_rows = row_group_rows(kind, rows, row_count)
     path = f"{kind.folder}/{uuid.uuid4().hex}.{kind.name}.parquet"
@@ -236,9 +244,9 @@ class _TableCursor:
         return self._buffer.column(0)[-1].as_py()
 
     def take(self, upper: Any) -> pa.Table | None:
-        """Return and remove the rows in memory with keys up to `upper`; None if none are left.
+        """Remove and return the rows in memory whose keys are at most `upper`. May return an empty table.
 
-        `upper` must not exceed `last_key`.
+        Returns None if there are no rows in memory. The caller passes no `upper` beyond `last_key`.
         """
         table = self._buffer
         if table is None or not len(table):
@@ -254,7 +262,7 @@ def _keys(table: pa.Table | None, type: pa.DataType) -> pa.Array:
 
 
 def _bounds(rows: pa.Table, removed: pa.Array) -> tuple[Any, Any]:
-    """Return (smallest key, largest key) of a range that is not empty."""
+    """Return (smallest key, largest key) among rows and removed keys, both sorted. One of the two may be empty."""
     keys = [column for column in (rows.column(0), removed) if len(column)]
     return min(column[0].as_py() for column in keys), max(column[-1].as_py() for column in keys)
 

@@ -72,7 +72,7 @@ class SegmentFile(NamedTuple):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The path of the file, and of its companion."""
+        """The path of the file, then that of its companion if it has one."""
         return (self.path,) if self.companion is None else (self.path, self.companion)
 
 
@@ -89,7 +89,7 @@ class SegmentFiles:
     of these files, all of one segment."""
 
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of all files, including companions and directories."""
+        """Return the paths of all files: the segments' files, their companions, and the files in `directories`."""
         return self._paths
 
     @lock_free_cached_property
@@ -226,7 +226,7 @@ class Segment:
     def stream_section(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield all rows of a section, live or not, in parts of a few megabytes, then close the file.
 
-        An open file would keep its last read in memory, or a file descriptor. A later read opens the file again.
+        Closing frees memory and a file descriptor. A later read opens the file again.
         """
         sections = self.sections
         try:
@@ -418,9 +418,11 @@ class SegmentReader:
 def live_masks(keys: Sequence[pa.Array], removed: Sequence[pa.Array]) -> list[pa.Array | None]:
     """Return a mask of live rows for each segment; None for a segment whose rows are all live.
 
+    A row is live if no newer segment has a row or a tombstone with its key.
+
     Args:
         keys: For each segment, the keys of its rows, the oldest segment first.
-        removed: For each segment, the keys of its tombstones.
+        removed: For each segment, the keys of its tombstones, in the same order.
     """
     masks: list[pa.Array | None] = []
     newer: list[pa.Array] = []

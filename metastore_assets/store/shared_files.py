@@ -4,8 +4,8 @@ A file is shared if it has several profiles, or if several entries reference it:
 files of this fragment. Each shared file has an entry with the number of its references from each group. A group is a
 partition, or the table (`*`). Every other file has one reference, and no such entry.
 
-The counts of a new version are computed from the entries that it puts and drops. If a file has no count, an unchanged
-entry may reference it, and is looked up.
+The counts of a new version are computed from the entries that this version puts and drops. A file without a stored
+count may also be referenced by an unchanged entry. Such entries are looked up.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def count_references(
 def count_profiles(
     table: str, changes: Iterable[EntryChanges[Any]], counted: StoredEntries[SharedFileEntry] | None
 ) -> EntryChanges[SharedFileEntry]:
-    """Count the references to files with several profiles. Return the changes of their counts.
+    """Count the references to files with several profiles. Return the changes of the stored counts.
 
     Compaction calls it before the other files of the new version exist.
 
@@ -101,12 +101,13 @@ def _count(
     unchanged: Mapping[str, Counter[str]],
     table: str,
 ) -> dict[str, SharedFileEntry]:
-    """Return the new count of each file whose references change, by path.
+    """Return the new number of references to each file in `references`, by path.
 
     Args:
         references: The changes of the references, by path.
-        stored: The stored counts of some of the files.
-        unchanged: How often unchanged entries reference each of the other files: {path: {group: number}}.
+        stored: The stored counts, by path. Files with one reference have none.
+        unchanged: How often unchanged entries reference the files without a stored count: {path: {group: number}}. Not
+            used for files of which references are dropped: these files had no other references.
         table: Name of the table, for messages.
     """
     counts: dict[str, SharedFileEntry] = {}
@@ -132,7 +133,14 @@ def _count(
 def _shared(
     counts: Mapping[str, SharedFileEntry], stored: Mapping[str, SharedFileEntry]
 ) -> tuple[dict[str, SharedFileEntry], Mapping[str, SharedFileEntry]]:
-    """Return (counts to store, stored counts that they replace or remove), each by path."""
+    """Return (counts to store, stored counts that are replaced or removed), each by path.
+
+    The count of a file is stored if the file has several references, or one reference and several sections.
+
+    Args:
+        counts: The new counts.
+        stored: All stored counts of the same files.
+    """
     put = {
         path: entry
         for path, entry in counts.items()
@@ -157,7 +165,14 @@ def _changed_references(changes: Iterable[EntryChanges[Any]]) -> dict[str, _Refe
 
 
 def _add_references(references: dict[str, _References], paths: Iterable[str], group: str, *, is_put: bool) -> None:
-    """For each path, count a reference that entries of a group add (`is_put`) or no longer have."""
+    """Add one to the counts of `references` for each file of an entry. A path that occurs twice counts once.
+
+    Args:
+        references: {path: counts}, which are changed.
+        paths: The files of the entry.
+        group: The group of the entry, such as the key of its partition.
+        is_put: Whether the references are new. Otherwise they are dropped.
+    """
     for path in set(paths):
         changed = references.setdefault(path, _References())
         (changed.put if is_put else changed.dropped)[group] += 1
@@ -169,7 +184,9 @@ def _unchanged_references(
     stored: Mapping[str, SharedFileEntry],
     changes: Mapping[str, EntryChanges[Any]],
 ) -> dict[str, Counter[str]]:
-    """Count how often unchanged entries reference each file without a stored count: {path: {group: number}}.
+    """Count how often unchanged entries reference the files that gain references and have no stored count.
+
+    Return {path: {group: number}}. A group is a partition, or the table (`*`). Files that lose references are skipped.
 
     Args:
         version: The new version.

@@ -162,7 +162,7 @@ class SortedTuples:
 
 
 class DistinctTexts:
-    """A check in bounded memory whether texts are distinct. Use it as a context manager."""
+    """A collection of texts, in bounded memory, that tells whether they are distinct. Use it as a context manager."""
 
     def __init__(self) -> None:
         self._runs = SortedRuns(pa.schema([("text", pa.string())]))

@@ -57,7 +57,7 @@ class StagedVersions(VersionStore):
         return entries
 
     def clear_pending(self) -> None:
-        """Clear the pending profiles that this object saved."""
+        """Mark the pending profiles that this object saved as cleared, but not those that it only read."""
         super().clear_pending()
 
     def remove_documents(self) -> None:

@@ -366,7 +366,7 @@ class MetadataCacheEntry:
 
 @dataclass(frozen=True)
 class RefreshStats:
-    """The work of publishing a version."""
+    """How much the refresh that published a version read, and how long it took."""
 
     fragments: int
     """Number of fragments that were read."""

@@ -274,7 +274,10 @@ class VersionStore:
         return list(entries.values())
 
     def clear_pending(self) -> None:
-        """Clear the pending profiles that this object saved or read."""
+        """Mark the pending profiles that this object saved or read, so that later attempts ignore them.
+
+        Their files are not deleted yet.
+        """
         clear_pending(self.objects, sorted(self._pending_paths))
         self._pending_paths.clear()
 
@@ -370,12 +373,14 @@ def _referenced_paths(
 
 
 def _garbage(version: Version, objects: ObjectStore, manifest: str | None) -> Iterator[pa.Array]:
-    """Yield the paths of files that a version references and the next one does not.
+    """Yield the paths of files that a version references and the next one does not, from a garbage manifest.
+
+    Without a readable manifest, the paths of all files that the version's entries name are yielded.
 
     Args:
         version: The version.
         objects: The table's folder.
-        manifest: The garbage manifest of the next version. None: all files of the version are yielded.
+        manifest: The path of the next version's garbage manifest, or None.
     """
     try:
         if manifest is not None:

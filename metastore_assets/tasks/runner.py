@@ -81,7 +81,10 @@ class TaskRunner(ABC):
         """Return the outcomes of a batch: for each task its result, or the exception that it raised."""
 
     def _run_until_error(self, function: Callable[[T], Any], batch: TaskBatch[T]) -> list[Any]:
-        """Return the outcomes of a batch. A subclass may raise the first exception of a task instead."""
+        """Return the outcomes of a batch, as `_run` does.
+
+        If a task fails, a subclass may instead raise its exception at once, without running the other tasks.
+        """
         return self._run(function, batch)
 
 

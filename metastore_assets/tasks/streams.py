@@ -67,8 +67,8 @@ def stream_parallel(
 
     Raises:
         FatalFileError: A file crashed the child that read it.
-        MetastoreError: A child crashed while it read several files, and none of them crashes it alone. Or it repeatedly
-            ended while it ran no task.
+        MetastoreError: A child crashed while it read several files, but no file crashes a child that reads only this
+            file. Or a child repeatedly ended while it ran no task.
         Exception: The first exception that a task raised.
     """
     children = _ActiveChildren()
@@ -127,7 +127,10 @@ class _StreamClosed(Exception):
 
 
 class _ActiveChildren:
-    """The children of one stream. `stop` kills them while other threads wait for their answers."""
+    """The child processes that run tasks of one stream, so that `stop` can kill all of them.
+
+    `stop` also works while other threads wait for an answer of a child. These threads then get _StreamClosed.
+    """
 
     def __init__(self) -> None:
         self._children: set[ChildProcess] = set()

@@ -98,8 +98,8 @@ def align_batches(
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield (next rows of the left stream, equally many next rows of the right one). One batch of each is in memory.
 
-    If one stream ends before the other, the last pair is an empty table and the next rows of the longer stream. The
-    batches after these rows are not read.
+    If one stream ends first, its table in the last pair is empty, and the other table has the next rows of the longer
+    stream. Later batches are not read.
     """
     left_batches, right_batches = (filter(len, batches) for batches in (left_stream, right_stream))
     left, right = next(left_batches, None), next(right_batches, None)

@@ -67,9 +67,9 @@ class FingerprintedValueCounts:
 
 
 def fingerprinted_rows(type_class: str) -> Rows:
-    """Return the columns of added and removed values.
+    """Return the columns of the rows that count values of fingerprinted columns.
 
-    The key is `column`, `fingerprint` and `value`. `frequency` is the summed number.
+    The key columns are `column`, `fingerprint` and `value`. The only other column is `frequency`, which is summed.
     """
     rows = rows_of(type_class)
     return Rows(pa.schema([*FINGERPRINT_ROWS.key, rows.key.field("value")]), rows.value)

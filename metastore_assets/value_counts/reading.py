@@ -113,7 +113,8 @@ class ValueCountReader:
     def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
         """Yield tables of `value` and `frequency` by decreasing frequency, then increasing value.
 
-        Values of a fingerprinted column that occur once are in the order of their fingerprints, and most are missing.
+        If the column is fingerprinted, most values that occur once are not stored, and are missing here. The others
+        that occur once come in the order of their fingerprints.
 
         Args:
             column: The field id of the column.
@@ -366,7 +367,7 @@ def _split_by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _concatenate_rows(tables: list[pa.Table]) -> Frequencies:
-    """Return the rows of consecutive tables as frequencies. The rows are sorted by value."""
+    """Return the rows of all tables, in the given order, as frequencies. The caller passes rows sorted by value."""
     table = pa.concat_tables(tables).combine_chunks()
     values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()
     return Frequencies(values, counts)

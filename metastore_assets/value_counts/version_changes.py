@@ -1,4 +1,4 @@
-"""Changes of value counts (the frequencies of all distinct values) between versions: the values, and their number.
+"""Changes of value counts (the frequencies of all distinct values) between versions: which values, and how many.
 
 A type class is a group of column types whose values are stored as one type.
 """
@@ -110,7 +110,12 @@ def _read_column(store: ObjectStore, value_counts: TableValueCounts, column: str
 
 
 def _to_change_table(pairs: pl.DataFrame, type_class: str) -> pa.Table:
-    """Return the values whose frequencies differ, sorted: a table of `change`, `value`, `before` and `after`."""
+    """Return a table of `change`, `value`, `before` and `after`, sorted by value.
+
+    Args:
+        pairs: `value`, `before` and `after` of one column. Values with equal frequencies are omitted from the result.
+        type_class: The name of the column's type class.
+    """
     order = rows_of(type_class)
     frame = pairs.filter(pl.col("before").ne_missing(pl.col("after")))
     change = (
@@ -178,7 +183,10 @@ def count_changes(
 
 
 def _flows(store: ObjectStore, value_counts: TableValueCounts) -> Iterator[tuple[FlowState, View, set[str]]]:
-    """Yield (state, view, names of the type classes) of the dataflows of enumerated and of fingerprinted columns."""
+    """Yield (state, view, names of the type classes) for two dataflows.
+
+    The first one has the enumerated columns, and the second one the fingerprinted columns.
+    """
     yield value_counts.flow, value_counts.dataflow(store).view(value_counts.flow), {*value_counts.columns.values()}
     fingerprinted = value_counts.fingerprinted
     classes = {*fingerprinted.columns.values()}

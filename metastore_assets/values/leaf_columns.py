@@ -66,9 +66,10 @@ def plain_array(array: pa.Array) -> pa.Array:
 
 
 def logical_nulls(array: pa.Array) -> pa.BooleanArray:
-    """Return for each value whether it is null, also inside a dictionary or a union.
+    """Return for each value whether it is null.
 
-    `Array.is_null` does so from pyarrow 26 on.
+    Unlike `Array.is_null` before pyarrow 26, this finds nulls in the dictionary of a dictionary array and in the
+    children of a union.
     """
     if t.is_dictionary(array.type):
         return logical_nulls(array.dictionary).take(array.indices).fill_null(True)

@@ -42,8 +42,8 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
         cls: The type class.
 
     Returns:
-        A series of Int64 or UInt64 for `integer` classes, of Int128 if decimals exceed 64 bits, otherwise of Float64,
-        Boolean or Binary.
+        A series. Integers are UInt64 in the class `uint64`, and Int64 in others; dates, times and timestamps are Int64.
+        Unscaled decimals are Int64, or Int128 if any exceeds 64 bits. Other values are Float64, Boolean or Binary.
 
     Raises:
         UnsupportedTypeError: A value is beyond the range of the class, such as a distant timestamp in seconds.
@@ -118,9 +118,11 @@ def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
 
 
 def numbers(values: pa.Array, cls: TypeClass) -> Numbers:
-    """Return the physical values of an array of a class's canonical type, which has no nulls.
+    """Return the physical values of an array, such as days for dates and unscaled integers for decimals.
 
-    The kind of the class is `integer` or `float`.
+    Args:
+        values: An array of the canonical type of the class, without nulls.
+        cls: A type class of kind `integer` or `float`.
     """
     if t.is_decimal(cls.arrow):
         low, high = decimal_words(values)

@@ -30,8 +30,8 @@ EVENTS = [
     Progress("t", "reduce", 0, 20_000, "partitions", 20_000),
     Progress("t", "reduce", 20_000, 20_000, "partitions"),
     Progress("t", "publish"),
-    Progress("t", "profile", 40, 100, "fragments", 4, 12_345, 10**9, 4 * 10**9, "2 of 5"),
-    Progress("t", "run 01234567 of Dagster is started", part="12 of 15"),
+    Progress("t", "profile", 40, 100, "fragments", 4, 12_345, 10**9, 4 * 10**9, "chunk 2 of 5"),
+    Progress("t", "run 01234567 of Dagster is started", part="chunk 12 of 15"),
     Progress("t", "reading columns", 3, 12, "columns"),
     Progress("", "checking tables"),
 ]

@@ -205,7 +205,7 @@ def test_mode_all_is_split_into_chunks(lake: Lake, monkeypatch: pytest.MonkeyPat
     assert [event.bytes for event in read] == sorted(event.bytes for event in read)
     assert [event.rows for event in read] == sorted(event.rows for event in read)
     assert (read[-1].bytes, read[-1].rows, {event.total_bytes for event in read}) == (size, 96, {size})
-    assert list(dict.fromkeys(event.part for event in events)) == ["1 of 3", "2 of 3", "3 of 3"]
+    assert list(dict.fromkeys(event.part for event in events)) == ["chunk 1 of 3", "chunk 2 of 3", "chunk 3 of 3"]
     assert_same(everything(config_of(lake)), before)
     assert [entry.version for entry in latest(config_of(lake)).partitions].count(1) == 0
 
@@ -365,7 +365,7 @@ def test_an_interrupted_backfill_continues_on_an_object_store(lake: Lake, s3_opt
         return result
 
     def interrupt(event: Progress) -> None:
-        if event.part == "2 of 3" and event.stage == "reduce":
+        if event.part == "chunk 2 of 3" and event.stage == "reduce":
             raise Interrupted
 
     refresh(config, lake.table, no_spark)

@@ -62,7 +62,7 @@ def export(
 ) -> int:
     """Write the newest version of a table to the targets that the configuration has under `exports`.
 
-    Targets that have the version already are not written again. A refresh does the same as its last step. Reads only
+    Targets that have the version already are not written again. The last step of a refresh does the same. Reads only
     stored statistics: a target that needs more is complete after the next refresh.
     """
     from metastore_assets.exports.writing import read_export_states, remove_exports, write_exports

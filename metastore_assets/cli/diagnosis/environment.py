@@ -200,7 +200,10 @@ def _uses_spark(config: MetastoreConfig | None) -> bool:
 
 
 def _starts_spark(config: MetastoreConfig | None) -> bool:
-    """Return whether PySpark is installed, and refreshes start it here, not on a remote server or EMR Serverless."""
+    """Return whether refreshes start Spark in this environment.
+
+    False without PySpark, for EMR Serverless, and for a remote Spark Connect server.
+    """
     if not _uses_spark(config) or not is_installed("spark"):
         return False
     settings = {} if config is None else config.spark

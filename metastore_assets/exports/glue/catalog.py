@@ -70,7 +70,7 @@ class GlueTable(RegisteredTable):
         )
 
     def partitions(self) -> Iterator[RegisteredPartition]:
-        """Request the partitions page by page. Their names are their values."""
+        """Request the partitions page by page. In Glue, the name of a partition is the tuple of its values."""
         for page in self._client.get_paginator("get_partitions").paginate(**self._key):
             for partition in page["Partitions"]:
                 values = tuple(partition["Values"])
@@ -150,9 +150,12 @@ class GlueTable(RegisteredTable):
         return dict(table)
 
     def _load_partitions(self, keys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return up to 100 partitions as Glue's type `Partition`. Partitions that do not exist are omitted.
+        """Return partitions as Glue's type `Partition`. Partitions that do not exist are omitted.
 
-        Raises ExportError if Glue processes none of the keys of a request.
+        Keys that Glue does not process are requested again. Raises ExportError if Glue processes none of a request.
+
+        Args:
+            keys: The values of each partition as Glue's type `PartitionValueList`; at most 100 items.
         """
         partitions: list[dict[str, Any]] = []
         while keys:
@@ -182,12 +185,12 @@ class GlueTable(RegisteredTable):
         return len(json.dumps(requests, default=str)) if requests else 0
 
     def _input(self, shape: str, item: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-        """Return the request that stores a table or partition again, with other properties.
+        """Return the part of a request that describes a table or partition, with other properties than stored.
 
         Args:
-            shape: The type of the request: `TableInput` or `PartitionInput`.
+            shape: The type of this part: `TableInput` or `PartitionInput`.
             item: The table or partition, as a response contains it.
-            parameters: The properties.
+            parameters: The new properties, all of them.
         """
         names = self._client.meta.service_model.shape_for(shape).members
         return {**{name: item[name] for name in names if name in item}, "Parameters": dict(parameters)}

@@ -118,9 +118,9 @@ class HiveTable(RegisteredTable):
     def write_partition_statistics(
         self, partitions: Mapping[PartitionName, Sequence[DeclaredStatistics]], analyzed: datetime
     ) -> int:
-        """Write statistics of partitions together, with several requests for many columns.
+        """Write the statistics of all partitions with one request for each batch of columns.
 
-        See `RegisteredTable.write_partition_statistics`.
+        Stored bounds that the new statistics lack are deleted. See `RegisteredTable.write_partition_statistics`.
         """
 
         def without_accuracy(name: PartitionName, properties: dict[str, str]) -> dict[str, str]:
@@ -217,8 +217,8 @@ def _without_bounds(columns: Iterable[DeclaredStatistics]) -> list[str]:
 def _batches(names: Iterable[str]) -> Iterator[list[str]]:
     """Yield the names of columns in batches, in order.
 
-    Each name counts as its length plus `_NAME_EXTRA` characters. A batch has at most `_NAMES_LENGTH` of them; only a
-    batch of a single name may have more.
+    A batch has at most `_NAMES_LENGTH` characters. Each name counts as its length plus `_NAME_EXTRA`. A longer name has
+    its own batch.
     """
     batch: list[str] = []
     for name in names:
@@ -239,7 +239,7 @@ def _size_of(objects: Iterable[Any]) -> int:
 
 @contextmanager
 def open_hive_table(table: TableConfig, title: str) -> Iterator[HiveTable]:
-    """Connect to the metastore of a table.
+    """Connect to the Hive metastore that has a table, and yield the table. The connection ends with the block.
 
     Args:
         table: The configuration of the table.

@@ -24,7 +24,10 @@ _NANOSECONDS = 1000
 
 
 class ThetaSketch(MergeableStatistic):
-    """The theta sketch of a column, for all types except `int` and `float`. Numbers are hashed as 8 bytes."""
+    """The theta sketch of a column of any type except `int` and `float`, which have `NarrowThetaSketch`.
+
+    Values of `long` and `double` are serialized with 8 bytes.
+    """
 
     name = "iceberg_theta_sketch"
     revision = "1"
@@ -67,7 +70,12 @@ def is_narrow(type: pa.DataType) -> bool:
 
 
 def sketch_of(arrays: Iterable[pa.Array], *, narrow: bool) -> bytes:
-    """Return the sketch of the values of all arrays. The arguments are those of `hash_single_values`."""
+    """Return one theta sketch of the values of all arrays.
+
+    Args:
+        arrays: Arrays as `hash_single_values` takes them.
+        narrow: Whether numbers are serialized with 4 bytes.
+    """
     total = EMPTY_SKETCH
     for values in arrays:
         total = merge_sketches([total, build_sketch(hash_single_values(values, narrow=narrow))])
@@ -75,9 +83,9 @@ def sketch_of(arrays: Iterable[pa.Array], *, narrow: bool) -> bytes:
 
 
 def hash_single_values(values: pa.Array, *, narrow: bool) -> Words:
-    """Return one hash per value, as DataSketches computes it: 63 bits of MurmurHash3 with the default seed.
+    """Return the hash of each value that is not empty: 63 bits of MurmurHash3 with the default seed.
 
-    Empty strings are skipped, as DataSketches does.
+    DataSketches computes the same hashes, and skips empty strings, too.
 
     Args:
         values: Values without nulls, numbers with 64 bits. All NaNs have one hash, and so have 0.0 and -0.0.
@@ -106,7 +114,7 @@ def hash_single_values(values: pa.Array, *, narrow: bool) -> Words:
 def _hash_integers(values: pa.Array, *, narrow: bool) -> Words:
     """Return the hashes of integers, dates, times or timestamps.
 
-    Dates are hashed as 4 bytes, all other values as 8 bytes, or as 4 bytes if `narrow`.
+    Dates are always hashed as 4 bytes. Other values are hashed as 4 bytes if `narrow`, and as 8 bytes if not.
     """
     if t.is_date(values.type):
         return hash_words(values.view(pa.int32()).to_numpy().view(np.uint32).astype(np.uint64), 4)

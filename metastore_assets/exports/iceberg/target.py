@@ -76,9 +76,9 @@ class IcebergTarget(ExportTarget):
 
     @classmethod
     def statistics_for(cls, type: pa.DataType) -> tuple[str, ...]:
-        """Return the class of theta sketches for columns of a type.
+        """Return one reference `module:Class`: the mergeable statistic that computes the theta sketch of a column.
 
-        The sketches of `int` and `float` hash each number as 4 bytes, as Iceberg serializes it.
+        For `int` and `float` it is `NarrowThetaSketch`, which hashes each number as 4 bytes, as Iceberg serializes it.
         """
         from metastore_assets.exports.iceberg.sketches import is_narrow
 
@@ -116,10 +116,13 @@ class IcebergTarget(ExportTarget):
         return max(export_marks, key=lambda mark: mark.version, default=None)
 
     def remove(self) -> bool:
-        """Remove our statistics files of all snapshots, from the catalog and from the storage.
+        """Remove our statistics files of all snapshots from the catalog and from the storage.
 
-        Files that only earlier metadata registers are deleted too: pyiceberg does not delete those of snapshots that it
-        expires.
+        Files that only earlier metadata registers are deleted too. pyiceberg leaves such files when it expires a
+        snapshot.
+
+        Returns:
+            Whether there was anything to remove.
         """
         from pyiceberg.table.update import RemovePartitionStatisticsUpdate, RemoveStatisticsUpdate
 
@@ -263,10 +266,10 @@ def _write_partition_file(table: Table, snapshot_id: int, content: bytes) -> Any
 
 
 def _sketched_columns(version: ExportedVersion) -> tuple[list[_SketchedColumn], list[str]]:
-    """Return the columns that have sketches, and a list of notes.
+    """Return (columns that have a sketch, notes).
 
-    If columns lack a sketch, one note names them, and says that the next refresh reads them. Otherwise, the list is
-    empty.
+    If columns lack a sketch that they could have, there is one note: the next refresh reads these columns. Otherwise,
+    there are no notes.
     """
     states = {
         **version.states(IcebergTarget.sketch_reference),

@@ -62,7 +62,7 @@ class SparkColumn:
 
     @property
     def size(self) -> int:
-        """The width of a value in bytes, by Spark's default sizes. Only for types with bounds."""
+        """The width of a value in bytes, by Spark's default sizes. Raises KeyError for types such as `string`."""
         decimal = _DECIMAL.fullmatch(self.type)
         return _SIZES[self.type] if decimal is None else 8 if int(decimal[1]) <= 18 else 16
 

@@ -1,6 +1,6 @@
 """The export target `spark`: statistics in the properties of tables in a Hive metastore, where Spark finds them.
 
-Further properties, the mark, name the exported version.
+The *mark* names the exported version. It consists of further properties.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SparkTarget(ExportTarget):
     options_model = SparkOptions
 
     def write(self, version: ExportedVersion) -> WrittenExport:
-        """Write the statistics and the mark with one request. See `ExportTarget.write`."""
+        """Write the statistics, and the mark that names the version, with one request. See `ExportTarget.write`."""
         if version.version.format != "files":
             raise ExportError(
                 f"Spark plans queries of {version.version.format} tables without statistics in its session catalog: "
@@ -93,7 +93,10 @@ class SparkTarget(ExportTarget):
             return True
 
     def read_back(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the statistics as texts, by column and by Spark's name. The empty column name is the whole table."""
+        """Return the statistics by column and by Spark's name: `{"": {"numRows": "9"}, "id": {"nullCount": "0"}}`.
+
+        The empty name stands for the whole table.
+        """
         with self._open() as table:
             return parse_column_properties(table.load().properties)
 
@@ -103,7 +106,8 @@ class SparkTarget(ExportTarget):
     def _refuse_foreign(self, parameters: Mapping[str, str]) -> None:
         """Raise ExportError if another program wrote statistics of the table, unless the option `replace` is set.
 
-        The size alone, which Spark updates after a write to an exported table, is no reason.
+        An exported table is also accepted if the size is its only statistic. After a write, Spark updates the size and
+        removes the other statistics.
         """
         statistics = _statistics_of(parameters)
         if not statistics or self.options.replace or _has_our_content(parameters):

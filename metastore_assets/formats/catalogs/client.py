@@ -81,8 +81,8 @@ def open_catalog(config: CatalogConfig, action: str) -> Iterator[Catalog]:
 
     Raises:
         MissingPackageError: the client library of the catalog is not installed.
-        TableNotFoundError: the catalog does not have the table.
-        TableFormatError: the catalog cannot be queried.
+        TableNotFoundError: the `with` block looked up a table that the catalog does not have.
+        TableFormatError: the client cannot be created, or a request of the `with` block failed.
     """
     with _catalog_errors(config, action):
         yield _checked_client(config, action)
@@ -219,7 +219,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _advice(config: CatalogConfig, error: Exception) -> str:
-    """Return advice about an error of a catalog's client library."""
+    """Return advice to append to the message of a catalog's error, such as `. Check its credentials, …`."""
     name = f"{type(error).__name__} {error}"
     keys = f"under catalogs.{config.name} in metastore.yaml"
     if any(sign in name for sign in _MISSING_CREDENTIALS):

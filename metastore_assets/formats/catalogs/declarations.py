@@ -44,9 +44,9 @@ class DeclaredTable:
 
     @property
     def provider(self) -> str:
-        """Name of Spark's data source in lower case.
+        """The data source that Spark recorded when it created the table, in lower case, such as `parquet`.
 
-        It is empty if Spark did not create the table, or uses Hive's own format.
+        Empty if another program created the table, or if Spark created it in Hive's own format.
         """
         return self.parameters.get("spark.sql.sources.provider", "").lower()
 
@@ -89,8 +89,8 @@ def resolve_entry(table: DeclaredTable, load_partitions: LoadPartitions) -> Cata
 
     Args:
         table: the declaration.
-        load_partitions: requests the declared partitions. It is called only if a table of plain files consists of its
-            declared partitions.
+        load_partitions: requests the declared partitions. It is called only for a partitioned table of plain files of
+            which the metastore lists the partitions.
     """
     if "view" in table.kind.lower():
         raise TableFormatError(f"{table.name!r} is a view: name the tables that it reads")

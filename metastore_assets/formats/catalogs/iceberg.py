@@ -72,7 +72,7 @@ class IcebergCatalogClient:
         return [ListedTable(identifier[-1], "iceberg") for identifier in identifiers]
 
     def load_entry(self, database: str, name: str) -> CatalogEntry:
-        """Return the entry of a table, whose location is its newest metadata file.
+        """Return the entry of a table. The location in the entry is the newest metadata file of the table.
 
         Raises TableNotFoundError, or TableFormatError if the catalog records no metadata file.
         """

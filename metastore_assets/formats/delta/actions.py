@@ -214,10 +214,12 @@ def _prefetch(location: Location, names: Sequence[str]) -> Iterator[tuple[str, C
 
 
 def _json_actions(read: Callable[[], bytes]) -> Iterator[Action]:
-    """Yield the actions in a JSON file of the log. `read` returns the content of the file.
+    """Yield each `add`, `remove`, `metaData`, `protocol` and `sidecar` action in a JSON file of the log.
 
-    Raises ValueError if a line is not a JSON object, or if an action in a line is not one. In the first case, the
-    message has the number of the line.
+    Other actions, such as `commitInfo`, are skipped. `read` returns the content of the file.
+
+    Raises ValueError if a line, or one of these actions, is not a JSON object. Only the message about a line has the
+    line's number.
     """
     for number, line in enumerate(read().splitlines(), 1):
         if not line.strip():
@@ -289,7 +291,10 @@ def _to_list(column: pa.Array) -> list[Any]:
 
 
 def _parquet_rows(location: Location, path: str, columns: Sequence[str]) -> Iterator[tuple[str, pa.StructArray]]:
-    """Yield batches of actions, each of one kind. Runs in a child process."""
+    """Read actions from a Parquet file, and yield them in batches: (kind, actions of this kind).
+
+    Runs in a child process.
+    """
     with location.open(path) as source:
         file = open_parquet(source)
         for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
@@ -355,7 +360,11 @@ def _added_file(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
 
 
 def _statistics_text(stats: Any) -> str | None:
-    """Return the statistics text if it is, or seems to be, a JSON object; otherwise None."""
+    """Return `stats` if it is the text of a JSON object; otherwise None.
+
+    A text that begins with a row count is not parsed, and is returned even if its end is invalid. Raises LimitError if
+    the text is beyond the limits of `parse_json`.
+    """
     if not isinstance(stats, str) or not stats:
         return None
     # Statistics of wide tables are long. Nearly all writers put the row count first, so that few texts are parsed.

@@ -69,7 +69,10 @@ class _FileHistory:
 
 
 class _ChangesReplay(Replay):
-    """A replay of some commits without older ones. It also records which files these commits remove."""
+    """A replay that reads only some commits, such as those of versions 5 to 9.
+
+    In addition to a full replay, it records which files these commits remove.
+    """
 
     def __init__(self, location: Location) -> None:
         super().__init__(location)

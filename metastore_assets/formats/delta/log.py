@@ -80,7 +80,8 @@ class Log:
     def commits_between(self, since: int, version: int) -> list[str] | None:
         """Return the names of the commit files from version `since` + 1 to `version`, newest first.
 
-        Compacted files replace missing commits. The result is None if a commit cannot be replaced.
+        In place of a missing commit, the result has a compacted file that covers it. The result is None if there is no
+        such file.
 
         Args:
             since: the older version, exclusive.

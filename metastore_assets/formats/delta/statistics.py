@@ -76,9 +76,10 @@ def statistics_column(
 
 
 def physical_name(field: Mapping[str, Any], mode: MappingMode) -> str:
-    """Return the name by which statistics and partition values refer to a field, given the table's column mapping.
+    """Return the name by which statistics and partition values refer to a field.
 
-    Without column mapping it is the field's name. The schema may still have the names of another table's mapping.
+    With column mapping, it is the field's physical name. Without, it is the field's name, even if the schema still has
+    a physical name from another table.
     """
     name: str = field["name"]
     return name if mode == "none" else (field.get("metadata") or {}).get("delta.columnMapping.physicalName", name)
@@ -118,8 +119,8 @@ def _nested_value(values: Any, path: tuple[str, ...]) -> Any:
 def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Bound:
     """Return the null count of the live rows of a file, with its guarantee.
 
-    If the recorded count may include deleted rows, it determines the result only if no row or every row is null.
-    Otherwise, the result is absent.
+    The result is absent if `count` is invalid. If `count` may include deleted rows (`is_tight` is False), it is also
+    absent, unless `count` is 0 or the number of all rows.
     """
     if not isinstance(count, int) or add.row_count is None or not 0 <= count <= add.row_count:
         return _UNKNOWN
@@ -194,9 +195,10 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
 
 
 def _outer_text(value: str, is_maximum: bool) -> str | None:
-    """Return the bound of a text column for a recorded bound. It is valid even if Spark has truncated a long maximum.
+    """Return a valid bound of a text column for the bound `value` that the log records.
 
-    A truncated maximum is replaced by a greater one. The result is None if even that may be less than some value.
+    A recorded maximum that Spark has truncated may be less than some values. It is replaced by a greater text. The
+    result is None if such a text may still be less than some value.
     """
     if not is_maximum or not value.endswith(_OLD_END):
         return value
@@ -206,7 +208,7 @@ def _outer_text(value: str, is_maximum: bool) -> str | None:
 
 
 def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | None:
-    """Return a recorded bound of a timestamp column, in the type's unit.
+    """Return a recorded bound of a timestamp column, in the type's unit. A maximum is increased by one millisecond.
 
     The result is None if the value has the wrong form or zone, or is after the year 9999.
     """

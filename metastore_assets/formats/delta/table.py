@@ -156,9 +156,10 @@ class DeltaFormat(TableFormat):
         return version, identity, state, _Table(self._location_policy, state.protocol, state.metadata, self._filter)
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the difference between the version `since` and the newest or requested one.
+        """Return the difference between the version `since` and the version that the configuration selects.
 
-        Only the commits in between are read. Protocol and metadata of the older version come from the cache.
+        Only the commits in between are read. Protocol and metadata of the version `since` come from the cache. The
+        result is a NoDiff if the difference cannot be determined, such as when the log lacks a commit.
         """
         with _delta_errors(self._location):
             try:
@@ -286,7 +287,7 @@ class DeltaFormat(TableFormat):
         return version, log.identity(version) or log_since(self._location, version).identity(version)
 
     def _version(self) -> tuple[Log, int]:
-        """Return a listing of the log, and the version that the configuration selects.
+        """Return a listing of the log, and the version that the configuration selects: by default, the newest.
 
         The listing contains all files that a replay of the version needs.
         """
@@ -309,7 +310,10 @@ class DeltaFormat(TableFormat):
         return log, int(self._at)
 
     def _oldest(self, log: Log) -> list[str]:
-        """Return the oldest version whose commit file records a time, as text for messages; empty without one."""
+        """Return a list with one text for messages: the oldest version whose commit file records a time.
+
+        The text is `2024-01-01T00:00:00+00:00 (version 3)`, for example. The list is empty without such a version.
+        """
         for version in log.versions:
             time = self._times.recorded_time(version)
             if time is not None:
@@ -392,7 +396,12 @@ class _Table:
         return tuple(result)
 
     def check_same_layout(self, before: _Table, version: int) -> None:
-        """Raise NoDiffError if partition columns, column mapping or schema changed since an older version."""
+        """Raise NoDiffError if partition columns, column mapping or schema changed since an older version.
+
+        Args:
+            before: the protocol and metadata of the older version.
+            version: the number of the older version, for the message.
+        """
         physical, physical_before = ([name for _, name in table._partition_fields] for table in (self, before))
         if self.partition_columns != before.partition_columns:
             changed = "the partition columns"
@@ -415,7 +424,7 @@ class _Table:
                 yield add, self._fragment(add, partition, partition.key), partition.values
 
     def distinct_files(self, adds: Iterable[AddedFile]) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
-        """Yield each file once, as `files` does. All paths are in memory.
+        """Yield the same as `files`, but a file that the log repeats only once. All paths are kept in memory.
 
         Raises TableFormatError if two different files have the same path.
         """
@@ -476,9 +485,14 @@ class _Table:
         return partition
 
     def _resolve(self, path: str) -> tuple[Location, str]:
-        """Return the location of a recorded data file, and the path below it.
+        """Resolve the path of a data file as the log records it.
 
-        Raises TableFormatError if the location policy does not allow the file.
+        Returns:
+            A location and the file's path below that location. For a file outside of the table's folder, the location
+            is the file itself, and the path is empty.
+
+        Raises:
+            TableFormatError: the location policy does not allow the file.
         """
         if path.startswith("/") or _ABSOLUTE.match(path):
             return self._location_policy.resolve(unquote(path))

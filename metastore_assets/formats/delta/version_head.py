@@ -52,7 +52,10 @@ class HeadCache:
         return self._cache.get(key, _decode)
 
     def put(self, head: VersionHead) -> None:
-        """Cache the head of a version, and discard all other heads that this object has returned or cached."""
+        """Cache the head of a version.
+
+        The heads of other versions that were passed to `put`, or requested with `get`, are removed from the cache.
+        """
         key = self._key(head.version)
         self._cache.discard(self._used_keys - {key})
         self._cache.put(key, _encode(head))

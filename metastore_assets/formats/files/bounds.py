@@ -256,13 +256,14 @@ def _merge_bounds(
     stored: pa.DataType,
     table_type: pa.DataType,
 ) -> _FileBounds:
-    """Return the least minimum and the greatest maximum of the parts of a file, cast to the table's type.
+    """Return the least minimum and the greatest maximum of a file's row groups, cast to the table's type.
 
-    The bounds are unknown if a part has none, or if they cannot be cast.
+    The bounds are unknown if a row group has none, if the table's type orders the values differently, or if they cannot
+    be cast.
 
     Args:
         nulls: the null count of the file with its guarantee. It becomes part of the result unchanged.
-        extremes: minimum and maximum of each part of the file, as stored; None if unknown.
+        extremes: (minimum, maximum) of each row group, or of the whole file, as stored; None if unknown.
         stored: the type in the file.
         table_type: the type in the table.
     """

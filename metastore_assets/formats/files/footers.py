@@ -68,7 +68,7 @@ class FooterReader:
         yield from self._read_blocks(blocks)
 
     def _blocks(self, files: Iterable[ListedFile]) -> Iterator[_Block]:
-        """Yield the blocks of the files, with their cached footers."""
+        """Divide the files into blocks. Yield each block with the footers that the cache has of it."""
         block: _Block | None = None
         for file, id_ in files:
             if block is None or id_.startswith(_BLOCK_START):
@@ -144,7 +144,7 @@ class FooterReader:
 
 @dataclass
 class _Block:
-    """Consecutive files, whose footers are together one value in the metadata cache."""
+    """Files that follow each other in the listing. The metadata cache has the footers of a block as one value."""
 
     key: bytes
     cached: Mapping[str, Footer]

@@ -83,7 +83,8 @@ class TableFolder:
             formats: detectors of tables of other formats.
 
         Returns:
-            The files, and the signs of overlapping tables, which the caller must check.
+            (files, overlapping). `overlapping` has recorded signs of tables of other formats. The caller must call its
+            `check`.
 
         Raises:
             OSError: the location cannot be listed.
@@ -134,9 +135,17 @@ class TableFolder:
     def _committed_files(
         self, files: ListedFiles, committed: Sequence[str], filter_: BoundPartitionFilter | None
     ) -> ListedFiles:
-        """Return the listed files that the log of Spark's structured streaming has committed.
+        """Return the files that the log of Spark's structured streaming has committed, in the order of the log.
 
-        Raises TableFormatError if a committed file is missing.
+        A committed file that was written after the listing is looked up.
+
+        Args:
+            files: The listed files.
+            committed: The paths in the log.
+            filter_: The filter of the partitions to read. Committed files in other partitions are left out.
+
+        Raises:
+            TableFormatError: A committed file does not exist.
         """
         present = {file.path: file for file in files}
         committed_files = ListedFiles()
@@ -226,7 +235,8 @@ class TableFolder:
         Args:
             path: the path of a folder or a file, for messages.
             folders: the names of the folders on the path.
-            is_file: whether the path is that of a file. Its folders must be as deep as a template, if there is one.
+            is_file: whether the path is that of a file. Then a template, if there is one, must match all of its
+                levels: `{year}/{month}` requires two folders.
 
         Raises:
             TableFormatError: the folders do not fit the partitioning.

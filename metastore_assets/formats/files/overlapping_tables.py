@@ -29,9 +29,10 @@ _PROBES = 16
 
 
 class OverlappingTables:
-    """A collector of signs of overlapping tables, such as a folder `_delta_log`.
+    """Detects tables of other formats that share files with a table of plain files.
 
-    Signs are recorded while a folder is listed, and checked afterwards.
+    While the folder of the plain files is listed, the `add_` methods record signs of other tables, such as a folder
+    `_delta_log`. Afterwards, `check` examines the signs.
     """
 
     def __init__(self, location: Location, formats: Formats) -> None:
@@ -73,8 +74,9 @@ class OverlappingTables:
                 self._partitions.append((above, kind))
 
     def add_data_file(self, path: str) -> None:
-        """Record a data file below the location, if its name or a link shows that it may belong to another table.
+        """Record a data file below the location, if it may belong to another table.
 
+        That is so if its name and folders are those of an unsupported format, or if it is a symbolic link.
         Call `add_file` for the data file, too. An empty path stands for a location that is itself the data file.
         """
         self.add_link(path)
@@ -84,7 +86,7 @@ class OverlappingTables:
                 self._table_file = path, *owner
 
     def add_link(self, path: str) -> None:
-        """Record the folders above the target of a symbolic link. Any other path is ignored.
+        """If a path is a local symbolic link, record all folders above the link's target. Ignore any other path.
 
         Args:
             path: The path of a data file, or of a folder with data, below the location.

@@ -50,20 +50,23 @@ class Partitioning(Protocol):
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
-        """Types of the partition columns that are known before files are listed. Other columns are text."""
+        """The types of the partition columns that a template or a catalog declares, by name.
+
+        Other partition columns are text, and are found only when files are listed.
+        """
 
     def items(self, folders: Sequence[str]) -> Items:
         """Return the partition values that the folders of a path determine.
 
         If the path ends above the folders of the files, some partition columns may have no value yet. Raises ValueError
-        if a folder violates the rules.
+        if the name of a folder contradicts the partitioning.
         """
 
     def check(self, folders: Sequence[str]) -> None:
         """Raise ValueError if files may not lie directly in the last folder of this path."""
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
-        """Return whether files of the table may lie in this path or in folders below it."""
+        """Return whether files of the table may lie in the last folder of this path, or below it."""
 
     def contains_files(self, folders: Sequence[str]) -> bool:
         """Return whether files directly in the last folder of this path belong to the table."""
@@ -245,11 +248,11 @@ class CatalogPartitioning:
         return dict(self.columns)
 
     def may_contain_files(self, folders: Sequence[str]) -> bool:
-        """Return whether the path is the folder of a partition, or lies above or below one."""
+        """Return whether the path `folders` is the folder of a registered partition, or lies above or below one."""
         return tuple(folders) in self.above or self._items(folders) is not None
 
     def contains_files(self, folders: Sequence[str]) -> bool:
-        """Return whether the path is the folder of a partition, or lies below one."""
+        """Return whether the path `folders` is the folder of a registered partition, or lies below one."""
         return self._items(folders) is not None
 
     def is_registered(self, folders: Sequence[str]) -> bool:

@@ -75,9 +75,9 @@ class TableSchema:
         """Return the schema of a table.
 
         Args:
-            fields: the columns of all files. Partition columns among them are replaced.
-            type_reasons: a reason for each type that a value or a file ruled out for a column.
-            partition_types: types of the partition columns by name.
+            fields: the columns of all files. Those with the name of a partition column are left out.
+            type_reasons: the reasons why columns do not have certain types.
+            partition_types: types of the partition columns by name. These columns follow the others.
         """
         columns = [field for field in fields if field.name not in partition_types]
         return cls(pa.schema([*columns, *starmap(pa.field, partition_types.items())]), type_reasons)
@@ -143,7 +143,9 @@ class TextSchemaReader:
     def read(
         self, tasks: Sequence[TextTask], partition_types: Mapping[str, pa.DataType]
     ) -> tuple[TableSchema, list[FileDescription], int]:
-        """Return the schema of the table, the description of each file, and the bytes of all files that were read.
+        """Return the schema of the table, the description of each file, and the total size of all files that were read.
+
+        The size is in bytes. Files in the cache are not read.
 
         Args:
             tasks: all data files of the table, at least one, with their readers.
@@ -208,9 +210,9 @@ class TextSchemaReader:
         return contents, int(sum(sizes))
 
     def _cached(self, key: bytes, reader: TextReader) -> FileContent | None:
-        """Return the cached summary of a file without hidden values; None if it is not cached.
+        """Return the summary of a file from the cache, without values of hidden columns; None if it is not cached.
 
-        The hidden values are removed from the cache, too.
+        If the cached summary has values of hidden columns, the summary without them is written to the cache.
         """
         cached = self.cache.get(key, partial(_decode_summary, reader, self.is_hidden))
         if cached is None:

@@ -40,7 +40,7 @@ class TextReader(Protocol):
             is_hidden: returns whether the values of a column are hidden.
 
         Returns:
-            The same object if it has no such values.
+            The object `summary` itself if it has no values of hidden columns; otherwise another summary.
         """
 
     @staticmethod

@@ -87,7 +87,7 @@ def _integers(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
 def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
     """Parse texts as floats.
 
-    Raises ArrowInvalid for a number out of range, or for an integer that the float does not equal.
+    Raises ArrowInvalid for a number out of range, or for an integer that the type cannot represent exactly.
     """
     values = pc.cast(texts, type_)
     # Arrow parses 1e400 as infinity, nan(1) as NaN, and 1e-400 as zero. All three are refused.

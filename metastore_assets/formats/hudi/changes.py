@@ -102,7 +102,10 @@ def further_instants(timeline: Timeline, state: HudiState, writes: WritesBetween
 
 
 class TouchedGroups:
-    """The file groups that the writes between two states touched, with their files, also removed ones."""
+    """The file groups that the writes between two states touched, and the files of these groups.
+
+    Files that were removed by the later state are included as long as they are in the store.
+    """
 
     def __init__(
         self,
@@ -162,7 +165,8 @@ class TouchedGroups:
             state: the earlier state.
             cleans: the cleans since that state was planned.
 
-        Raises NoDiffError if the files of a group are uncertain.
+        Raises:
+            NoDiffError: it is uncertain which files a group had, or its log files were removed or rolled back.
         """
         files = {(group, stored.path): (group, parsed, stored) for group, parsed, stored in self._listed}
         written = [(write.group[0], write.name) for commit in self._commits.values() for write in commit.writes]
@@ -188,9 +192,13 @@ class TouchedGroups:
         return slices
 
     def _read_unread_commits(self, state: HudiState, files: Sequence[GroupFile]) -> None:
-        """Read and add the commits that decide which base file of each group is the newest in a state.
+        """Read the commits that show which base file of each group is newest in a state, and add them to `_commits`.
 
         Commits that were added before are not read again.
+
+        Args:
+            state: the state.
+            files: the files of the groups.
         """
         bases: dict[Group, dict[str, set[str]]] = {}
         for group, parsed, stored in files:

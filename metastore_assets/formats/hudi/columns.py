@@ -40,9 +40,9 @@ class HudiColumns:
         self.row_count = columns.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """Yield all values of the column at an index, in chunks.
+        """Yield all values of the column at an index, in chunks. Texts of a column in `numbers` are parsed.
 
-        Raises ArrowInvalid for a text that is not a number.
+        Raises ArrowInvalid if such a text is not a number.
         """
         for chunk in self._columns.read(self._indices[index]):
             if index in self._parsed:

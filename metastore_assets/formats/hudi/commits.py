@@ -108,9 +108,15 @@ def _read_documents(location: Location, instants: Sequence[Instant]) -> list[_Do
 
 
 def _parse_commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
-    """Return the metadata of a commit, which `load` parses.
+    """Return a commit with the metadata that `load` returns.
 
-    Raises TableFormatError, which names `path`, if the metadata are invalid.
+    Args:
+        instant: the instant of the commit.
+        path: the path of the metadata file, for messages.
+        load: parses the content of the file.
+
+    Raises:
+        TableFormatError: the metadata are invalid.
     """
     try:
         metadata = as_object(load(), "it")
@@ -157,7 +163,10 @@ def _decode_avro(data: bytes) -> Mapping[str, Any]:
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
-    """Return the files that one write statistic of a commit records. A statistic without files may lack a file id."""
+    """Return the files that one write statistic of a commit records; empty if it names none.
+
+    A file id is required only if there are files.
+    """
     path = stat.get("path")
     written = as_text(path, "path").rpartition("/")[2] if path else ""
     # In delta commits `path` is the last of several log files of an older base file.

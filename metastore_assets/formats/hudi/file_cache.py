@@ -62,7 +62,7 @@ class HudiFileCache:
         self._cache.put(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
 
     def get_state(self, reference: SnapshotReference) -> StateRecord | None:
-        """Return the record of a snapshot's state, and discard it; None if it is not cached."""
+        """Return the record of a snapshot's state, and remove it from the cache; None if it is not cached."""
         key = self._state_key(reference)
         record = self._cache.get(key, self._decode_state)
         self._cache.discard([key])

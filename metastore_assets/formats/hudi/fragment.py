@@ -53,7 +53,10 @@ class HudiFragmentSource:
         return ArrowFile(self.location, self.base.path, self.constants, widens_text=True)
 
     def open(self) -> FileFragmentReader:
-        """Open the base file, or merge the files of the slice into a temporary file. Raises FragmentError."""
+        """Open the base file. If the slice has a merge plan, merge its files into a temporary file, and open that.
+
+        Raises FragmentError.
+        """
         files = ((self.base,) if self.base else ()) + self.logs
         path = self.location.full_path(files[0].path)
         count = len(self.logs)

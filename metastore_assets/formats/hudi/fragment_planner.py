@@ -25,7 +25,7 @@ _THREADS = 16
 
 @dataclass(frozen=True)
 class StateColumns:
-    """The columns and the partition columns of a state."""
+    """The columns and the partition columns of a table in one state."""
 
     paths: PartitionPaths
     schema: HudiSchema
@@ -106,9 +106,9 @@ class HudiFragmentPlanner:
         return fragments
 
     def fragment_paths(self, slices: Collection[FileSlice]) -> dict[Group, FragmentPath]:
-        """Return partition key and path of the fragments of file slices, by file group.
+        """Return (partition key, path of the first file) of each fragment that `fragments` would return, by file group.
 
-        Log files of a slice with a base file are not read.
+        The first file of a slice with a base file is the base file. The log files of such a slice are ignored.
         """
         planned_slices = self._plan(
             [replace(file_slice, logs=()) if file_slice.base else file_slice for file_slice in slices]

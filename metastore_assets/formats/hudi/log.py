@@ -98,7 +98,7 @@ def check_mergeable(blocks: Iterable[LogBlock]) -> None:
 
 
 def _check_content_version(block: LogBlock) -> None:
-    """Raise UnsupportedError for Avro rows or deletes in a content version that cannot be merged."""
+    """Raise UnsupportedError if the block has Avro rows or deletes, and the version of its content is not supported."""
     if block.kind == AVRO_BLOCK and not 1 <= block.version <= CONTENT_VERSION:
         raise UnsupportedError(f"Avro log blocks of version {block.version} are not supported")
     if block.kind == DELETE_BLOCK and block.version != CONTENT_VERSION:

@@ -86,9 +86,11 @@ class MergeRules:
 
     @classmethod
     def of(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
-        """Return the rules that the version and the properties of a table define.
+        """Return the merge rules of a table. Raises ValueError for an unsupported rule.
 
-        Raises ValueError for an unsupported rule.
+        Args:
+            version: The table version, as Hudi numbers the versions of its storage format.
+            properties: The properties of the table.
         """
         payload = next((properties[key] for key in _PAYLOAD_KEYS if properties.get(key)), "")
         strategy = next((properties[key] for key in _STRATEGY_KEYS if properties.get(key)), "")
@@ -130,9 +132,10 @@ class MergeRules:
         return not self.meta_fields and len(self.record_key) == 1 and any("COMPLEX" in text for text in generators)
 
     def ordering_kind(self, avro_schema: str) -> str | None:
-        """Return the kind of the ordering values by which records merge; see `ordering.ordering_kind`.
+        """Return the kind of the ordering values by which records merge, such as "integer".
 
-        The result is None if records merge by commit time. Raises ValueError.
+        The result is None if records merge by commit time, or have no ordering values. Raises ValueError if hudi-rs
+        does not compare the values as Hudi does. See `ordering.ordering_kind`.
         """
         return ordering_kind(avro_schema, self.ordering) if self.mode == _EVENT_TIME else None
 

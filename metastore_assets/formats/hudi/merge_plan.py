@@ -52,10 +52,11 @@ class MergePlanner:
         error."""
 
     def plan_slice(self, file_slice: FileSlice) -> PlannedSlice:
-        """Return a slice with the log files that apply to it, and the plan by which hudi-rs merges it.
+        """Return a slice with only the log files that apply to it, and with its merge plan.
 
-        hudi-rs is used if log files apply, or if the base file is in Lance. Raises TableFormatError for a slice that
-        cannot be read, or the errors of `log_blocks`.
+        The merge plan is None if hudi-rs is not needed: no log file applies, and the base file is not in Lance.
+
+        Raises TableFormatError if the slice cannot be read. Reading log files raises the errors of `log_blocks`.
         """
         uri = self._timeline.location.uri
         if file_slice.kind == "hfile":

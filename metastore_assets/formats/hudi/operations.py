@@ -18,18 +18,18 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 
 
 def add_operations(avro_schema: str, positions: Collection[int | None], *, meta_fields: bool) -> str:
-    """Return a table's schema with the column of operations, if log blocks have it.
+    """Return a table's schema with the column of operations inserted; unchanged if no log block has this column.
 
-    Commits do not record this column. hudi-rs takes rows for deletes only if the table's schema has it, and expects it
-    at the same position in all blocks.
+    The schemas that commits record lack the column. hudi-rs recognizes delete operations only if the table's schema has
+    the column. It expects the column at the same position in the schema and in all blocks.
 
     Args:
-        avro_schema: the table's schema as Avro JSON, without Hudi's other columns.
+        avro_schema: the table's schema as Avro JSON, without the columns `META_COLUMNS`.
         positions: the result of `operation_positions` for the log files of a file slice.
-        meta_fields: whether files have Hudi's other columns.
+        meta_fields: whether files begin with the columns `META_COLUMNS`.
 
     Raises:
-        UnsupportedError: the position differs between blocks, or from that in the table's schema.
+        UnsupportedError: only some of the blocks have the column, or its position is not the same everywhere.
     """
     schema = json.loads(avro_schema)
     fields, offset = schema["fields"], len(META_COLUMNS) * meta_fields
@@ -50,9 +50,9 @@ def add_operations(avro_schema: str, positions: Collection[int | None], *, meta_
 
 
 def operation_positions(logs: Iterable[str], instants: Collection[str]) -> set[int | None]:
-    """Return the index of the column of operations among the columns of each block of log files, as a set.
+    """Return the positions that the column of operations has in the blocks of log files.
 
-    The set contains None if a block does not have the column.
+    A position is an index among all columns of a block. The result contains None if a block lacks the column.
 
     Args:
         logs: paths of the log files.

@@ -91,7 +91,7 @@ def ordering_kind(avro_schema: str, ordering: tuple[str, ...]) -> str | None:
         ordering: the ordering fields of the table.
 
     Returns:
-        The kind; None if records have no ordering values, because there is no ordering field or no column of its name.
+        The kind. None if records have no ordering values: `ordering` is empty, or the schema lacks its field.
 
     Raises:
         ValueError: hudi-rs does not compare these values as Hudi does.
@@ -191,7 +191,13 @@ def _deletes(content: bytes) -> list[tuple[str, Mapping[str, Any] | None]]:
 
 
 def _check_deletes(deletes: Sequence[tuple[str, Mapping[str, Any] | None]], field: str, kind: str) -> None:
-    """Raise UnsupportedError if a delete has an ordering value of another type than the table's ordering field."""
+    """Raise UnsupportedError if a delete has an ordering value of another type than the table's ordering field.
+
+    Args:
+        deletes: the result of `_deletes`.
+        field: the name of the ordering field.
+        kind: the kind of the field's values, such as `integer`; see `ordering_kind`.
+    """
     allowed = _DELETED_KINDS[kind.partition(" ")[0]]
     types = {name for _, value in deletes if value is not None and value != {"Int": 0} for name in value}
     for name in sorted(types.difference(allowed)):

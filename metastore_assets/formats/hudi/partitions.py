@@ -76,7 +76,11 @@ class PartitionPaths:
     def names(self, partitions: Collection[str]) -> tuple[str, ...]:
         """Return the names of the partition columns.
 
-        A table that records no columns has only `PATH_COLUMN`, or no partition column if all files are in one folder.
+        A table that records no columns has one column, `PATH_COLUMN`. It has none if all files are in the table's
+        folder.
+
+        Args:
+            partitions: The paths of all partitions. The path of the table's folder is empty.
         """
         return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 
@@ -182,7 +186,10 @@ def _is_struct(field: pa.Field) -> bool:
 
 
 def _named_columns(path: str) -> tuple[str, ...]:
-    """Return the columns that a partition path names; none if its first folder names no column."""
+    """Return the columns that a partition path names: `("day", "hour")` for `day=1/hour=2`.
+
+    The result is empty if the first folder has no `=`, or if any folder has no name before its `=`.
+    """
     named = [folder.partition("=")[0] if "=" in folder else None for folder in path.split("/")]
     return tuple(name for name in named if name) if named[0] and "" not in named else ()
 

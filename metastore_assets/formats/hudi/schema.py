@@ -108,14 +108,14 @@ def schema_commit(commits: Iterable[Commit]) -> Commit | None:
 
 
 def _restore_numbers(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
-    """Return the schema with integer types for partition columns that are text now, but were created as integers.
+    """Return the schema in which `dated` columns that are text now, but were created as integers, are integers again.
 
     Spark reads such a column as text, and stores it as text when it updates rows.
 
     Args:
         schema: the schema, in which these columns may be text.
         created: the schema with which the table was created.
-        dated: partition columns whose values are formatted as dates in folder names. Others are not changed.
+        dated: partition columns whose values are formatted as dates in folder names. Other columns do not change.
     """
     numbers = tuple(
         (field.name, created.field(field.name).type)
@@ -198,7 +198,15 @@ def _check_no_column_renamed(location: Location) -> None:
 
 
 def _named_fields(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """Return for each field its ids from the top-level field down, and its name: ((3, 7), "3.street")."""
+    """Return a pair (path, name) for each field at any depth. The path has the ids from the top-level field down.
+
+    The name is preceded by the ids of the fields above. For a field `street` with id 7 in a field with id 3, the pair
+    is ((3, 7), "3.street").
+
+    Args:
+        fields: the fields of a record.
+        above: the ids of the fields that contain the record; empty for top-level fields.
+    """
     named_fields = []
     for field in fields:
         key = (*above, int(field["id"]))

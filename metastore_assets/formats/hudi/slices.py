@@ -148,7 +148,7 @@ class _GroupFiles:
 
 
 class SlicePlanner:
-    """A planner that collects the files of a state by file group, and makes one file slice of each group."""
+    """A planner that collects the files of one table state by file group, and makes one file slice of each group."""
 
     def __init__(self, timeline: Timeline, state: HudiState, is_selected: Callable[[str], bool]) -> None:
         self._timeline = timeline
@@ -182,9 +182,14 @@ class SlicePlanner:
         return state_commits, [commit for commit in commits if commit.instant.requested not in self._state.requested]
 
     def _add_files(self, files: Iterable[GroupFile], state_commits: Sequence[Commit]) -> None:
-        """Add the files that belong to the state.
+        """Add the files that belong to the state to `_groups`.
 
-        A file group whose first file is a log file later than the state is added to `_later_groups`.
+        Also add to `_later_groups` each file group whose earliest file is a log file of an instant outside the state.
+
+        Args:
+            files: The listed files.
+            state_commits: The commits of the state. A base file of such a commit is ignored if the commit does not
+                record it.
         """
         written = {commit.instant.requested: commit.file_names for commit in state_commits}
         first_instants: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
@@ -275,7 +280,16 @@ class SlicePlanner:
         )
 
     def _check_complete(self, later_commits: Sequence[Commit], slices: Mapping[Group, FileSlice | None]) -> None:
-        """Raise an error if the cleaner may have removed files of the state."""
+        """Raise an error if the cleaner may have removed files of the state.
+
+        Args:
+            later_commits: the commits after the state. The file groups that they continue or replace are checked.
+            slices: the planned file slices of the state; None for a file group that the state replaced.
+
+        Raises:
+            SnapshotNotFoundError: files were removed, and there is a newer state.
+            TableFormatError: files were removed, and there is no newer state.
+        """
         # A file group that a later commit continues or replaces was part of the state, so its files must exist. The
         # commits that wrote them may be archived.
         for commit in later_commits:

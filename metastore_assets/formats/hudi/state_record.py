@@ -56,7 +56,7 @@ class StateRecord:
 
     @property
     def schema_commits(self) -> tuple[Commit, ...]:
-        """The commit that defines the schema, without its files; none if no commit records a schema."""
+        """A tuple of the commit that defines the schema, without its files; empty if no commit records a schema."""
         if self.schema is None:
             return ()
         instant = Instant(self.schema_instant, None, "commit", StoredFile("", 0, ""))

@@ -125,7 +125,10 @@ class HudiFormat(TableFormat):
             return self._stream()
 
     def changes(self, since: SnapshotReference) -> SnapshotDiff | NoDiff:
-        """Return the changes since an earlier snapshot. The files of unchanged partitions are not listed."""
+        """Return the changes since an earlier snapshot, or a NoDiff with the reason why they are unknown.
+
+        The files of unchanged partitions are not listed.
+        """
         with _hudi_errors(self._location):
             try:
                 return self._changes(since)
@@ -238,7 +241,7 @@ class HudiFormat(TableFormat):
     def _partition_paths(self, timeline: Timeline) -> PartitionPaths:
         """Return the recorded layout of partition paths.
 
-        Raises TableFormatError if the partition filter names another column.
+        Raises TableFormatError if the table records partition columns, and the configuration filters by another column.
         """
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
         if paths.columns:
@@ -310,7 +313,10 @@ class HudiFormat(TableFormat):
         self._cache.put_state(metadata.reference, record)
 
     def _settings(self, timeline: Timeline) -> str:
-        """Return a digest of the table's properties and options that select files and columns."""
+        """Return a digest of what selects files and columns: the table's properties, its filter, and an option.
+
+        Properties that change when Hudi builds indexes are left out. The option is that for Hudi's own columns.
+        """
         properties = {
             key: value for key, value in timeline.properties.items() if not key.startswith(_IGNORED_PROPERTIES)
         }
@@ -318,9 +324,9 @@ class HudiFormat(TableFormat):
         return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
-        """Return the columns of the table whose values are computed, so that they may reveal other columns.
+        """Return the columns whose values are computed from other columns, and may therefore reveal these.
 
-        These are `_hoodie_record_key`, computed from the key columns, and the column with the partition path.
+        They are `_hoodie_record_key` and the column with the partition path, if the table is read with them.
         """
         derived = []
         if self._meta_columns:
@@ -350,9 +356,10 @@ class HudiFormat(TableFormat):
         return commits
 
     def _listing_filter(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
-        """Return a function that returns True for the path of a partition that must be listed.
+        """Return a function that returns whether the partition at a path must be listed.
 
-        It may include partitions that are not selected, because column types are certain only after the listing.
+        The function also accepts some partitions that are not selected, because column types are certain only after
+        the listing.
         """
         if not paths.columns:
             return lambda path: True

@@ -26,7 +26,7 @@ _FILES = pa.schema([("key", pa.string()), ("path", pa.string()), ("size", pa.int
 
 
 class TableSlices:
-    """The file slices of a state in selected partitions.
+    """The file slices of one table state, in the selected partitions.
 
     Iteration yields the slices of one partition at a time, and can be repeated. Only the files of this partition are in
     memory.

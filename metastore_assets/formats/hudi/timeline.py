@@ -36,7 +36,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, order=True)
 class Instant:
-    """A completed write of the timeline, or a completed clean."""
+    """A completed write to the table, or a completed clean, as the timeline records it."""
 
     requested: str
     """Start time as digits, which identifies the instant."""
@@ -48,7 +48,7 @@ class Instant:
 
     @property
     def path(self) -> str:
-        """Path of the metadata file, relative to the table."""
+        """Path of the instant's metadata file, relative to the table's folder."""
         return self.stored.path
 
     @property
@@ -174,9 +174,9 @@ class HudiState:
     def includes(self, instant: str) -> bool:
         """Return True if the write of an instant belongs to this state.
 
-        An instant before `start` counts as archived. It belongs to the state if it is not after `until`, or if the
-        state has no instants on the active timeline. A state can be older than `start`, because a savepoint retains
-        its instant while later ones are archived.
+        An instant in `requested` belongs to the state. An instant before `start` also belongs to it in two cases: it is
+        not after `until`, or `instants` is empty. A savepoint can retain an instant while later ones are archived. For
+        the state at such an instant, `until` is before `start`.
         """
         is_archived = instant < self.start
         return instant in self.requested or (is_archived and (instant <= self.until or not self.instants))

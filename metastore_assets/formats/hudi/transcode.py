@@ -39,9 +39,10 @@ def in_utc(avro_schema: str) -> str:
 
 
 def transcode_base(path: str) -> None:
-    """Convert the timestamps of a Parquet file to UTC, and replace the file or link at the path.
+    """Replace a Parquet file by a copy whose timestamps are in UTC.
 
-    Raises ArrowInvalid for corrupt content.
+    If the path is a link, the copy replaces the link, and the file that it points to stays. Raises ArrowInvalid for
+    corrupt content.
     """
     target = f"{path}.new"
     with pa.OSFile(path, "rb") as source:

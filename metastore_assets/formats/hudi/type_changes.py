@@ -18,8 +18,8 @@ from metastore_assets.storage.corrupt_input import UnsupportedError
 def cast_as_hudi(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast an array of a leaf type as Hudi does.
 
-    A float becomes the double with the same shortest text: 0.1 stays 0.1. Raises ArrowInvalid for floats that become
-    texts, which versions of Java format differently.
+    A float becomes the double with the same shortest text: 0.1 stays 0.1. Raises ArrowInvalid if floats are cast to
+    texts, because versions of Java format floats differently.
     """
     if array.type == pa.float32() and target == pa.float64():
         return pc.cast(pc.cast(array, pa.string()), target)

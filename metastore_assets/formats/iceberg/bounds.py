@@ -68,7 +68,7 @@ def _null_count(statistics: FileStatistics, field_id: int, rows: int) -> int | N
 
 
 def decode_bound(data: bytes | None, type_: pa.DataType) -> Constant | None:
-    """Decode a bound in Iceberg's binary single-value form; None for NaN or invalid bytes."""
+    """Decode a bound in Iceberg's binary single-value form; None for None, NaN and invalid bytes."""
     if data is None:
         return None
     try:

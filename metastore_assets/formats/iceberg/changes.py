@@ -68,7 +68,10 @@ def _manifest_identity(manifest: Manifest) -> tuple[str, int]:
 
 @contextmanager
 def _no_diff_errors(snapshot: IcebergSnapshot | None) -> Iterator[None]:
-    """Convert errors of reading the earlier snapshot to NoDiffError."""
+    """In a `with` block that reads manifests of an earlier snapshot, convert its errors to NoDiffError.
+
+    FileNotFoundError and TableFormatError are converted. `snapshot` is the earlier snapshot, for the message.
+    """
     try:
         yield
     except (FileNotFoundError, TableFormatError) as error:
@@ -182,13 +185,14 @@ class _FileChanges:
             raise NoDiffError("a delete file names a data file that is not in its partition")
 
     def _read(self, content: int, files: Collection[FileEntry]) -> list[FileEntry]:
-        """Return all live entries of those shared manifests that may contain a file touched by one of `files`.
+        """Read the manifests of both snapshots that may have a counterpart of `files`; return all their live entries.
 
-        A delete file touches the data files that it applies to, and they touch it.
+        The counterparts of a delete file are the data files that it applies to. Those of a data file are the delete
+        files that apply to it.
 
         Args:
             content: The kind of manifests to read: DATA or _DELETE_MANIFEST.
-            files: The files that touch others.
+            files: Delete files if `content` is DATA, otherwise data files.
         """
         manifests = [manifest for manifest in self._shared_manifests if manifest.content == content]
         selected = TouchedManifests(self._planner.partitions, files).select(manifests)

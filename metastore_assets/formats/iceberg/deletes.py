@@ -104,10 +104,10 @@ class DeleteIndex:
         return Deletes(files, _digest(files))
 
     def path_deletes(self, data: FileEntry) -> list[FileEntry]:
-        """Return the position delete files whose only target is, or may be, the given data file.
+        """Return the position delete files that have a single target, which is or may be the given data file.
 
-        A recorded target path may be truncated. Then it matches all data files of the same partition whose paths start
-        with it.
+        Some manifests record only the beginning of the target's path. Every data file of the same partition whose path
+        has this beginning may be the target.
         """
         path, partition = plain_path(data.path), (data.spec_id, data.partition)
         files: list[FileEntry] = []
@@ -130,7 +130,10 @@ class DeleteIndex:
 
 
 def _applies(entry: FileEntry, sequence_number: int) -> bool:
-    """Return True if a delete file applies to data files of its partition with this sequence number."""
+    """Return True if a delete file is new enough to apply to a data file with this sequence number.
+
+    Raises ValueError if the delete file has no sequence number.
+    """
     if entry.sequence_number is None:
         raise ValueError(f"the delete file {entry.path} has no sequence number in its manifest")
     if entry.content == EQUALITY_DELETES:
@@ -143,9 +146,10 @@ def _sort_key(entry: FileEntry) -> tuple[str, int]:
 
 
 def target_path(entry: FileEntry) -> str | None:
-    """Return the path, which may be truncated, of the only data file that a position delete file applies to.
+    """Return the path of the only data file that a position delete file applies to.
 
-    The result is None if there are several data files, or if the manifest does not record the path.
+    The path may be truncated, because it may come from the bounds of a column. The result is None for an equality
+    delete file, or if the manifest does not name exactly one data file.
     """
     if entry.content == EQUALITY_DELETES:
         return None

@@ -191,12 +191,16 @@ class _RowSet:
         present: npt.NDArray[np.bool_],
         compress: Callable[[int, Codes, npt.NDArray[np.bool_]], Codes],
     ) -> None:
-        """Encode rows as integers, so that equal rows get equal codes. Only `compress` gets the codes.
+        """Encode rows as integers, so that equal rows get equal codes.
+
+        The codes are not returned: they are passed to `compress`.
 
         Args:
-            columns: The columns of the rows.
-            present: A mask of the rows. It becomes False for a row with a value that its column in the set lacks.
-            compress: Called for each column with its index, the codes so far, and `present`. It returns smaller codes.
+            columns: The columns of the rows, in the order of the set's columns.
+            present: A mask of the rows, changed in place. It becomes False for a row if one of its values does not
+                occur in the same column of the set.
+            compress: Called after each column with the column's index, the codes of the columns so far, and `present`.
+                Returns smaller codes, from which the codes with the next column are computed.
         """
         codes = np.zeros(len(columns[0]), np.int64)
         for index, (column, values) in enumerate(zip(columns, self._values, strict=True)):
@@ -206,15 +210,18 @@ class _RowSet:
             codes = compress(index, codes * max(1, len(values)) + column_codes, present)
 
     def _number_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Store the distinct codes for `_look_up_codes`, and return the index of each code among them."""
+        """Append the distinct codes to `_distinct_codes`, ascending, and return the index of each code among them.
+
+        For example, it returns [1, 0, 1] for the codes [7, 3, 7]. `index` and `present` are not used.
+        """
         distinct_codes, numbers = np.unique(codes, return_inverse=True)
         self._distinct_codes.append(distinct_codes)
         return numbers.astype(np.int64)
 
     def _look_up_codes(self, index: int, codes: Codes, present: npt.NDArray[np.bool_]) -> Codes:
-        """Return each code's index among the codes that `_number_codes` stored.
+        """Return each code's index in `_distinct_codes[index]`, which `_number_codes` stored.
 
-        `present` becomes False for rows whose code was not stored.
+        Rows whose code is not there are set to False in `present`, and their index has no meaning.
         """
         distinct_codes = self._distinct_codes[index]
         if not len(distinct_codes):

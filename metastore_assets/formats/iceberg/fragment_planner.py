@@ -163,7 +163,7 @@ class IcebergFragmentPlanner:
         return [manifest for manifest in manifests if manifest.has_live_files and self._may_match(manifest)]
 
     def entries(self, manifests: Sequence[Manifest], *, with_statistics: bool = False) -> Iterator[FileEntry]:
-        """Yield the live delete files in manifests, and the live data files of selected partitions.
+        """Yield the live files in manifests: the delete files of all partitions, the data files of selected ones only.
 
         Raises TableFormatError for an encrypted file, or a file format that is not supported.
         """
@@ -183,7 +183,7 @@ class IcebergFragmentPlanner:
                         yield entry
 
     def _selected(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """Yield delete files, and data files of selected partitions, with normalized partition values."""
+        """Yield all delete files, but only data files of selected partitions. All get normalized partition values."""
         for entry in entries:
             partition = self.partitions.normalize(entry.spec_id, entry.partition)
             normalized = entry if partition is entry.partition else entry._replace(partition=partition)
@@ -254,7 +254,10 @@ class IcebergFragmentPlanner:
         )
 
     def _references(self, deletes: Deletes) -> _References:
-        """Return the position deletes and equality deletes for fragment sources."""
+        """Return (position deletes, equality deletes): the delete files in the form that fragment sources read.
+
+        Equal delete files always give the same objects, which fragments share.
+        """
         if deletes.digest not in self._shared:
             by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]
             by_position = [file for file in deletes.files if file.content != EQUALITY_DELETES]

@@ -253,7 +253,10 @@ def _statistics(file: Mapping[str, Any]) -> FileStatistics:
 
 
 def _deleted_paths(file: Mapping[str, Any]) -> FileStatistics | None:
-    """Return the path bounds of a position delete file; None for other files, or without bounds."""
+    """Return the bounds of the column `file_path` of a position delete file.
+
+    The result is None for other files, and for a position delete file without these bounds.
+    """
     if file.get("content") != POSITION_DELETES:
         return None
     # Other bounds contain deleted values.

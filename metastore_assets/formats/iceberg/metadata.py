@@ -191,7 +191,10 @@ def _source_ids(field_json: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _transform_kind(name: str, source_count: int) -> str:
-    """Return the kind of a transform, such as `bucket` for `bucket[16]`; `unknown` for unknown transforms."""
+    """Return the kind of a transform, such as `bucket` for `bucket[16]`; `unknown` for unknown transforms.
+
+    Transforms of several source columns are `unknown`, except `bucket` and `void`.
+    """
     match = _TRANSFORM.fullmatch(name.strip())
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
     # Later versions of the specification may add transforms. A transform of several columns may have other results than

@@ -49,8 +49,8 @@ def is_iceberg_table(location: Location) -> bool:
 def has_iceberg_metadata(location: Location) -> bool:
     """Return True if a folder has Iceberg metadata.
 
-    Unlike `is_iceberg_table`, this reads a few files to check their content, because other JSON files may have such
-    names.
+    Unlike `is_iceberg_table`, this checks also the content of files with names such as `v3.metadata.json`. It reads at
+    most three files.
     """
     # Catalogs number metadata files, so that their names sort early.
     names = list(islice(location.names(METADATA), _PROBED))

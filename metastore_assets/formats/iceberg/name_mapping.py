@@ -92,10 +92,9 @@ class FallbackIds:
         )
 
     def identity(self, kind: str) -> _Deviations:
-        """Return (field id, names) of each field that the rule may find by an unexpected name; empty for most tables.
+        """Return `reused_names` or `deviations`, whichever applies to files of a format; empty for most tables.
 
-        If the results for two states of a table are equal, both read their common columns from the same columns of a
-        file.
+        If two states of a table have equal results, a column of both is read from the same column of a file.
 
         Args:
             kind: the format of the files, such as `parquet`.
@@ -209,10 +208,11 @@ def _parse_mapping(fields: Any, what: str) -> _Tree:
 
 
 def _position_nodes(columns: _Tree, count: int) -> _Tree:
-    """Return the table's column for each of the `count` columns of a file, in file order.
+    """Return the table's columns that belong to the `count` columns of a file by position, in file order.
 
-    Iceberg numbers the columns of a new table: the first column has id 1, the second one id 2. If the table has a
-    column with id 0, ids start at 0. An id that no column has gets a node without names and id.
+    The first column of the file belongs to the table's column with the id 1, the second one to the id 2. If the table
+    has a column with the id 0, the first one belongs to the id 0. If no column of the table has the id, the result has
+    a node without names and id in its place.
     """
     by_id = {node.id: node for node in columns}
     first = 0 if 0 in by_id else 1
@@ -234,7 +234,10 @@ def _type_nodes(type_: Any) -> _Tree:
 
 
 def _reused_names(schema: Mapping[str, Any], metadata: TableMetadata) -> _Deviations:
-    """Return (field id, name) of each field of a schema that had other names, or whose name another field had."""
+    """Return (field id, names) of the fields of a schema whose name is ambiguous in the table's history.
+
+    That is, the field once had another name, or another field once had this name.
+    """
     names: dict[int | None, set[str]] = {}
     ids: dict[tuple[tuple[int | None, ...], str], set[int | None]] = {}
     for one in (schema, *metadata.schemas.values()):
@@ -270,7 +273,7 @@ def _deviations(mapping: _Tree, metadata: TableMetadata) -> _Deviations:
 
 
 def _levels(nodes: _Tree) -> Iterator[_Tree]:
-    """Yield the fields of the top level, and of each field with children."""
+    """Yield the top-level fields together, then the children of each field together, at every depth."""
     if nodes:
         yield nodes
     for node in nodes:
@@ -278,10 +281,12 @@ def _levels(nodes: _Tree) -> Iterator[_Tree]:
 
 
 def _is_among(mapped: tuple[int | None, ...], field_paths: set[tuple[int | None, ...]] | None) -> bool:
-    """Return True if a field of a name mapping has the same path in a schema, or is in no schema.
+    """Return True if one of the schemas has a field of a name mapping at the same path.
+
+    Also True if no schema has the id of the field.
 
     Args:
-        mapped: the path of the field in the mapping: field ids from the top level down. None matches every id.
+        mapped: the path of the field in the mapping: field ids from the top level down. A None in it matches every id.
         field_paths: the paths that the schemas have for the id of the field; None if no schema has the id.
     """
     return field_paths is None or any(
@@ -299,7 +304,14 @@ def _field_paths(nodes: _Tree) -> Iterator[tuple[int | None, ...]]:
 
 
 def _nodes(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[tuple[int | None, ...], Node]]:
-    """Yield each field, after the ids of the fields that it is nested in, from the top-level column down."""
+    """Yield (ids of the fields that a field is nested in, the field), for the fields at all depths.
+
+    The ids begin with that of the top-level column. For a top-level column itself, there are none.
+
+    Args:
+        nodes: the fields at one depth.
+        above: the ids of the fields that these are nested in.
+    """
     for node in nodes:
         yield above, node
         yield from _nodes(node.children, (*above, node.id))

@@ -63,7 +63,7 @@ class Partition:
 
 
 class Partitions:
-    """The partition fields of all partition specs of a table. It converts stored partition values."""
+    """The partition fields of all partition specs of a table. It converts stored partition values to a `Partition`."""
 
     def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
         """Collect the types of the source columns.
@@ -179,9 +179,13 @@ class Partitions:
         return value_text(_typed_constant(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
-        """Return the (field, text) pair of a partition field whose bounds in a manifest both equal `bound`.
+        """Return the (field, text) pair of the only value that a partition field has in a manifest.
 
-        The result is None if the manifest may contain other values of the field.
+        The result is None for floats, because the manifest may also have NaN, and for a bound that cannot be decoded.
+
+        Args:
+            field: The partition field. The caller has checked that the manifest has no null of it.
+            bound: The lower bound in the manifest list. The caller has checked that the upper bound is equal.
         """
         type_ = self.stored_type(field)
         if type_ is None or pa.types.is_floating(type_):
@@ -210,7 +214,10 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """Return the type of a field's source column; None if it is unknown, or the transform does not retain it."""
+        """Return the type of a field's source column.
+
+        None if the column is unknown, or for transforms other than `identity` and `truncate`.
+        """
         if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
             return None
         name, type_ = self._sources[field.source_id]

@@ -20,7 +20,8 @@ def records_by_id(
     Args:
         data: the content of the file.
         names: the name of each requested field, by field id.
-        spec: the partition spec of the file. `partition_name` names its fields.
+        spec: the partition spec of the file, if its records have a field `partition`. The fields of that field get
+            the names `partition_0`, `partition_1` and so on, in the order of the spec.
     """
 
     def schemas(field: Any) -> tuple[Any, Any]:
@@ -45,9 +46,9 @@ class _Naming:
     def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the new name of each field.
 
-        A field with an id gets the name that is requested for the id. A field without an id keeps its name if that is
-        requested, and if no other field gets it. All other fields get names that mark them for removal, except `key`
-        and `value`, the fields of a map, which keep their names.
+        A field with an id gets the name in `names` for this id. A field without an id keeps its own name if `names`
+        contains the name and no field with an id gets it. All other fields get names that mark them for removal. Only
+        `key` and `value`, the fields of a map, always keep their names.
         """
         by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
         names = []
@@ -76,9 +77,10 @@ class _Naming:
 
 
 class _PartitionNaming(_Naming):
-    """The names of the fields inside `partition`, as `partition_name` returns them.
+    """A rule that names the fields inside `partition` by their positions in the partition spec: `partition_0`, ….
 
-    Fields are matched with the partition spec by id; without ids, by name or position.
+    A field with an id is found in the spec by id. A field without one is found by name or, if no field has an id, by
+    position.
     """
 
     def _by_id(self, field_id: int) -> str | None:
@@ -160,7 +162,10 @@ def _definitions(type_: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _names_of(type_: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names by which other fields may refer to a type; none for a field, or a type without a name."""
+    """Return the names by which other fields may refer to a record, enum or fixed type; empty for any other type.
+
+    A type with a namespace has two names, such as `file` and `iceberg.file`.
+    """
     if type_.get("type") not in ("record", "fixed", "enum") or "name" not in type_:
         return ()
     name = type_["name"]

@@ -59,10 +59,11 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> Iceberg
 
 
 def history_change_since(metadata: TableMetadata, state: IcebergState, previous: SnapshotReference) -> HistoryChange:
-    """Return how the table changed since a previous state: rolled back, metadata changed, or None.
+    """Return how the table changed from a previous state to `state`.
 
-    The table is rolled back if the previous snapshot is no ancestor of the current one. Only its metadata changed if
-    both snapshots are the same. None means ordinary commits, or an unknown change.
+    Returns:
+        "metadata changed" if both have the same snapshot, "rolled back" if the previous snapshot is no ancestor of the
+        snapshot of `state`. None for ordinary commits, or if this is unknown.
     """
     if state.id == previous.id:
         return "metadata changed"
@@ -119,7 +120,10 @@ def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
 
 
 def _ancestors(metadata: TableMetadata, current: int | None) -> Iterator[IcebergSnapshot]:
-    """Yield a snapshot and its recorded ancestors, newest first."""
+    """Yield the snapshot with the id `current` and its recorded ancestors, newest first; nothing if `current` is None.
+
+    Raises ValueError if a snapshot is its own ancestor.
+    """
     visited = set()
     while current is not None and current in metadata.snapshots:
         if current in visited:

@@ -158,7 +158,7 @@ class IcebergFormat(TableFormat):
         return SnapshotDiff(since, metadata, changes.added, changes.removed, replaced=changes.replaced)
 
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the partition columns of the current snapshot."""
+        """Return the names of the fields of all partition specs, those of the default spec first."""
         with self._iceberg_errors():
             return self._planner(self._load()).partitions.columns()
 
@@ -219,7 +219,10 @@ class IcebergFormat(TableFormat):
         return IcebergFragmentPlanner(files, loaded.metadata, loaded.state, self._filter)
 
     def _metadata_fields(self, planner: IcebergFragmentPlanner) -> dict[str, Any]:
-        """Return the arguments of SnapshotMetadata for the planner's state. `planner.specs_in_use` must be complete."""
+        """Return the keyword arguments of SnapshotMetadata for the snapshot that the planner plans.
+
+        The caller must have added the partition specs of all manifests to `planner.specs_in_use`.
+        """
         partitions, state = planner.partitions, planner.state
         return {
             "format": "iceberg",

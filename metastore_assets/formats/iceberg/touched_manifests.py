@@ -1,6 +1,6 @@
-"""Selection of manifests by the partition summaries and sequence numbers in a manifest list.
+"""Selection of the manifests that may contain touched files, by partition summaries and sequence numbers.
 
-A delete file touches the data files that it applies to, and they touch it.
+Both are in the manifest list. A delete file touches the data files that it applies to, and they touch it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,17 @@ def may_contain(bounds: FieldBounds, value: Any) -> bool:
 def _field_bounds(
     field: PartitionField, type_: pa.DataType | None, lower: bytes | None, upper: bytes | None, is_mixed: bool
 ) -> FieldBounds:
-    """Return the decoded bounds of a field; None if they are missing, corrupt, or not comparable."""
+    """Return the decoded bounds of a partition field in a manifest.
+
+    Return None if a bound is missing or corrupt, or if values cannot be compared with it.
+
+    Args:
+        field: the partition field.
+        type_: the type of the field's values; None if unknown.
+        lower: the lower bound as the manifest list stores it; None if it is missing.
+        upper: the upper bound, likewise.
+        is_mixed: whether the manifest list records a NaN, or does not exclude nulls.
+    """
     if field.transform == "void" or type_ is None or lower is None or upper is None:
         return None
     decoded = _decode(lower, type_), _decode(upper, type_)

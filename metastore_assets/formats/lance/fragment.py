@@ -148,9 +148,9 @@ class LanceColumns:
 
 @contextmanager
 def _missing_files(files: Iterable[tuple[Location, str]]) -> Iterator[None]:
-    """If the block raises an error of pylance, raise FileNotFoundError in its place if one of the files is missing.
+    """Replace an error of pylance in the block by FileNotFoundError if one of the files is missing.
 
-    pylance has no separate error for missing files.
+    pylance has no separate error for missing files. If no file is missing, the error of the block is unchanged.
     """
     try:
         yield
@@ -165,7 +165,11 @@ def _selection_error(stored: pa.Field) -> UnsupportedError:
 
 
 def _dropped_fields(stored_ids: set[int], schema_ids: set[int]) -> list[pa.Field]:
-    """Return placeholders for the stored columns that the schema no longer has. Raises LimitError for a high id."""
+    """Return a placeholder for each id that may be that of a dropped column.
+
+    These are the ids that the schema lacks, up to the highest such id in the data files. Raises LimitError if that id
+    is too high.
+    """
     # Data files list only the ids of leaf fields. The id of a dropped struct is lower than those of its fields, so each
     # unused lower id may be that of a dropped column.
     dropped = [number for number in stored_ids - schema_ids if number >= 0]

@@ -134,7 +134,7 @@ class LanceFormat(TableFormat):
         return ()
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """Return absent bounds, because Lance manifests have none."""
+        """Return one row per fragment, in which all bounds are absent, because Lance manifests have none."""
         column_path(snapshot.schema, column)
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 

@@ -140,7 +140,7 @@ def _newest(location: Location, branch: str | None, versions: Mapping[int, Lance
 
 
 def _read_tag(location: Location, name: str) -> tuple[str | None, int] | None:
-    """Return the branch and the version that a tag names; None if there is no such tag."""
+    """Return (branch, version) that a tag names; None if there is no such tag. The main branch is None."""
     if not _REF.fullmatch(name) or "/" in name:
         return None
     path = f"{_TAGS}/{quote(name)}.json"

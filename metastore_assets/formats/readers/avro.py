@@ -231,7 +231,7 @@ class _Blocks:
         """Decompressed size in bytes of the block that was read last."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes; none at the end. Raises ArrowInvalid for a corrupt block."""
+        """Return up to `size` bytes; `b""` at the end of the file. Raises ArrowInvalid for a corrupt block."""
         data = self._buffer.read(size)
         if not data and size:
             # The decoder takes the end of a file inside of a block for a regular end, so an error is raised here.
@@ -246,7 +246,7 @@ class _Blocks:
         return self._position
 
     def _decompressed_blocks(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        """Yield the pieces of each block: its counts, its data, and the sync marker."""
+        """Yield each block in pieces: its counts, its decompressed data unless that is empty, and the sync marker."""
         while stream.peek(1):
             count = _read_varint(stream)
             if count < 0:

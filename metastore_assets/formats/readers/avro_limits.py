@@ -65,7 +65,10 @@ class AvroLimits:
         self._empty_rows = 0
 
     def check(self, data: bytes, rows: int) -> None:
-        """Check the numbers of empty rows and of items in one block of the file. Raises LimitError.
+        """Check the next block of the file. Raises LimitError if it exceeds a limit.
+
+        The limits are the number of rows without any bytes in the file so far, and the number of items of arrays and
+        maps in one row.
 
         Args:
             data: decompressed content of the block.
@@ -85,7 +88,7 @@ class AvroLimits:
 
 
 class _SchemaCompiler:
-    """A converter of an Avro schema to encoded types."""
+    """A converter of a parsed Avro schema to an `_EncodedType`, which has the sizes of encoded values."""
 
     def __init__(self) -> None:
         self._named: dict[str, _EncodedType] = {}

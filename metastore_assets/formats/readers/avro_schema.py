@@ -259,9 +259,9 @@ def _is_named(written: Any) -> bool:
 
 
 def _prepare_named(prepare: Prepare | None) -> Prepare:
-    """Return a function that takes a pair (type name, value) and prepares the value.
+    """Return a function that returns the value of a pair (type name, value), converted by `prepare` unless it is None.
 
-    The decoder returns such pairs for named types in a union.
+    The decoder returns such pairs for values of named types in a union.
     """
     if prepare is None:
         return lambda pair: pair[1]
@@ -269,7 +269,7 @@ def _prepare_named(prepare: Prepare | None) -> Prepare:
 
 
 def _prepare_record(types: tuple[AvroType, ...]) -> Prepare | None:
-    """Return a function that prepares the fields of a record in place; None if no field needs it."""
+    """Return a function that converts the fields of a decoded record in place; None if no field has a `prepare`."""
     steps = {f"f{number}": type_.prepare for number, type_ in enumerate(types) if type_.prepare}
     if not steps:
         return None

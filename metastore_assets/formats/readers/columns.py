@@ -86,7 +86,14 @@ def check_types(fields: Iterable[pa.Field]) -> None:
 
 
 def _count_fields(type_: pa.DataType, depth: int) -> int:
-    """Return the number of types in a type, including itself. Raises LimitError."""
+    """Return 1 plus the number of all types nested in a type.
+
+    Raises LimitError if types are nested too deeply, or if values of a fixed size are too large.
+
+    Args:
+        type_: the type.
+        depth: the number of types from the column's type down to `type_`: 1 for the column's type.
+    """
     check_limit(NESTING, depth, "types inside of each other")
     if isinstance(type_, pa.BaseExtensionType):
         return _count_fields(type_.storage_type, depth)

@@ -100,9 +100,10 @@ class OrcColumns:
 
     @cached_property
     def _local_time_file(self) -> tuple[pyarrow_orc.ORCFile, list[Clock] | None]:
-        """The file from which local timestamps are read, and the clock that converts them for each stripe.
+        """The file from which local timestamps are read, and a clock for each stripe that converts its timestamps.
 
-        If all stripes are in UTC, the original file and None.
+        The file is a copy with the zone GMT. If all stripes are in UTC, it is the original file, and instead of clocks
+        there is None.
         """
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without_zones()), zones.clocks())

@@ -184,7 +184,7 @@ _MAX_SECONDS = (1 << 63) // _SECOND
 
 
 class WriterZones:
-    """The time zones of an ORC file's stripes, and copies of the file with another zone."""
+    """The time zones in which the stripes of an ORC file were written. Methods return copies with another zone."""
 
     def __init__(self, source: pa.NativeFile, tail: OrcTail) -> None:
         """Read the footers of all stripes. Raises UnsupportedError or one of CORRUPTION_ERRORS."""

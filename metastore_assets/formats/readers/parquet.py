@@ -147,7 +147,15 @@ class ParquetColumns:
         return _open(self._source, "us", self._file.metadata, sorted(self._text_leaves))
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
-        """Yield the values of a top-level column in one row group. The first array has one row."""
+        """Yield the values of a top-level column in one row group. The first array has one row.
+
+        Args:
+            file: The file, opened so that it returns the wanted types, such as timestamps in nanoseconds.
+            group: The number of the row group.
+            leaves: The numbers of the column's leaf columns.
+            encoded: Whether `file` returns strings and bytes as dictionary arrays. It affects only the lengths of
+                arrays.
+        """
         # Arrow fetches all requested row groups at once, so each call requests one.
         batches = _explain_errors(
             file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
@@ -199,7 +207,13 @@ class ParquetColumns:
         return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
 
     def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
-        """Return how many rows of a row group have at most about CHUNK_BYTES."""
+        """Return how many rows of a row group to read at once. Together, they have at most about CHUNK_BYTES.
+
+        Args:
+            group: The number of the row group.
+            leaves: The numbers of the leaf columns to read.
+            encoded: Whether strings and bytes are read as dictionary arrays.
+        """
         metadata = self._file.metadata.row_group(group)
         max_rows = CHUNK_ROWS
         size = 0

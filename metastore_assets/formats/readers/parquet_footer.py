@@ -111,7 +111,7 @@ def _corrected(footer: bytes) -> bytes:
 
 
 def _elements(footer: ThriftCursor) -> Iterator[_Element]:
-    """Yield the elements of the schema: each column, after the groups that contain it."""
+    """Yield all elements of the schema, groups and columns. A group comes directly before its children."""
     for field, kind, _ in footer.fields():
         if field != _SCHEMA:
             footer.skip(kind)

@@ -39,9 +39,10 @@ class SpilledColumns:
         self._parquet.close()
 
     def _with_fillers(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with the types of `schema`, and add their rows to `row_count`.
+        """Yield the batches, cast to `schema`, and add the number of their rows to `row_count`.
 
-        In these types, each struct without fields has a placeholder field, because Parquet has no empty structs.
+        In `schema`, a struct that has no fields in the batches has a placeholder field, because Parquet has no empty
+        structs.
         """
         for batch in batches:
             # A Parquet file without columns has no row count.

@@ -1,5 +1,4 @@
-"""Compaction of files with several profiles (segments): removal of unused profiles, and of value counts that are not
-needed.
+"""Compaction of files with several profiles (segments): removal of unused profiles and unneeded value counts.
 
 A profile is a section of such a file. It is used if an entry of the version references it. A file is sparse if most of
 its profiles are unused. A profile retains its name in the new file, so profiles that were merged from it stay valid.
@@ -278,16 +277,16 @@ def plan_compaction(
 
 
 def table_node_window(group: str, count: int, number: int) -> tuple[str, ...]:
-    """Return the prefixes of the keys of those nodes of a tree that one version may compact.
+    """Return the key prefix of the nodes of a tree that a version may compact, in a tuple; empty if it compacts none.
 
-    A small tree has one prefix, for all nodes. Because compaction reads all nodes with the prefix, a large tree is
-    divided into windows. Only every second version compacts a window (`_WINDOW_INTERVAL`), the next one each time.
-    The result is the prefix of this window, or empty.
+    In a small tree, each version may compact all nodes. A large tree is divided into windows, which are nodes whose
+    keys have the same prefix. Every second version (`_WINDOW_INTERVAL`) may compact one window, and the windows take
+    turns. So no version reads all nodes of a large tree.
 
     Args:
         group: The key of the tree's group.
         count: Number of children of the tree.
-        number: Number of the version.
+        number: Number of the version that compacts.
     """
     prefix, digit_bits = node_key_prefix(group), FAN_IN.bit_length() - 1
     length = 0
@@ -320,8 +319,8 @@ def drop_value_counts(
         fragments: The entries of all fragments, by fragment id.
 
     Returns:
-        The same entries, by fragment id. Entries of changed profiles have new files, and list the columns in
-            `not_enumerated`.
+        All entries, by fragment id. Changed profiles were copied to new files, which their entries have. These entries
+            list the columns without value counts in `not_enumerated`.
 
     Raises:
         CorruptionError: A profile is corrupt.

@@ -208,7 +208,10 @@ class _StoredNodes:
 
 
 def _path_names(shape: TreeShape, group: MergeGroup) -> set[str]:
-    """Return all possible names of the branches above changed children, or only the root if the tree is rebuilt."""
+    """Return the names that the branches above changed and removed children are likely to have, to load them at once.
+
+    Some of these names may have no branch. If the tree is rebuilt, only the name of the root is returned.
+    """
     if _is_rebuilt(group):
         return {ROOT}
     children = group.children

@@ -276,14 +276,15 @@ def _plan_sums(
 ) -> tuple[FrequencySum, ...]:
     """Return the sums that compute the value counts of a group.
 
-    Columns of the previous result are updated by the changed children if that is cheaper than a full sum.
+    There is one sum over all children, or two sums if that is cheaper. The first one adds the changes of children to
+    the previous result. The second one sums the columns that the previous result lacks over all children.
 
     Args:
         store: The table's folder.
         spec: The profile spec of the version.
         group: The group.
         row_count: The number of rows of the group.
-        distinct_counts: The columns to sum: {position: approximate number of distinct values}.
+        distinct_counts: The columns to sum: {position in the spec: approximate number of distinct values}.
     """
     previous = group.previous
     if previous is None or group.children.is_replaced:
@@ -339,7 +340,7 @@ def _sum_cost(row_counts: Iterable[float], max_values: npt.NDArray[np.int64]) ->
 
     Args:
         row_counts: The number of rows of each profile.
-        max_values: The maximum number of values of each column.
+        max_values: The maximum number of distinct values that a profile can have of each column.
     """
     rows = np.array(list(row_counts), np.float64)
     return int(np.minimum.outer(rows, max_values).sum()) + _COST_PER_COLUMN * len(rows) * len(max_values)

@@ -43,7 +43,7 @@ LoadBranches: TypeAlias = Callable[[Collection[str]], Mapping[str, Branch]]
 
 @dataclass(frozen=True)
 class TreeChange:
-    """The difference between one tree and the next."""
+    """The branches by which the next tree differs from the stored one: those to merge, and those that it drops."""
 
     put: Mapping[str, Branch]
     """The branches to merge, by name, each after the branches below it; the root is the last one."""
@@ -65,7 +65,8 @@ def key_position(key: str) -> int:
 class TreeShape:
     """The rule by which children are divided into branches: `build` applies it to all keys, `update` to a change.
 
-    Branches have at most `fan_in` parts, or more if children have equal positions.
+    A branch has at most `fan_in` parts: the children and the branches directly below it. It has more parts only if
+    children have equal positions.
     """
 
     fan_in: int
@@ -74,7 +75,10 @@ class TreeShape:
     """Returns the 64-bit position of a child, given its key."""
 
     def build(self, keys: Iterable[str]) -> TreeChange:
-        """Return the tree of the children with these keys, in any order."""
+        """Return all branches of the tree of some children, as the change from an empty tree.
+
+        `keys` are the keys of the children, in any order.
+        """
         return _Update(self).result(_build(self, ROOT, self.sort(keys)))
 
     def update(self, root: Branch, load: LoadBranches, changes: Mapping[str, bool]) -> TreeChange:
@@ -97,29 +101,35 @@ class TreeShape:
         return update.result(update.apply(ROOT, old, sorted_changes))
 
     def ordered_parts(self, branch: Branch) -> list[tuple[str, bool]]:
-        """Return (child's key or branch's name, whether it is a child) for each part, by increasing position."""
+        """Return (child's key, True) for each child of a branch, and (name, False) for each branch directly below it.
+
+        They are sorted by position. The name of a branch has the first digits of the positions of its children.
+        """
         parts = [(self.digits(key), key, True) for key in branch.children]
         parts += [(name, name, False) for name in branch.branches]
         return [(part, is_child) for _, part, is_child in sorted(parts)]
 
     def path(self, key: str, count: int) -> list[str]:
-        """Return the likely names of the branches above a child, in a tree with `count` children."""
+        """Return the names that branches above a child may have, from the root down: "", "7", "7b" and so on.
+
+        Few of them exist. Longer names, which are unlikely in a tree with `count` children, are omitted.
+        """
         digits = self.digits(key)
         length = 4 + count.bit_length() // (self.fan_in.bit_length() - 1)
         return [digits[:end] for end in range(min(length, len(digits)) + 1)]
 
     def digits(self, key: str) -> str:
-        """Return the digits of a child's position, the highest first."""
+        """Return the position of a child (a hash of its key) as text, with the highest digit first."""
         return _format_digits(self.position(key), self.fan_in.bit_length() - 1)
 
     def sort(self, keys: Iterable[str]) -> list[tuple[str, str]]:
-        """Return (digits, key) of each child, by increasing position."""
+        """Return (position as digits, key) of each child, by increasing position. The children are given by key."""
         return sorted((self.digits(key), key) for key in keys)
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A branch of the old or the next tree, with its direct children and branches where they are known."""
+    """A branch of the stored tree or of the next one. A changed branch also has the nodes of the branches below it."""
 
     branch: Branch
     parts: tuple[_Node | str, ...] | None
@@ -146,7 +156,8 @@ def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> 
 
     Args:
         shape: The shape, which has the maximum number of parts of a branch.
-        name: Digits with which the positions of all children begin: the branch's name, unless it splits.
+        name: Digits with which the positions of all children begin. A branch with at most `fan_in` children gets this
+            name. A larger one gets all first digits that its children have in common.
         children: (digits, key) of each child, sorted.
     """
     if len(children) < 2:
@@ -163,7 +174,7 @@ def _build(shape: TreeShape, name: str, children: Sequence[tuple[str, str]]) -> 
 
 @dataclass
 class _Update:
-    """The computation of the next tree from a stored tree and the changes of its children."""
+    """A builder of the next tree: `apply` changes parts of a stored tree, and `result` returns the whole change."""
 
     shape: TreeShape
     load: LoadBranches = field(default=lambda names: {})
@@ -200,7 +211,7 @@ class _Update:
         return parts[0] if len(parts) == 1 and isinstance(parts[0], _Node) else _join(start, parts)
 
     def result(self, root: _Node | str | None) -> TreeChange:
-        """Return the change of the tree, given its new root: a branch, a single child, or None without children."""
+        """Return the change of the tree. Its new root is a branch or a single child; None if no children remain."""
         if not isinstance(root, _Node):
             root = _join(ROOT, [] if root is None else [root])
         elif root.branch.name != ROOT:
@@ -212,7 +223,14 @@ class _Update:
         return TreeChange(put, frozenset(self.opened - put.keys()))
 
     def _open(self, node: _Node) -> dict[str, _Node | str]:
-        """Return the parts of a stored branch, by their first digits."""
+        """Load the branches directly below a branch. Return {first digits: part} of all of its parts.
+
+        A part is a branch or the key of a child. First digits have one digit more than the name of the branch.
+        If the branch is a stored one, it is recorded as opened.
+
+        Raises:
+            StoredTreeError: A stored branch is missing.
+        """
         branch = node.branch
         self._mark_opened(node)
         loaded = self.load(branch.branches)
@@ -230,12 +248,11 @@ class _Update:
     def _changed_children(
         self, old: _Node | str | None, changes: Sequence[tuple[str, str, bool]]
     ) -> list[tuple[str, str]]:
-        """Apply changes to a part that is a single child, a branch of children only, or None. Return its next children.
-
-        Each child is (digits of its position, key). The result is sorted.
+        """Return the children of a part after changes, sorted: (digits of the position, key) of each.
 
         Args:
-            old: The part in the stored tree.
+            old: The part in the stored tree: the key of a single child, a branch that has only children, or None for
+                no children.
             changes: (digits, key, whether the next tree has the child) of each changed child.
 
         Raises:

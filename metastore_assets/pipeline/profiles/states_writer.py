@@ -158,8 +158,8 @@ class StatesWriter:
 
         Args:
             profile: The profile.
-            strip: Whether to omit states that can be derived from value counts. The profile must then store value
-                counts.
+            strip: Whether to omit states that can be derived from value counts. If so, the caller must store the value
+                counts of enumerated columns, in this file or in another one.
         """
         content = self._content
         profile = replace(
@@ -228,7 +228,7 @@ class StatesWriter:
         self._writer.write_table(table, 2 * _GROUP_ROWS)
 
     def _table(self, columns: Sequence[ColumnProfile]) -> pa.Table:
-        """Return the rows of columns of the current section."""
+        """Convert columns of the current section to rows of the states file."""
         content = self._content
         table = build_states_table(
             [column.statistics for column in columns], [column.histogram for column in columns], content.union
@@ -264,11 +264,14 @@ class StatesWriter:
 
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:
-    """Return {path of the Parquet column: encoding} of a union column with ascending values.
+    """Return {path of the Parquet column: encoding} for a struct column with one field per type class.
+
+    The encodings suit ascending values. Example: {"value.int64": "DELTA_BINARY_PACKED"}. Fields with the default
+    encoding are omitted.
 
     Args:
-        path: The path of the union column.
-        union: The union type.
+        path: The path of the struct column.
+        union: The struct type. The names of its fields are type classes.
     """
     encodings = {field.name: value_encoding(class_named(field.name)) for field in union}
     return {f"{path}.{name}": encoding for name, encoding in encodings.items() if encoding}

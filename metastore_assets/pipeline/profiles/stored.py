@@ -42,7 +42,8 @@ def read_sketches(
         leaves: Field ids of the columns.
 
     Returns:
-        {field id: (type class, number of values, sketch or None)}. Columns that the profile does not have are missing.
+        {field id: (type class, number of values, sketch)}. Columns that the profile does not have are missing. The
+            type class is None without values. The sketch is None if it is neither stored nor derivable.
 
     Raises:
         CorruptionError: A file is damaged.
@@ -175,10 +176,10 @@ class FrequencyReader:
         return None
 
     def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ValueCountRows]]:
-        """Return the value counts of columns in memory, by field id.
+        """Read all value counts of some columns. Return {field id: tables of values and counts}.
 
         Args:
-            field_ids: The columns. A column without value counts is omitted, or has no values.
+            field_ids: The columns. A column without value counts has either no entry in the result or empty tables.
         """
         if self._segment is not None:
             frequencies = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}

@@ -50,12 +50,12 @@ counts."""
 def read_states(states_reader: StatesReader, files: ProfileFiles, spec: ProfileSpec) -> tuple[int, pa.Table]:
     """Return (row count of a profile, table of states with a row for each column of the spec).
 
-    A column that the profile does not have is all null.
+    A column that the profile does not have gets the states of a column whose values are all null.
 
     Args:
         states_reader: Reads the states files of the store.
         files: The profile.
-        spec: The profile spec. Values are cast to the union type of its columns.
+        spec: The profile spec. In the table, values have one type that fits all its columns (see `value_union`).
 
     Raises:
         CorruptionError: A file is damaged.
@@ -69,14 +69,14 @@ def read_states_together(
 ) -> tuple[int, list[pa.Table]]:
     """Return (total row count of the profiles, a table of states for each profile). The caller merges all tables.
 
-    A single table may not describe its profile. If several profiles store only value counts of a column, these counts
-    are summed, unless they are many or of several type classes. The states of the sum are in the table of the first
-    such profile. The tables of the others have only the column's null count.
+    Only all tables together describe the profiles. If several profiles store only value counts of a column, these
+    counts are summed, unless they are many or of several type classes. The states of the sum are then in the table of
+    the first such profile. The tables of the other such profiles have only the column's null count.
 
     Args:
         states_reader: Reads the states files of the store.
         parts: The profiles.
-        spec: The profile spec. Values are cast to the union type of its columns.
+        spec: The profile spec. In the tables, values have one type that fits all its columns (see `value_union`).
 
     Raises:
         CorruptionError: A file is damaged.
@@ -96,9 +96,13 @@ def read_states_together(
 
 
 def _shared_derivations(profiles: Sequence[_StoredProfile], spec: ProfileSpec) -> dict[str, list[int]]:
-    """Return {field id: positions in `profiles` of the profiles whose value counts are summed to derive states}.
+    """Choose the columns whose states are derived from value counts that are first summed over several profiles.
 
-    It has the columns for which at least two profiles store only value counts, if these are few and of one type class.
+    A column is chosen if at least two profiles store only its value counts. These must be of one type class, and have
+    few values together.
+
+    Returns:
+        {field id: positions in `profiles` of the profiles to sum}.
     """
     shared = {}
     for leaf, _ in spec.leaves:
@@ -152,7 +156,8 @@ class _StoredProfile:
 
         Args:
             spec: The profile spec.
-            sources: {field id: profiles whose value counts are summed to derive the column's states}, this one first.
+            sources: {field id: profiles whose value counts are summed to derive the column's states}. This profile is
+                the first of each.
             emptied: Field ids of the columns whose value counts are part of a sum in another profile's table. Here,
                 their rows have no values, only the number of nulls.
         """
@@ -203,7 +208,10 @@ class _StoredProfile:
     def _derive(
         self, leaf: LeafColumn, policy: ResolvedPolicy, profiles: Sequence[_StoredProfile]
     ) -> tuple[ColumnStatistics, Histogram | None]:
-        """Derive the statistics of a column from the summed value counts of profiles. Null counts are not summed."""
+        """Derive (statistics, histogram) of a column from the summed value counts of profiles.
+
+        The null count is that of the first profile, because the tables of the others contain theirs.
+        """
         rows = [profile.rows[leaf.field_id] for profile in profiles]
         class_name = rows[0].type_class
         assert class_name is not None

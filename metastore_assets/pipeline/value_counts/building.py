@@ -31,7 +31,7 @@ from metastore_assets.value_counts.state import Where
 
 @dataclass(frozen=True)
 class BuiltValueCounts:
-    """The files of all stages, and the algorithm used for each column."""
+    """The new files (runs) of each stage of the dataflow, and how each column was counted."""
 
     runs: Mapping[str, Sequence[Run]]
     """Runs by name of the stage, in key order."""
@@ -103,5 +103,10 @@ def build_value_counts(
 
 
 def _has_ranges(policy: ResolvedPolicy, distinct: int) -> bool:
-    """Return whether a column is counted by ranges. If its policy leaves this open, its number of values decides."""
+    """Return whether a column is counted by ranges. If its policy leaves this open, `distinct` decides.
+
+    Args:
+        policy: The column's policy.
+        distinct: Approximate number of its distinct values.
+    """
     return policy.algorithm == "ranges" or (policy.algorithm != "counts" and distinct > ranges.MAX_UNSPLIT_VALUES)

@@ -74,7 +74,8 @@ def _tasks(flow: Dataflow, columns: Mapping[str, str], rows: int) -> list[_Colum
     Args:
         flow: The dataflow of the value counts.
         columns: {field id: type class} of the columns.
-        rows: The maximum number of values of a column. A task has about `_ROWS_PER_TASK` values, or one column.
+        rows: Number of rows of the table, an upper bound of the number of values of a column. By this bound, the
+            columns of a task have at most `_ROWS_PER_TASK` values together, unless it has only one column.
     """
     columns_per_task = max(1, _ROWS_PER_TASK // max(1, rows))
     ordered = sorted(columns.items(), key=lambda column: (column[1], column[0].encode()))

@@ -65,9 +65,9 @@ class PublishedCounts(Protocol):
         """Return the number of rows with each of these ascending fingerprints."""
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values, with frequencies, of ascending fingerprints.
+        """Return the stored values that have one of the fingerprints, with their frequencies.
 
-        The caller passes only fingerprints that occurred at least twice before the commit.
+        The caller passes ascending fingerprints, and only those that occurred at least twice before the commit.
         """
 
 
@@ -134,12 +134,12 @@ class StoredCounts:
         return FingerprintCounts(rows["fingerprint"].to_numpy(), rows["frequency"].to_numpy()).counts_of(fingerprints)
 
     def values(self, fingerprints: Numbers) -> Frequencies:
-        """Return the stored values, with frequencies, of ascending fingerprints."""
+        """Return the stored values that have one of these ascending fingerprints, with their frequencies."""
         return self.reader.values_of_fingerprints(self.column.field_id, self.column.type_class, fingerprints)
 
 
 class NoCounts:
-    """The counts of a column that the published version does not have: zero rows and no values."""
+    """The counts of a column that is not in the published version: zero rows and no values."""
 
     def totals(self, fingerprints: Numbers) -> Numbers:
         """Return 0 for each fingerprint."""
@@ -183,8 +183,8 @@ def _subtract_removed(
         values: The stored values with their frequencies.
         positions: For each value, the index of its fingerprint in `chosen` and in `removed_counts`.
         chosen: For each fingerprint, whether its values are returned.
-        removed_counts: For each fingerprint, the number of removed occurrences. The caller chooses a fingerprint of
-            several values only if this number is 0, because it is unknown which of the values was removed.
+        removed_counts: For each fingerprint, the number of removed occurrences. If several values have a chosen
+            fingerprint, the caller makes sure that the number is 0: it is unknown which of them was removed.
     """
     if not len(values):
         return EMPTY

@@ -89,9 +89,10 @@ def is_member(candidates: Numbers, fingerprints: Numbers) -> np.ndarray:
 
 
 def read_fingerprints(states_reader: StatesReader, files: ProfileFiles, field_id: str) -> FingerprintCounts:
-    """Return the fingerprints of a column in a profile with their counts, possibly computed from value counts.
+    """Return the fingerprints of a column in one profile, each with its count.
 
-    The result is empty if the profile does not have the column.
+    If the profile has only value counts of the column, the fingerprints are computed from these. The result is empty if
+    the profile has no values of the column.
 
     Args:
         states_reader: Reads the states files of the store.

@@ -98,7 +98,7 @@ class _ColumnLoad:
 
 
 class FingerprintUpdate:
-    """A computation of the next value counts of all fingerprinted columns."""
+    """A writer of the next value counts of all fingerprinted columns. It updates or rebuilds the published ones."""
 
     def __init__(
         self,

@@ -152,7 +152,15 @@ def _column_frequencies(
 def _write_sums(
     store: ObjectStore, folder: str, spec: ProfileSpec, profile_number: int, columns: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
-    """Write summed frequencies of columns of a profile to a file. Return the file and the summaries."""
+    """Write the summed frequencies of some columns of a profile to one file. Return the file and a summary per column.
+
+    Args:
+        store: The folder of the table.
+        folder: The folder of the file, relative to the table's folder.
+        spec: The profile spec of the profile.
+        profile_number: Number of the merged profile.
+        columns: (position in the profile spec, summed frequencies) of each column.
+    """
     summaries: dict[int, FrequencySummary] = {}
     with FrequencyWriter(store, folder, spec) as writer:
         for position, frequencies in columns:

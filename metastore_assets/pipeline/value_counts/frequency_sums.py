@@ -118,7 +118,12 @@ def full_sums(
 
 
 def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_PartialSum], int]:
-    """Split sums into parts that each read few profiles. Return (parts, number of shuffle partitions)."""
+    """Split sums into parts that each read at most 16 profiles. Return (parts, number of shuffle partitions).
+
+    Args:
+        sums: The sums.
+        slots: Number of tasks that Spark runs at a time. There are more shuffle partitions if there are more slots.
+    """
     count = max(1, min(4 * slots, sum(total.rows for total in sums) // _ROWS_PER_PARTITION + slots))
     positions: dict[int, set[int]] = {}
     rows: dict[int, int] = {}
@@ -148,7 +153,7 @@ def _partial_sums(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_Parti
 
 
 def _read_partial_sums(store: ObjectStore, spec: ProfileSpec, parts: Sequence[_PartialSum]) -> Iterator[ShuffledRow]:
-    """Compute partial sums from the profiles that they add up. Yield the result of each column as shuffle rows."""
+    """Compute the partial sums `parts` from stored profiles. Yield the sums of each column as shuffle rows."""
     with StatesReader(store) as opened:
         for part in parts:
             readers = [(FrequencyReader(opened, files), sign) for files, sign in part.terms]
@@ -167,7 +172,18 @@ def _column_rows(
     position: int,
     partition: int,
 ) -> Iterator[ShuffledRow]:
-    """Yield the partial sums of one column as shuffle rows, for each sign and each range of values."""
+    """Sum the frequencies of one column over profiles. Yield the sums as shuffle rows.
+
+    There is one sum of the profiles to add, and one of those to subtract. Each is divided into the ranges of a split
+    column.
+
+    Args:
+        spec: The profile spec of the profiles.
+        part: The partial sum.
+        readers: (reader of a profile, 1 to add the profile or −1 to subtract it).
+        position: Position of the column.
+        partition: Shuffle partition of the first range. The following ranges have the following partitions.
+    """
     leaf, _ = spec.leaves[position]
     has_terms = False
     for sign in (1, -1):
@@ -196,7 +212,12 @@ def _write_sums(spec: ProfileSpec, write: WriteSums[R], profile_number: int, row
 
 
 def encode_frequencies(frequencies: Frequencies, sign: int) -> Iterator[bytes]:
-    """Encode frequencies as compressed Arrow streams of bounded size, at least one."""
+    """Encode frequencies as compressed Arrow streams of bounded size. Empty frequencies yield one stream, too.
+
+    Args:
+        frequencies: The frequencies.
+        sign: 1 if the frequencies are to be added, −1 if they are to be subtracted. It is stored in each stream.
+    """
     table = pa.table({"value": frequencies.values, "frequency": frequencies.counts}, metadata={_SIGN: str(sign)})
     for piece in _pieces(table):
         sink = pa.BufferOutputStream()
@@ -217,7 +238,7 @@ def decode_frequencies(blob: bytes) -> tuple[Frequencies, int]:
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield slices of bounded size of a table, by halving it."""
+    """Yield consecutive slices of a table. The table is halved until each slice fits into a blob, or has one row."""
     rows = table.num_rows
     if rows <= 1 or (rows <= _ROWS_PER_BLOB and table.nbytes <= _BYTES_PER_BLOB):
         yield table

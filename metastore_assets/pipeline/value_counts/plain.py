@@ -58,7 +58,7 @@ def write_ranks(store: ObjectStore, value_counts: TableValueCounts, leaves: Sequ
     Args:
         store: The folder of the table.
         value_counts: The value counts of the table.
-        leaves: The columns to write. Columns that are stored as fingerprints are not allowed.
+        leaves: The columns to write. The caller passes no columns that are stored as fingerprints.
     """
     reader = ValueCountReader(store, value_counts)
 
@@ -89,7 +89,7 @@ def plain_file_differences(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (column, stored row, expected row) for the first difference of each column of two plain files.
 
-    If only one file has the column, the rows are the texts "a section" and "none".
+    If only one file has the column, the row of this file is the text "a section", and the other row is "none".
 
     Args:
         store: The folder of the table.
@@ -106,14 +106,17 @@ def plain_file_differences(
         for field_id in sorted(stored.sections.keys() ^ new.sections.keys()):
             texts = ("a section", "none") if field_id in stored.sections else ("none", "a section")
             yield (paths.get(field_id, field_id), *texts)
-        for field_id in stored.sections.keys() & new.sections.keys():
+        for field_id in sorted(stored.sections.keys() & new.sections.keys()):
             tables = stored.read_section(field_id), new.read_section(field_id)
             if not tables[0].equals(tables[1]):
                 yield from _first_difference(paths[field_id], *tables)
 
 
 def _first_difference(column: str, stored: pa.Table, expected: pa.Table) -> Iterator[tuple[str, str, str]]:
-    """Yield (column, stored row, expected row) of the first rows that differ, each row as text."""
+    """Yield (column, stored row, expected row) for the first position at which the rows differ, if there is one.
+
+    Rows are texts. If one table ends first, its row is "nothing".
+    """
     for stored_row, expected_row in zip_longest(_texts(stored), _texts(expected), fillvalue="nothing"):
         if stored_row != expected_row:
             yield column, stored_row, expected_row

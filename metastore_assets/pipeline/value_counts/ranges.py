@@ -1,6 +1,7 @@
 """Division of the values of a column into ranges of about equal size, so that no task reads all values.
 
-Ranges are separated by splitters: the last value of each range except the last. They are chosen from a sample.
+Splitters separate the ranges: each range except the last one ends with a splitter, inclusive. Splitters are chosen from
+a sample of the values.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SAMPLES_PER_PROFILE = 256
 
 
 def count_ranges(distinct: int, slots: int) -> int:
-    """Return the number of ranges into which a column is split: at least one for each concurrent task.
+    """Return the number of ranges into which a column is split: at least `slots`, but at most `_MAX_RANGES`.
 
     Args:
         distinct: The approximate number of distinct values.

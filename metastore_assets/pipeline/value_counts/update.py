@@ -94,6 +94,8 @@ class ValueCountUpdate:
     def summaries(self, profiles: AllProfiles, distinct_counts: Mapping[int, int]) -> Mapping[int, FrequencySummary]:
         """Return {position in the profile spec: summary of the frequencies} of the requested columns.
 
+        The first call also writes the next value counts of all columns to files. `discard` deletes these files.
+
         Args:
             profiles: The profiles of the partitions.
             distinct_counts: The requested columns: {position in the spec: approximate number of distinct values}.
@@ -127,9 +129,10 @@ class ValueCountUpdate:
         return summaries
 
     def files(self, profiles: AllProfiles, table: ProfileFiles) -> ValueCountFiles | None:
-        """Return the value count files of the next version; None if no column has value counts.
+        """Write the value count files of the next version, and return them; None if no column has value counts.
 
-        The published files are returned if no count changed.
+        The value counts themselves are not written again if `summaries` was called before. If no count changed, the
+        published files are returned. `discard` deletes the written files.
 
         Args:
             profiles: The profiles of the partitions.
@@ -177,7 +180,7 @@ class ValueCountUpdate:
     def _next_state(
         self, profiles: AllProfiles, distinct_counts: Mapping[int, int], find_absent: Callable[[], Set[str]]
     ) -> TableValueCounts:
-        """Compute the next value counts, or return those of an earlier call.
+        """Compute the next value counts and write their rows. A later call returns the same result.
 
         Args:
             profiles: The profiles of the partitions.
@@ -203,7 +206,10 @@ class ValueCountUpdate:
         return self._state
 
     def _retained_builds(self) -> dict[str, Built]:
-        """Return how the columns that remain enumerated with the same type class were built, by field id."""
+        """Return {field id: how its published value counts were built} of some columns.
+
+        These are the columns that remain enumerated and have the same type class as before.
+        """
         return {
             field_id: built
             for field_id, built in self._base.built.items()

@@ -284,7 +284,10 @@ def _bins_text(histogram: Histogram | None) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return a stored or computed number, or value of a column, as text for a difference."""
+    """Return a statistic as text for a difference, such as a count, a minimum or a list of values.
+
+    A missing statistic becomes `no value`.
+    """
     if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
         return "no value"
     if isinstance(value, pa.Scalar):

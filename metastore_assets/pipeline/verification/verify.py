@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of a verification: the numbers of compared parts, and the differences."""
+    """The result of a verification: how many fragments and partitions were compared, and the differences."""
 
     table: str
     version: int

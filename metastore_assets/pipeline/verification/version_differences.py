@@ -171,7 +171,11 @@ def _profile_differences(
 
 
 def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iterator[VersionDifference]:
-    """Yield the differences of nodes (intermediate results of merging): in their parts, or in their profiles."""
+    """Yield the differences of nodes, which are the stored intermediate results of merging.
+
+    A difference is that a node merged other inputs than it should, or that its profile differs. Profiles are compared
+    only for nodes with the right inputs.
+    """
     spec = recomputation.spec
     stored_groups, computed_groups = (_nodes_by_group(version.nodes) for version in (recomputation.version, recomputed))
     with StatesReader(recomputation.store) as stored_reader, StatesReader(recomputation.scratch) as computed_reader:
@@ -197,7 +201,14 @@ def _node_differences(recomputation: Recomputation, recomputed: Version) -> Iter
 
 
 def _wrong_parts(group: str, name: str, stored: NodeEntry | None, branch: Branch | None) -> VersionDifference:
-    """Return the difference between the parts of a stored node and of its branch. Either may be missing."""
+    """Return the difference between the inputs that a stored node merged and those that it should merge.
+
+    Args:
+        group: The key of the merged group: a partition, or the table.
+        name: The name of the node.
+        stored: The stored node; None if it is missing.
+        branch: The branch with the expected inputs; None if there should be no such node.
+    """
     parts = ["no node" if each is None else ", ".join((*each.children, *each.branches)) for each in (stored, branch)]
     return VersionDifference("node", f"{group}:{name}", Difference("", "parts", *parts))
 

@@ -108,7 +108,7 @@ def _range(row: ColumnStatistics) -> list[Part]:
 
 
 def _frequency_bars(row: ColumnStatistics, top: Top) -> Markup | None:
-    """Return a chart of the most frequent values; None if even the first has less than 1 % of all values."""
+    """Return a chart of the most frequent values; None if each is less than 1 % of the column's values."""
     if not top or 100 * top[0][1] < row.value_count:
         return None
     counts = [frequency for _, frequency in top]

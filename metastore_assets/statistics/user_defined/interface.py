@@ -118,7 +118,7 @@ class MergeableStatistic(UserStatistic):
 class FrequencyStatistic(UserStatistic):
     """A statistic that is computed from the frequencies of all values.
 
-    Columns whose values are not enumerated (all stored with their counts) have no such statistic.
+    Only columns with enumerated values have it. Enumerated means that every distinct value is stored with its count.
     """
 
     @abstractmethod

@@ -102,9 +102,15 @@ _Law = tuple[str, Any, Any, Sequence[pa.Array]]
 
 
 def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
-    """Test the laws of a statistic on three sets of rows; yield (law, expected, actual, tested sets).
+    """Yield (law, expected value, actual value, tested sets) for each law, also for those that hold.
 
-    If the statistic's code fails, the last item has the error.
+    If the statistic's code fails, a last tuple has the error as its actual value, and the remaining laws are missing.
+
+    Args:
+        statistic: The statistic.
+        cls: The type class of the values.
+        draw: The source of random numbers.
+        sets: Three sets of rows.
     """
     try:
         if isinstance(statistic, MergeableStatistic):
@@ -167,7 +173,10 @@ def _merge_laws(statistic: MergeableStatistic, draw: random.Random, sets: Sequen
 
 
 def _frequency_laws(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
-    """Test the laws of `compute` on the frequencies of a set of rows; yield (law, expected, actual, tested sets)."""
+    """Yield (law, expected, actual, tested sets) for each law of `compute`, also for those that hold.
+
+    They are tested on the frequencies of the values in `rows`.
+    """
     run = count_values(physical_series(rows, cls))
     values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
     counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)

@@ -62,10 +62,10 @@ def read_results(table: pa.Table, builtin: Sequence[str]) -> list[dict[str, User
 
 
 def normalize_results(table: pa.Table, builtin: Sequence[str]) -> dict[str, pa.Array]:
-    """Return the columns of user-defined statistics that have a result in at least one row.
+    """Return those columns of a table that contain results of user-defined statistics, except columns of only nulls.
 
     Args:
-        table: A table `statistics`.
+        table: A table with the columns of the files `statistics`.
         builtin: Names of the columns of built-in statistics, which are ignored.
 
     Returns:

@@ -190,7 +190,7 @@ def select_states(data: bytes | None, policy: ResolvedPolicy, type_class: str | 
 
 
 def list_state_keys(data: bytes | None) -> frozenset[str]:
-    """Return the keys of encoded states."""
+    """Return the keys of encoded states; an empty set for None."""
     return frozenset() if data is None else frozenset(pa.ipc.open_stream(data).schema.names)
 
 
@@ -220,7 +220,14 @@ def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequen
 
 
 def _merge_states(key: str, states: Sequence[StoredUserState]) -> StoredUserState:
-    """Return the merged state of one statistic. It has a reason instead if a part has no state, or if a merge fails."""
+    """Return the merged state of one statistic, or a reason why there is none.
+
+    There is none if a part has no state, or if a merge fails.
+
+    Args:
+        key: The key of the statistic.
+        states: The state of each part.
+    """
     reasons = [state.reason for state in states if state.reason is not None]
     if reasons:
         return StoredUserState(None, min(reasons))

@@ -56,7 +56,7 @@ class RowBlock:
         """Return the number, in the file, of the line at which a row begins.
 
         Args:
-            row: The index of the row in `rows`. For an index beyond its end, the result is `first_line`.
+            row: An index into `rows`. For an index beyond the end of `rows`, the result is `first_line`.
         """
         return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
 

@@ -85,11 +85,20 @@ class Backslashes:
 
     @property
     def are_ambiguous(self) -> bool:
-        """Whether the backslashes may be escapes. Those inside of quotes decide; if there are none, those outside."""
+        """Whether the backslashes may be escapes, or may stand for themselves.
+
+        If there are backslashes inside of quotes, `are_paired` decides; otherwise `are_escapes`.
+        """
         return self.are_paired is True or (self.are_escapes is True and self.are_paired is None)
 
     def merge(self, other: Backslashes | None) -> Backslashes:
-        """Return the combined evidence of two texts by the same writer."""
+        """Return this evidence combined with that from another text by the same writer.
+
+        The line number stays that of this text.
+
+        Args:
+            other: the evidence from the other text; None if it has none.
+        """
         if other is None:
             return self
         return Backslashes(
@@ -205,10 +214,13 @@ class _QuoteScanner:
         return offset
 
     def _byte_after_blanks(self, offset: int) -> int:
-        """Return the byte after a closing quote, or after the blanks that follow the quote if they are ignored.
+        """Return the byte that follows a closing quote; -1 at the end of the text.
 
-        Blanks are ignored if `skip_initial_space` is true, and the value or the text ends after them. Then the offset
-        of the first blank is recorded. The result is -1 at the end of the text.
+        Blanks after the quote are skipped if two conditions hold: `skip_initial_space` is true, and after the blanks
+        the value or the text ends. The offset of the first skipped blank is then recorded.
+
+        Args:
+            offset: the offset of the closing quote.
         """
         end = offset + 1
         while self._at(end) in (_SPACE, _TAB) and self._at(end) != self._delimiter:
@@ -287,7 +299,7 @@ class _QuoteScanner:
         The value is the text `\N`, but it would be read as null once the escape is resolved.
 
         Args:
-            offset: The position of the first backslash, or of another escape that the options name.
+            offset: The position of the first escape character, which is a backslash unless the options name another.
         """
         null = f"{self._options.escape}{chr(_LITERAL_LETTER)}"
         is_start = not offset or (self._at(offset - 1) in self._ends and offset - 1 != self._last_escaped)

@@ -45,7 +45,10 @@ class CsvReader:
     """Column name and type of each type that the configuration declares."""
 
     def summarize(self, open_stream: OpenStream) -> CsvSummary:
-        """Read a whole file, and return its row count and the types that its values fit. Raises ArrowInvalid."""
+        """Read a whole file, and return its row count and the types that its values fit.
+
+        Raises ArrowInvalid if the file is malformed or does not fit the options.
+        """
         header = self.options.header
         columns: tuple[ColumnSummary, ...] = ()
         first: tuple[RowBlock, pa.RecordBatch] | None = None
@@ -83,12 +86,12 @@ class CsvReader:
         return self._with_first_row(summary, block, batch)
 
     def _with_first_row(self, summary: CsvSummary, block: RowBlock, batch: pa.RecordBatch) -> CsvSummary:
-        """Return a summary to which the first row of the file, and the blank lines before this row, are added.
+        """Return the summary with the first row of the file, and with the blank lines before this row.
 
         The result records whether the row is detected as a header.
 
         Args:
-            summary: the summary without the blank lines. Its row count includes the first row, its columns do not.
+            summary: the summary of the other rows. Only its row count includes the first row already.
             block: the first block of the file.
             batch: the rows of this block.
         """
@@ -207,7 +210,15 @@ class CsvReader:
     def _parse_batch(
         self, columns: Sequence[pa.StringArray], block: RowBlock, first: int, names: Sequence[str], schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Parse texts as the types of the schema. `first` is the index in the block of the row of the first texts."""
+        """Parse rows of texts as the types of the schema.
+
+        Args:
+            columns: the texts of each column of the file.
+            block: the block that contains the rows. It gives the line numbers for messages.
+            first: row number of the first row in the block, from 0.
+            names: names of the columns in the file.
+            schema: the columns to return.
+        """
         texts = {name: replace_null_texts(column, self.options) for name, column in zip(names, columns, strict=True)}
         parsed = [_parse_column(texts[field.name], field, block, first, self.options) for field in schema]
         return pa.RecordBatch.from_arrays(parsed, schema=schema)
@@ -260,8 +271,8 @@ def _plan_blank_lines(
 def _parse_column(texts: pa.StringArray, field: pa.Field, block: RowBlock, first: int, options: CsvOptions) -> pa.Array:
     """Parse the texts of a column as values of its type.
 
-    `first` is the row number of the first text in the block. Raises ArrowInvalid with the line if a text is no value of
-    the type.
+    `first` is the index in `block.rows` of the row that has the first text. Raises ArrowInvalid, which names the line,
+    if a text is no value of the type.
     """
     if pa.types.is_null(field.type):
         return pa.nulls(len(texts))
@@ -327,9 +338,14 @@ def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSumm
 
 
 def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
-    """Raise ArrowInvalid if a file of one column seems to have another delimiter.
+    """Raise ArrowInvalid if a file with one column seems to have another delimiter than the default one.
 
-    In such a file, every row has the same number of another common delimiter.
+    That is so if another common delimiter occurs in every row of the batch, and equally often in each. A configured
+    delimiter is never doubted.
+
+    Args:
+        batch: the first rows of the file.
+        options: how the file is written.
     """
     if options.has_delimiter or batch.num_columns > 1:
         return

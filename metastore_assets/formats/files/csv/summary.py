@@ -92,11 +92,12 @@ class CsvSummary:
     def without_values(self, is_hidden: Callable[[str], bool]) -> CsvSummary:
         """Return the summary without values of hidden columns; the same object if it has no such values.
 
-        If any column is hidden, a first row that was detected as no header is left out, because it consists of values.
+        A first row that was detected not to be a header consists of values. It is left out if any column is hidden.
 
         Args:
-            is_hidden: returns whether a column name is hidden. It is called with the column's name in the first row and
-                with its name without a header (`f0`); one of the two suffices.
+            is_hidden: returns whether the column with a name is hidden. It is called with two names of each column: its
+                text in the first row, and its name if there is no header, such as `f0`. The column is hidden if the
+                result is true for at least one of them.
         """
         named = self.headed or self.columns
         hidden = [

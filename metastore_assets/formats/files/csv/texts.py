@@ -33,9 +33,9 @@ _BOTH_ENDINGS = frozenset(b"\r\n")
 def read_text_batches(
     open_stream: OpenStream, options: CsvOptions, size: int
 ) -> Iterator[tuple[RowBlock, pa.RecordBatch | None]]:
-    """Yield each block of a file that has rows, with a batch of text columns. The header is a row of the first batch.
+    """Yield each block that has rows, with these rows as a batch of text columns. The first batch includes the header.
 
-    A file of blank lines yields one block and None. An empty file yields nothing.
+    For a file with only blank lines, the result is one block with None. For an empty file, nothing is yielded.
 
     Args:
         open_stream: opens the file.
@@ -128,9 +128,10 @@ def _parse_block(block: RowBlock, names: list[str], options: CsvOptions, has_bla
 
 
 def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
-    """Return a hint for a message that names the likely delimiter; an empty text without one.
+    """Return the end of an error message, which suggests another delimiter. It is empty if none is likely.
 
-    A delimiter is likely if it occurs equally often in each of the first lines.
+    A delimiter is likely if it occurs equally often in each of the first lines. If the options already name a
+    delimiter, none is suggested.
     """
     if options.has_delimiter:
         return ""
@@ -145,7 +146,10 @@ def _delimiter_hint(block: RowBlock, options: CsvOptions) -> str:
 
 
 def _check_width(block: RowBlock, options: CsvOptions) -> None:
-    """Raise ArrowInvalid if the first row has too many columns. Delimiters in quotes do not count."""
+    """Raise ArrowInvalid if the first row of a block has more than `FIELDS` columns.
+
+    Delimiters in quotes do not count.
+    """
     quote = re.escape(options.quote.encode()) if options.quote else b""
     data = re.sub(quote + b"[^" + quote + b"]*" + quote, b"", block.data) if quote else block.data
     columns = re.split(b"[\r\n]", data, maxsplit=1)[0].count(options.delimiter.encode()) + 1

@@ -1,4 +1,4 @@
-"""Inference of the types of CSV columns: which types every value of a column fits."""
+"""Inference of the types of CSV columns: the types that fit all values of a column."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def _read_objects(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterato
 def _read_lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of each line that is not blank, without leading blanks.
 
-    It stops after the beginning of a line that is longer than LINE_BYTES.
+    A line longer than LINE_BYTES may be yielded only in part. It is then the last one.
     """
     number, incomplete_line, at_end = 1, b"", False
     while not at_end:

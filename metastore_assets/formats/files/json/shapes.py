@@ -111,9 +111,9 @@ def merge(total: Shape, part: Shape, path: str) -> None:
 
 
 def without_extremes(shape: Shape) -> Shape:
-    """Return a copy of a shape without minima and maxima, which are values of rows.
+    """Return a copy of a shape without minima and maxima, because these are values of rows.
 
-    The copy has the ends of a range instead, so that the same types are inferred.
+    Each is replaced by the end of a range of integers for which the same type is inferred: 5 by 2^53.
     """
     return replace(
         shape,
