@@ -6,7 +6,6 @@ its own targets.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from metastore_assets.batching import batched
 from metastore_assets.config import TableConfig
+from metastore_assets.digests import digest_texts
 from metastore_assets.expressions.wildcards import matches_any_pattern
 from metastore_assets.lookup.table import Table
 from metastore_assets.statistics.column import ColumnStatistics
@@ -145,8 +145,7 @@ class ExportedVersion:
             # A column that was hidden since the version was published: its values leave the target.
             *(leaf.field_id for leaf in self.lookup.columns.leaves if self._hides(leaf)),
         ]
-        digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return ExportMark(version.number, version.snapshot, digest)
+        return ExportMark(version.number, version.snapshot, digest_texts(parts))
 
     def columns(self) -> list[ExportedColumn]:
         """Return the selected columns with their statistics, in table order."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from metastore_assets.digests import digest_json
 from metastore_assets.exports.declared_statistics import DeclaredStatistics, declare_statistics
-from metastore_assets.exports.table_properties import properties_digest
 from metastore_assets.messages import join_names
 from metastore_assets.values.leaf_columns import schema_leaves
 
@@ -30,7 +30,7 @@ class Numbers:
     @property
     def content(self) -> str:
         """The text that identifies these statistics: `<rows>:<digest of all numbers>`."""
-        return f"{self.rows}:{properties_digest({'bytes': self.bytes, 'columns': [vars(one) for one in self.columns]})}"
+        return f"{self.rows}:{digest_json({'bytes': self.bytes, 'columns': [vars(one) for one in self.columns]})}"
 
 
 class DeclaredColumns:

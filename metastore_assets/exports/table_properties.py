@@ -1,22 +1,18 @@
-"""Texts as properties of a table in a metastore: long ones in parts, digests, and which columns an export wrote."""
+"""Texts as properties of a table in a metastore: long ones in parts, and which columns an export wrote."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from metastore_assets.digests import digest_json
+
 _PART_LENGTH = 4_000
 """A longer property is split as Spark splits it, because metastores limit the length of values."""
 _DIGEST_LENGTH = 8
 """Hexadecimal digits of a column's digest. A table has one for each column, so they are short."""
-
-
-def properties_digest(properties: Any) -> str:
-    """Return a digest of JSON data, by which a later export detects changes by other programs."""
-    return hashlib.sha256(json.dumps(properties, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def split_property(key: str, text: str) -> dict[str, str]:
@@ -93,4 +89,4 @@ class WrittenColumns:
 
 
 def _digest(numbers: Any) -> str:
-    return properties_digest(numbers)[:_DIGEST_LENGTH]
+    return digest_json(numbers)[:_DIGEST_LENGTH]

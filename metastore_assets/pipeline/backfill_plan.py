@@ -13,6 +13,7 @@ from itertools import chain
 from math import ceil
 from typing import Literal
 
+from metastore_assets.digests import digest_texts
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.expressions.partition_keys import decode_partition_key
@@ -20,7 +21,6 @@ from metastore_assets.expressions.partition_patterns import match_partitions, re
 from metastore_assets.formats.base import SnapshotMetadata
 from metastore_assets.formats.partition_ranges import PartitionRanges
 from metastore_assets.messages import close_names
-from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import FirstVersionTotals
 from metastore_assets.store.entries import partition_fragment_counts, partition_sizes
@@ -58,7 +58,7 @@ class BackfillSelection:
         keys = ["keys", *sorted(set(self.keys))] if self.keys is not None else []
         bounds = [repr(self.first), repr(self.last)]
         bounds += [] if self.where is None else [repr(PartitionFilter.of(self.where))]
-        return digest([self.mode, *bounds, *sorted(set(self.partitions)), *keys])
+        return digest_texts([self.mode, *bounds, *sorted(set(self.partitions)), *keys])
 
     @property
     def is_limited(self) -> bool:

@@ -9,7 +9,6 @@ A top-level column has one or more leaves: columns without children, such as the
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from metastore_assets.config import ResolvedPolicy
+from metastore_assets.digests import digest_texts
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.histogram import histogram_capacity
 from metastore_assets.statistics.keyed_hashing import key_id
@@ -222,8 +222,8 @@ def column_spec(position: int, leaves: Iterable[tuple[LeafColumn, ResolvedPolicy
         if policy.histogram != _DEFAULT.histogram
     }
     return ColumnSpec(
-        statistics=digest([STATISTICS_VERSION, *types]),
-        names=digest([str(position), *(f"{leaf.path}:{leaf.type}" for leaf, _ in policies)]),
+        statistics=digest_texts([STATISTICS_VERSION, *types]),
+        names=digest_texts([str(position), *(f"{leaf.path}:{leaf.type}" for leaf, _ in policies)]),
         values=tuple(leaf for leaf, _ in typed),
         frequencies=states,
         histograms=bins,
@@ -279,11 +279,6 @@ def _hidden_suffix(policy: ResolvedPolicy) -> str:
     if policy.values == "shown":
         return ""
     return f":hidden:{'' if policy.hash_key is None else key_id(policy.hash_key)}"
-
-
-def digest(parts: Iterable[str]) -> str:
-    """Return a 128-bit digest as hexadecimal text."""
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _is_typed(leaf: LeafColumn) -> bool:

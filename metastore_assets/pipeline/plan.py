@@ -9,9 +9,9 @@ from itertools import chain
 
 import pyarrow as pa
 
+from metastore_assets.digests import digest_texts
 from metastore_assets.expressions.partition_patterns import match_partitions
 from metastore_assets.formats.base import UNMAPPED_COLUMNS, Fragment, NoDiffError, SnapshotMetadata, fragment_order
-from metastore_assets.pipeline.column_spec import digest
 from metastore_assets.pipeline.profile_spec import ProfileSpec, ProfileSpecs, SpecCompatibility, field_identity
 from metastore_assets.pipeline.stages import (
     CompactSegments,
@@ -561,12 +561,12 @@ def _type_changes(before: pa.Schema, snapshot: SnapshotMetadata) -> tuple[TypeCh
 
 def members_id(fragments: Iterable[str]) -> str:
     """Return a digest of the set of a partition's fragment ids."""
-    return digest(sorted(fragments))
+    return digest_texts(sorted(fragments))
 
 
 def partition_content_id(spec_id: str, fragments: Iterable[str]) -> str:
     """Return a digest of what determines a partition's profile: its profile spec and its fragments."""
-    return digest([spec_id, *sorted(fragments)])
+    return digest_texts([spec_id, *sorted(fragments)])
 
 
 def content_id(spec: ProfileSpec, partitions: Iterable[PartitionEntry]) -> str:

@@ -15,6 +15,7 @@ from itertools import chain, islice
 import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, TableConfig
+from metastore_assets.digests import digest_texts
 from metastore_assets.errors import ConfigError, CorruptionError, MetastoreError, ObjectNotFoundError, StoreError
 from metastore_assets.exports.configured_targets import read_export_entries
 from metastore_assets.expressions.partition_patterns import match_partitions
@@ -32,7 +33,7 @@ from metastore_assets.formats.base import (
 )
 from metastore_assets.messages import close_names, join_names
 from metastore_assets.pipeline.auto_policies import planned_resolutions, recorded_resolutions
-from metastore_assets.pipeline.column_spec import check_sources, digest
+from metastore_assets.pipeline.column_spec import check_sources
 from metastore_assets.pipeline.context import RefreshContext
 from metastore_assets.pipeline.fragment_runs import Lot, compare_stream
 from metastore_assets.pipeline.hidden_values import check_hidden_not_derived, check_hidden_not_renamed, column_paths
@@ -189,7 +190,7 @@ def attempt_name(versions: VersionStore, request: RefreshRequest) -> str:
         request: The fragments that are read again.
     """
     requested = ["full"] if request.full else [f"partition {text}" for text in sorted(request.partitions)]
-    return digest([str(versions.newest()), *requested]) if requested else ""
+    return digest_texts([str(versions.newest()), *requested]) if requested else ""
 
 
 def is_up_to_date(table_format: TableFormat, table: TableConfig, version: Version) -> bool:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.config import CardinalityMode, ResolvedPolicy, TableConfig
+from metastore_assets.digests import digest_texts
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.exports.configured_targets import ExportEntry, read_export_entries
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
-from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, digest, parse_column_spec
+from metastore_assets.pipeline.column_spec import ColumnSpec, column_spec, parse_column_spec
 from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.user_defined.interface import FrequencyStatistic
 from metastore_assets.statistics.user_defined.loading import load_for_class
@@ -215,7 +216,7 @@ def table_profile_spec(
     auto = frozenset(
         leaf.field_id for leaf, _ in leaves if table.effective_policy(leaf.path, leaf.aliases).is_undecided
     )
-    return ProfileSpec(digest(parts), column_specs, tuple(leaves), column_of_leaf, defaulted, auto)
+    return ProfileSpec(digest_texts(parts), column_specs, tuple(leaves), column_of_leaf, defaulted, auto)
 
 
 def _partitions_text(partitions: str | Mapping[str, tuple[str, ...]]) -> str:

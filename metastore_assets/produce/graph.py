@@ -7,8 +7,6 @@ must be rebuilt. A Preserve hook of a stage copies values from previous rows to 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, time, timedelta
@@ -20,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from metastore_assets.digests import digest_json
 from metastore_assets.errors import GraphError
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.run_schema import RunSchema, content_schema, mapping_schema, root_schema, sum_schema
@@ -143,7 +142,7 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
     if isinstance(node, SumStage):
         parts.append([node.revision, node.key, node.amounts, node.count, *(["signed"] if node.signed else [])])
         parts += [["least", *node.least]] if node.least else []
-    return _digest(parts), _digest(form)
+    return digest_json(parts), digest_json(form)
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -173,7 +172,3 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | bytes | int | float | Decimal | date | time | timedelta | Enum)
-
-
-def _digest(parts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from metastore_assets.digests import digest_json
 from metastore_assets.errors import ExportError
 from metastore_assets.exports.base import (
     ExportedColumn,
@@ -31,7 +32,6 @@ from metastore_assets.exports.spark.properties import (
     parse_column_properties,
     table_properties,
 )
-from metastore_assets.exports.table_properties import properties_digest
 from metastore_assets.messages import join_names
 
 _CONTENT = "metastore-assets.spark.content"
@@ -68,7 +68,7 @@ class SparkTarget(ExportTarget):
         except ValueError as error:
             raise ExportError(f"table {self.table.identifier!r}: {error}") from error
         statistics, notes, count = self._statistics(version, columns)
-        added = {**version.mark.to_properties(self.kind), _CONTENT: properties_digest(statistics)}
+        added = {**version.mark.to_properties(self.kind), _CONTENT: digest_json(statistics)}
         with self._open() as table:
             current = table.load().properties
             self._refuse_foreign(current)
@@ -174,4 +174,4 @@ def _statistics_of(parameters: Mapping[str, str]) -> dict[str, str]:
 
 
 def _has_our_content(parameters: Mapping[str, str]) -> bool:
-    return parameters.get(_CONTENT) == properties_digest(_statistics_of(parameters))
+    return parameters.get(_CONTENT) == digest_json(_statistics_of(parameters))

@@ -5,7 +5,6 @@ The head of a version is everything except its files. It is cached, to compute d
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import struct
@@ -19,6 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
+from metastore_assets.digests import digest_bytes, digest_texts
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.expressions.partition_keys import encode_partition_key
@@ -79,7 +79,7 @@ class DeltaFormat(TableFormat):
         self._filter = PartitionFilter.of(table.partitions)
         policy = self._location_policy
         selection = repr((self._filter, policy.path_mapping, policy.restrict_to_table_root))
-        self._selection = hashlib.sha256(selection.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self._selection = digest_texts([selection])
         self._heads = HeadCache(cache, self._location.uri)
         self._times = CommitTimes(self._location, cache)
         self._state_with_statistics: tuple[str, TableState] | None = None
@@ -567,7 +567,7 @@ def _fragment_id(add: AddedFile, partition: _Partition) -> str:
     # A recreated table may have files with the names and sizes of the dropped one. Their modification times differ.
     vector = json.dumps([add.vector.id, add.vector.cardinality] if add.vector else None)
     text = f"[{json.dumps(add.path)}, {add.size}, {add.modification_time}, {partition.texts}, {vector}]"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return digest_bytes(text.encode())
 
 
 @contextmanager

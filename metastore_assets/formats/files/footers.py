@@ -6,7 +6,6 @@ replaces only the values of the blocks that it changes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from metastore_assets.digests import digest_bytes
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.files.listed_files import DataFile
 from metastore_assets.formats.files.schemas import describe_file
@@ -121,7 +121,7 @@ class FooterReader:
         if isinstance(outcome, Exception):
             raise outcome
         row_count, schema = outcome
-        digest = hashlib.sha256(schema).hexdigest()[:32]
+        digest = digest_bytes(schema)
         if digest not in self.schemas:
             self.schemas[digest] = _parse_schema(schema)
             self.cache.put(_schema_key(digest), schema, shared=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
+from metastore_assets.digests import digest_json
 from metastore_assets.errors import (
     ConfigError,
     FragmentError,
@@ -395,7 +396,7 @@ class FilesFormat(TableFormat):
         template_values = [key_items(file.partition)] if self._partitioning.types else []
         self._text_reader(file)
         reader = self._text_readers[file.kind, file.suffix][1]
-        return _digest([stored.path, stored.size, stored.version, file.kind, reader, *template_values])
+        return digest_json([stored.path, stored.size, stored.version, file.kind, reader, *template_values])
 
     def _fragment_factory(self, listing: _Listing) -> Callable[[DataFile, str, FileDescription], Fragment]:
         """Return a function that creates the fragment of a file from the file, its fragment id and its description.
@@ -488,7 +489,3 @@ def _partition_keys(partitions: Iterable[Items], columns: tuple[str, ...]) -> di
         # The folders above a file may lack some partition columns. Their values are in the rows of the file, or null.
         keys[partition] = encode_partition_key([(name, values[name]) for name in columns if name in values])
     return keys
-
-
-def _digest(parts: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Sequence
 
+from metastore_assets.digests import digest_bytes
 from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.formats.hudi.commits import Commit, Write
 from metastore_assets.formats.hudi.log import SCHEMA_HEADER, LogBlock
@@ -109,7 +109,7 @@ class HudiFileCache:
         if schema is None:
             return None
         data = schema.encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(data).hexdigest()[:32]
+        digest = digest_bytes(data)
         self._cache.put(cache_key("hudi schema", digest), zlib.compress(data))
         return digest
 

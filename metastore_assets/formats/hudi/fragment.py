@@ -5,14 +5,13 @@ A fragment is a file slice: a base file, and log files with later changes.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from metastore_assets.digests import digest_json
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.base import ArrowFile
 from metastore_assets.formats.hudi.columns import HudiColumns
@@ -113,4 +112,4 @@ def fragment_id(planned: PlannedSlice, constants: Sequence[tuple[str, Constant]]
         parts += [list(merge_plan.instants), rules.mode, list(rules.ordering), list(rules.record_key)]
     # The table's properties say how values are taken from the path of a partition.
     parts += [[name, value_text(value)] for name, value in constants]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    return digest_json(parts)

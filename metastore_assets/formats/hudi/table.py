@@ -5,8 +5,6 @@ The timeline shows which files belong to a state. Base files are read by column;
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -16,6 +14,7 @@ import pyarrow as pa
 
 from metastore_assets.batching import batched
 from metastore_assets.config import TableConfig
+from metastore_assets.digests import digest_bytes, digest_json
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import (
@@ -321,7 +320,7 @@ class HudiFormat(TableFormat):
             key: value for key, value in timeline.properties.items() if not key.startswith(_IGNORED_PROPERTIES)
         }
         settings = [sorted(properties.items()), repr(self._filter), self._meta_columns]
-        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:32]
+        return digest_json(settings)
 
     def _derived(self, properties: Mapping[str, str], partition_columns: Sequence[str]) -> tuple[DerivedColumn, ...]:
         """Return the columns whose values are computed from other columns, and may therefore reveal these.
@@ -401,7 +400,7 @@ class HudiFormat(TableFormat):
 
 
 def _columns_digest(metadata: SnapshotMetadata) -> str:
-    return hashlib.sha256(metadata.schema.serialize().to_pybytes()).hexdigest()[:32]
+    return digest_bytes(metadata.schema.serialize().to_pybytes())
 
 
 def _check_features(timeline: Timeline) -> None:

@@ -5,12 +5,12 @@ Sequence numbers and partitions decide which deletes apply to a data file.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from metastore_assets.digests import digest_json
 from metastore_assets.formats.iceberg.locations import is_same_file, plain_path
 from metastore_assets.formats.iceberg.manifests import DELETED_PATH_ID, EQUALITY_DELETES, FileEntry
 
@@ -168,4 +168,4 @@ def target_path(entry: FileEntry) -> str | None:
 
 def _digest(files: Sequence[FileEntry]) -> str:
     parts = sorted(json.dumps([entry.path, entry.size, entry.content_offset, entry.record_count]) for entry in files)
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32] if parts else ""
+    return digest_json(parts) if parts else ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
 
+from metastore_assets.digests import digest_json
 from metastore_assets.errors import TableFormatError
 from metastore_assets.expressions.partition_filter import PartitionFilter
 from metastore_assets.formats.base import Fragment, FragmentPath, UnstreamableError
@@ -245,7 +244,7 @@ class IcebergFragmentPlanner:
             fallback=self.fallback,
         )
         return Fragment(
-            id=_digest(identity),
+            id=digest_json(identity),
             partition_key=partition.key,
             path=location.full_path(path),
             bytes=entry.size,
@@ -303,7 +302,7 @@ def _repeat(copies: Sequence[PlannedFragment]) -> PlannedFragment:
     fragments = [copy.fragment for copy in copies]
     row_counts = [fragment.row_count for fragment in fragments]
     fragment = Fragment(
-        id=_digest(sorted(fragment.id for fragment in fragments)),
+        id=digest_json(sorted(fragment.id for fragment in fragments)),
         partition_key=fragments[0].partition_key,
         path=fragments[0].path,
         bytes=sum(fragment.bytes for fragment in fragments),
@@ -312,7 +311,3 @@ def _repeat(copies: Sequence[PlannedFragment]) -> PlannedFragment:
     )
     entry = copies[0].entry._replace(statistics=None)
     return PlannedFragment(fragment, entry, any(copy.has_deletes for copy in copies))
-
-
-def _digest(parts: Sequence[object]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

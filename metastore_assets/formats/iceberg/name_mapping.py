@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from metastore_assets.digests import digest_bytes
 from metastore_assets.formats.base import FIELD_ID, UNMAPPED_COLUMNS
 from metastore_assets.formats.iceberg.metadata import TableMetadata
 from metastore_assets.formats.metadata_json import as_integer, as_list, as_objects, as_text, parse_json
@@ -53,7 +53,7 @@ class FallbackIds:
     @cached_property
     def digest(self) -> str:
         """A digest that identifies the rule."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
+        return digest_bytes(repr(self).encode())
 
     @classmethod
     def of(cls, metadata: TableMetadata, schema: Mapping[str, Any]) -> FallbackIds:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from metastore_assets.config import TableConfig
+from metastore_assets.digests import digest_bytes
 from metastore_assets.formats.base import NoDiffError, SnapshotReference
 from metastore_assets.formats.iceberg.fragment_planner import IcebergFragmentPlanner
 from metastore_assets.formats.iceberg.schema import arrow_schema
@@ -54,7 +54,7 @@ class PlannedState:
         return cls(
             SnapshotReference(planner.state.id, planner.state.committed_at),
             metadata.uuid,
-            {name: hashlib.sha256(repr(identity).encode()).hexdigest()[:32] for name, identity in identities.items()},
+            {name: digest_bytes(repr(identity).encode()) for name, identity in identities.items()},
             planner.crosses_partitions,
             planner.repeats_files,
         )

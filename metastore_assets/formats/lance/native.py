@@ -5,8 +5,6 @@ pylance is native code: a corrupt file may end its process.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +17,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from metastore_assets.digests import digest_json
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.lance.schema import arrow_fields
 from metastore_assets.formats.lance.versions import LanceVersion
@@ -168,7 +167,7 @@ def fragment_metadata(fragment: Any, bases: Mapping[int, tuple[str, bool]]) -> F
     identity = [stored, [(file.base, file.path) for file in files], rows, deleted_rows]
     return FragmentMetadata(
         recorded.id,
-        hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32],
+        digest_json(identity),
         tuple(files),
         sum(sizes) if None not in sizes else None,
         rows - deleted_rows if has_row_count else None,

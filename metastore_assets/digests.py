@@ -1,0 +1,25 @@
+"""Digests of 128 bits, as 32 hexadecimal digits. Stored files contain them, so no function may change its results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+_JSON = json.JSONEncoder(sort_keys=True)
+
+
+def digest_bytes(data: bytes) -> str:
+    """Return the digest of bytes: the first half of SHA-256."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def digest_texts(texts: Iterable[str]) -> str:
+    """Return the digest of a sequence of texts. Only texts without NUL characters are kept apart for certain."""
+    return digest_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))
+
+
+def digest_json(value: Any) -> str:
+    """Return the digest of a value as JSON text. The order of keys in objects has no effect."""
+    return digest_bytes(_JSON.encode(value).encode())
