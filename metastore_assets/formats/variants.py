@@ -107,9 +107,15 @@ def _column(group: pa.StructArray, name: str) -> pa.Array | None:
 
 
 def _objects(residual: Sequence[bytes | None], typed: pa.StructArray, names: Sequence[_Names]) -> list[bytes | None]:
-    """Return the encoded object of each row: the shredded fields in `typed`, and the other fields in `residual`.
+    """Return the encoded value of each row; None for a missing value.
 
-    If `typed` is null in a row, the value in `residual` is returned.
+    If `typed` is null in a row, the value is the one in `residual`. Otherwise it is an object that joins the shredded
+    fields in `typed` and the other fields in `residual`.
+
+    Args:
+        residual: the field `value` of each row.
+        typed: the field `typed_value` of each row.
+        names: the names in the metadata of each row.
     """
     columns = [(field.name, _values(pc.struct_field(typed, [index]), names)) for index, field in enumerate(typed.type)]
     result: list[bytes | None] = []

@@ -245,7 +245,10 @@ class ProfileReader:
         return [leaf.path for leaf in self._leaves if self._written_name(leaf) in self._histogram_columns]
 
     def _written_name(self, leaf: LeafColumn) -> str | None:
-        """Return the name that a column has in the files; None if the files do not have the column."""
+        """Return the dotted path of a column in the profile's files; None if the files do not have the column.
+
+        It differs from `leaf.path` if the column was renamed after the files were written.
+        """
         row = self._positions.get(leaf.field_id)
         return None if row is None else self._names[row][0]
 

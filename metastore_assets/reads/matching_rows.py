@@ -33,7 +33,10 @@ Result = TypeVar("Result")
 
 
 def create_scan_engine(spark: StartSpark | None) -> Engine:
-    """Return an engine that reads fragments in child processes or, if there is a session and much to read, in Spark."""
+    """Return an engine that reads few, small fragments in child processes, and more in Spark.
+
+    If `spark` is None, child processes read all fragments.
+    """
     return Engine(spark, "auto")
 
 

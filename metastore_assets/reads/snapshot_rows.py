@@ -81,9 +81,10 @@ class SnapshotRows:
         return self._table.name
 
     def list_shown_columns(self) -> list[str]:
-        """Return the current names of the version's top-level columns, without columns that have hidden values.
+        """Return the top-level columns whose values may be shown, by their names in the snapshot.
 
-        Columns that were added since the version are missing, because it is unknown whether they are hidden.
+        Columns with hidden values, at any depth, are left out. So are columns that the version lacks, because it is
+        unknown whether they are hidden.
         """
         hidden = {row.field_id for row in self._lookup.statistics() if row.reason == HIDDEN_REASON}
         shown = {

@@ -145,9 +145,9 @@ class FingerprintedValues:
 
 
 class FullPartitionProfile:
-    """The profile of a partition whose rows all match: its stored profile.
+    """The stored profile of a partition whose rows all match.
 
-    Distinct counts of fingerprinted columns are exact: they are computed from fingerprints.
+    Distinct counts of fingerprinted columns are exact, because they are computed from fingerprints instead.
     """
 
     def __init__(self, stored: Profile, merge: Callable[[], Profile]) -> None:

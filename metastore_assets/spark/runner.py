@@ -300,7 +300,10 @@ def pack_failure(error: MetastoreError) -> bytes:
 
 
 def _pack_result(function: Callable[[T], R], number: int, task: T) -> bytes:
-    """Run a task, and return the pickled pair (number, result). If it raises a MetastoreError, pickle that instead."""
+    """Run a task, and return the pickled pair (number, result).
+
+    If the task raises a MetastoreError, return the pickled error instead. `unpack_results` raises it again.
+    """
     try:
         return pack((number, function(task)))
     except MetastoreError as error:

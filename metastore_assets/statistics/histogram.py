@@ -346,7 +346,7 @@ class HistogramStatistic(BuiltinStatistic[HistogramState]):
 
 
 def decode_histograms(table: pa.Table) -> list[Histogram | None]:
-    """Return the histogram of each row of a table of states, or None. The table has one chunk per column."""
+    """Return the histogram of each row of a table of states; None for a row without one."""
     offsets, counts = split_lists(table["histogram_counts"])
     names = ("type_class", "histogram_exponent", "histogram_first", "histogram_capacity")
     columns = (table[name].to_pylist() for name in names)

@@ -147,7 +147,11 @@ def _merge_columns(
 
 
 def _class_codes(tables: Sequence[pa.Table]) -> tuple[Integers, list[str]]:
-    """Return (codes, names) of the type classes: codes[part, column] is an index into names, or `_NO_CLASS`."""
+    """Return (codes, names).
+
+    `names` are the names of all type classes that occur. `codes[part, column]` is the index in `names` of the column's
+    type class in the part, or `_NO_CLASS` if it has none there.
+    """
     names = sorted({name for table in tables for name in table["type_class"].unique().to_pylist() if name is not None})
     return _to_codes(tables, "type_class", names), names
 

@@ -34,11 +34,11 @@ _THETA = struct.Struct("<Q")
 
 
 def build_sketch(hashes: Hashes) -> bytes:
-    """Return the sketch of a set of hashes, in any order, with or without repeats.
+    """Return the sketch of a set of hashes.
 
     Args:
-        hashes: First words of 128-bit MurmurHash3 hashes, shifted to the right by one bit. 0 is ignored, as in
-            DataSketches.
+        hashes: First words of 128-bit MurmurHash3 hashes, shifted to the right by one bit. They may be in any order,
+            and repeated. 0 is ignored, as in DataSketches.
     """
     return _encode(hashes[hashes != 0], _MAX_THETA)
 

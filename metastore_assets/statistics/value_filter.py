@@ -52,7 +52,7 @@ class FilterSlice:
 
     @property
     def exists(self) -> npt.NDArray[np.bool_]:
-        """Whether each filter exists."""
+        """One flag per filter: false for a missing filter."""
         return self.bits > 0
 
     @property

@@ -34,10 +34,10 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ValueRun:
-    """A column's values without nulls: ascending distinct values with their counts, or one value per row.
+    """Values of a column without nulls: ascending distinct values with their counts, or one value per row.
 
     The series has integers or doubles for numbers, and bytes or booleans for all other values. Values without counts
-    are ascending if runs are to be merged, and in any order for profilers.
+    may have any order for profilers. To merge runs, they must be ascending.
     """
 
     values: pl.Series

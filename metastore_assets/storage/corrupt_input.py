@@ -73,7 +73,10 @@ class InvalidContentError(pa.ArrowInvalid):  # type: ignore[misc]
         self.without_values = message if without_values is None else without_values
 
     def with_hint(self, hint: str) -> InvalidContentError:
-        """Return a copy with a hint at the end of both messages. The hint must not contain values of rows."""
+        """Return a copy with a hint at the end of the normal message and of `without_values`.
+
+        The hint must not contain values of rows.
+        """
         return InvalidContentError(f"{self}{hint}", f"{self.without_values}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:

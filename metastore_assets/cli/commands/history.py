@@ -245,7 +245,10 @@ def _draw_chart(page: Page, numbers: Sequence[float | None], width: int) -> None
 
 
 def _last_versions(page: Page, records: Sequence[Any]) -> Sequence[Any]:
-    """Return all records; for a terminal, only the last 25, after drawing a line that says so."""
+    """Return the records to draw: all or, on a terminal, the last 25.
+
+    If records are left out, this function first draws a line that says so.
+    """
     if page.width is None or len(records) <= _LISTED_VERSIONS:
         return records
     page.line(Styled(f"  the last {_LISTED_VERSIONS} of {len(records):,} versions (all with --json)", "dim"))

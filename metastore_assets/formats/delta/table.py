@@ -229,15 +229,16 @@ class DeltaFormat(TableFormat):
         return bounds_table(snapshot, column, [bounds.get(fragment.id, unknown) for fragment in snapshot.fragments])
 
     def _head(self, since: SnapshotReference, log: Log, version: int) -> VersionHead:
-        """Return the cached head of an older version.
+        """Return the cached head of the version `since`: its protocol, metadata, commit time and commit file.
 
         Args:
             since: the older version.
             log: the log from the older version on, with the identities of its files.
-            version: the current version.
+            version: the version with which `since` is compared.
 
         Raises:
-            NoDiffError: the head is not cached, or differences from it cannot be computed.
+            NoDiffError: `since` is newer than `version`. The log lacks its commit, or the cache its head. Or the table
+                was recreated, or configured differently, since then.
         """
         older = int(since.id)
         if version < older:

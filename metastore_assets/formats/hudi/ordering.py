@@ -216,12 +216,12 @@ def _comparable(value: Mapping[str, Any] | None, kind: str) -> object:
 
 
 def _column(content: bytes, block: LogBlock, field: str, kind: str) -> pa.ChunkedArray:
-    """Return the values of one column of a log block that has rows.
+    """Return the values of the column `field` in a log block of rows.
 
     Dates and times become integers; other values are returned as stored. If the block lacks the column, the result is
-    one null.
+    a single null, however many rows there are.
 
-    Raises UnsupportedError if the values are of another kind than `kind`.
+    Raises UnsupportedError if the values are not of `kind`, such as `integer`; see `ordering_kind`.
     """
     schema = json.loads(block.headers[SCHEMA_HEADER])
     types = {part["name"]: part["type"] for part in schema["fields"]}

@@ -48,7 +48,7 @@ class FallbackIds:
     current: _Tree = dataclass_field(default=(), compare=False)
     """The fields of the planned schema. Without a mapping, columns of ORC and Avro files are found by their names."""
     reused_names: _Deviations = dataclass_field(default=(), compare=False)
-    """(field id, name) of each field in `current` that had other names, or whose name another field had."""
+    """(field id, tuple of names) of each field in `current` that had other names, or whose name another field had."""
 
     @cached_property
     def digest(self) -> str:

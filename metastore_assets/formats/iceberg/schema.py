@@ -76,7 +76,17 @@ def is_geospatial(schema: Mapping[str, Any], field_id: str) -> bool:
 
 
 def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
-    """Convert the path of a field to a top-level Arrow field that contains only this path."""
+    """Return the top-level Arrow field that contains only the field at a path.
+
+    For the path of `a.b`, it is the field `a`, a struct with the single field `b`.
+
+    Args:
+        table: URI of the table, for messages.
+        path: the enclosing fields, outermost first, then the field itself.
+
+    Raises:
+        TableFormatError: a field has an unsupported type, or an initial default that is not of its type.
+    """
     field = _field(table, path[-1], "")
     for above in reversed(path[:-1]):
         field = _with_id_and_default(table, above, pa.field(above["name"], pa.struct([field])))

@@ -47,7 +47,10 @@ class TouchedManifests:
                 self._everywhere = _widen(self._everywhere, file)
 
     def select(self, manifests: Sequence[Manifest]) -> list[Manifest]:
-        """Return the manifests that may contain touched files. The manifests must have spec ids."""
+        """Return the manifests that may contain a file that one of the given files touches.
+
+        A manifest without a spec id may contain one, unless no files were given.
+        """
         return [manifest for manifest in manifests if self._may_contain_touched_files(manifest)]
 
     def _may_contain_touched_files(self, manifest: Manifest) -> bool:

@@ -141,7 +141,10 @@ def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
 
 
 def _read_type(stored: pa.DataType) -> pa.DataType:
-    """Return the type in which the reader returns values of a stored type, with field ids at every depth."""
+    """Return the type in which the reader returns values of a stored type.
+
+    Fields at every depth get their field ids. A union becomes a struct with the fields `tag`, `field0`, `field1`, …
+    """
     if pa.types.is_struct(stored):
         return pa.struct([_field(field) for field in stored])
     if pa.types.is_map(stored):

@@ -50,7 +50,10 @@ def is_misunderstood(schema: pq.ParquetSchema) -> bool:
 
 
 def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
-    """Read a footer, and correct it. Raises ArrowInvalid if it has other errors."""
+    """Return a file's metadata from its footer, corrected in memory as the module describes.
+
+    Raises ArrowInvalid if the file has no footer, or if the corrected footer is still invalid.
+    """
     size = source.size()
     source.seek(size - _TAIL_BYTES)
     tail = source.read(_TAIL_BYTES)

@@ -133,5 +133,5 @@ class FrequencyStatistic(UserStatistic):
 
     @property
     def route(self) -> Route:
-        """The route `frequencies`, because all values are needed."""
+        """`frequencies`: after a commit, the statistic is computed from all values with their frequencies."""
         return "frequencies"

@@ -204,15 +204,15 @@ def list_required_keys(policy: ResolvedPolicy, type_class: str | None) -> frozen
 
 
 def compute_states(policy: ResolvedPolicy, type_class: str, frequencies: Frequencies) -> bytes | None:
-    """Compute the states that a policy requests from the values of a column.
+    """Compute the states of a column's mergeable statistics from its value counts.
 
     Args:
-        policy: The policy of the column.
+        policy: The policy of the column, which names its statistics.
         type_class: The name of the column's type class.
-        frequencies: The frequencies of all values.
+        frequencies: The value counts: all distinct values with their frequencies.
 
     Returns:
-        The encoded states; None if the policy requests none.
+        The encoded states; None if the policy names no mergeable statistic that applies to the type class.
     """
     accumulator = UserStateAccumulator(policy.statistics, class_named(type_class))
     accumulator.add(frequencies.values, frequencies.counts)
